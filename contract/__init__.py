@@ -1,0 +1,1 @@
+"""What the challenge fixes: sockets, labels, geometry, patients, predictions and the errors that name them."""

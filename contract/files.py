@@ -1,0 +1,115 @@
+"""Files written whole or not at all, and JSON read without surprises."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from contract.errors import HecktorError, InputError
+
+MAX_JSON_BYTES = 16 * 1024 * 1024
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target` that replaces it when the block ends without an error.
+
+    The temporary name keeps the target's suffixes, since image writers choose the format by them. After an
+    error nothing is left behind and an earlier `target` is untouched.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    suffix = "".join(target.suffixes[-2:])
+    handle, name = tempfile.mkstemp(prefix=".partial-", suffix=suffix, dir=target.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write UTF-8 text whole or not at all."""
+    with atomic_path(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
+    """Write `value` as standard JSON, whole or not at all.
+
+    Raises:
+        ValueError: `value` holds NaN or an infinity, which JSON has not.
+    """
+    write_text(target, json.dumps(value, indent=indent, allow_nan=False) + "\n")
+
+
+def read_json(
+    path: Path,
+    *,
+    error: type[HecktorError] = InputError,
+    max_bytes: int = MAX_JSON_BYTES,
+    accept_nan: bool = False,
+) -> Any:
+    """Read one JSON document strictly: UTF-8, no duplicate keys, no NaN or infinity, bounded size and depth.
+
+    `accept_nan` lets the tokens NaN, Infinity and -Infinity through as None: the platform's parser does so.
+
+    Raises:
+        HecktorError: of the class `error`, naming the file, what was found and what was expected.
+    """
+    return parse_json(_bounded_text(path, error, max_bytes), path.name, error=error, accept_nan=accept_nan)
+
+
+def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, accept_nan: bool = False) -> Any:
+    """Parse strict JSON from `text`; `name` is what error messages call it. Raises as `read_json`."""
+
+    def constant_or_none(constant: str) -> Any:
+        if accept_nan:
+            return None
+        raise error(f"{name}: found {constant}, expected standard JSON, which has no such number")
+
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
+        if twice:
+            raise error(f"{name}: key {twice[0]!r} stands twice, expected each key once")
+        return dict(pairs)
+
+    def finite_float(token: str) -> float:
+        number = float(token)
+        if not math.isfinite(number):
+            raise error(f"{name}: number {token[:40]} is too large, expected a finite number")
+        return number
+
+    try:
+        return json.loads(
+            text, parse_constant=constant_or_none, object_pairs_hook=unique_keys, parse_float=finite_float
+        )
+    except RecursionError:
+        raise error(f"{name}: nested too deeply, expected a plain JSON document") from None
+    except ValueError as problem:
+        raise error(f"{name}: not valid JSON ({problem})") from None
+
+
+def _bounded_text(path: Path, error: type[HecktorError], max_bytes: int) -> str:
+    if not path.exists():
+        raise error(f"{path.name}: not found in {path.parent}, expected a JSON file")
+    if not path.is_file():
+        raise error(f"{path.name}: not a regular file, expected a JSON file")
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise error(f"{path.name}: {size} bytes, expected at most {max_bytes}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(f"{path.name}: not UTF-8 text, expected a JSON document") from None
+    except OSError as problem:
+        raise error(f"{path.name}: cannot be read ({problem.strerror})") from None

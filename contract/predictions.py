@@ -1,0 +1,167 @@
+"""`inputs.json` and `predictions.json`, as the platform writes them.
+
+Each entry carries its socket twice, under `socket` and under the older `interface`. Reading accepts either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract.errors import HecktorError, PredictionError
+from contract.files import read_json
+from contract.sockets import Socket
+
+SUCCEEDED = "Succeeded"
+
+
+@dataclass(frozen=True)
+class SocketValue:
+    """One socket of one job: an image (`image_pk`, `image_name`) or a JSON `value`."""
+
+    slug: str
+    relative_path: str
+    image_pk: str | None = None
+    image_name: str | None = None
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One algorithm job: `pk` names its folder below `/input` of the evaluation."""
+
+    pk: str
+    status: str
+    inputs: tuple[SocketValue, ...]
+    outputs: tuple[SocketValue, ...]
+
+    def input_image_name(self, slug: str) -> str | None:
+        """The original file name of the input image in socket `slug`, by which a case is matched."""
+        return next((item.image_name for item in self.inputs if item.slug == slug), None)
+
+    def output(self, slug: str) -> SocketValue | None:
+        """The output in socket `slug`, or None where the job has none."""
+        return next((item for item in self.outputs if item.slug == slug), None)
+
+
+def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None) -> dict[str, Any]:
+    """One entry of `inputs.json` or of a job's inputs or outputs.
+
+    Args:
+        socket: which socket.
+        pk: the entry's own number.
+        image: (image pk, original file name) for an image.
+        value: the JSON value otherwise.
+    """
+    described = {
+        "title": socket.title,
+        "slug": socket.slug,
+        "kind": socket.kind,
+        "super_kind": socket.super_kind,
+        "relative_path": socket.relative_path,
+        "overlay_segments": [],
+        "pk": socket.pk,
+    }
+    return {
+        "socket": described,
+        "interface": described,
+        "value": value,
+        "file": None,
+        "image": None if image is None else {"pk": image[0], "name": image[1]},
+        "pk": pk,
+    }
+
+
+def job_entry(
+    pk: str,
+    inputs: Sequence[Mapping[str, Any]],
+    outputs: Sequence[Mapping[str, Any]],
+    *,
+    algorithm_image: str,
+    exec_duration_s: float,
+    status: str = SUCCEEDED,
+) -> dict[str, Any]:
+    """One job of `predictions.json`; `inputs` and `outputs` hold entries of `socket_entry`."""
+    return {
+        "pk": pk,
+        "algorithm_image": algorithm_image,
+        "status": status,
+        "inputs": list(inputs),
+        "outputs": list(outputs),
+        "exec_duration": iso_duration(exec_duration_s),
+        "invoke_duration": None,
+    }
+
+
+def iso_duration(seconds: float) -> str:
+    """Seconds as the platform writes a duration: 72 s is `P0DT00H01M12S`."""
+    whole = max(0, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"P{days}DT{hours:02d}H{minutes:02d}M{rest:02d}S"
+
+
+def read_predictions(path: Path) -> tuple[Job, ...]:
+    """Read `predictions.json`.
+
+    Raises:
+        PredictionError: no valid JSON, no list, an entry that lacks what the platform always writes, or a job
+            that stands twice.
+    """
+    content = read_json(path, error=PredictionError, max_bytes=256 * 1024 * 1024, accept_nan=True)
+    if not isinstance(content, list):
+        raise PredictionError(f"{path.name}: found a {type(content).__name__}, expected a list of jobs")
+    jobs = tuple(_job(entry, f"{path.name}: job {number}") for number, entry in enumerate(content))
+    seen: set[str] = set()
+    for job in jobs:
+        if job.pk in seen:
+            raise PredictionError(f"{path.name}: job {job.pk} stands twice, expected each job once")
+        seen.add(job.pk)
+    return jobs
+
+
+def read_inputs(path: Path, *, error: type[HecktorError] = PredictionError) -> tuple[SocketValue, ...]:
+    """Read `inputs.json`. Raises `error` where it is no list of socket entries."""
+    content = read_json(path, error=error, accept_nan=True)
+    if not isinstance(content, list):
+        raise error(f"{path.name}: found a {type(content).__name__}, expected a list of sockets")
+    return tuple(_socket_value(entry, path.name, error) for entry in content)
+
+
+def _job(entry: Any, where: str) -> Job:
+    if not isinstance(entry, dict):
+        raise PredictionError(f"{where}: found a {type(entry).__name__}, expected an object")
+    pk, status = entry.get("pk"), entry.get("status")
+    if not isinstance(pk, str) or not pk or "/" in pk or pk in {".", ".."}:
+        raise PredictionError(f"{where}: no usable `pk`, expected the job's identifier")
+    if not isinstance(status, str):
+        raise PredictionError(f"{where}: no `status`, expected a text such as {SUCCEEDED!r}")
+    sides = []
+    for side in ("inputs", "outputs"):
+        items = entry.get(side)
+        if not isinstance(items, list):
+            raise PredictionError(f"{where}: no list `{side}`")
+        sides.append(tuple(_socket_value(item, where, PredictionError) for item in items))
+    return Job(pk, status, sides[0], sides[1])
+
+
+def _socket_value(entry: Any, where: str, error: type[HecktorError]) -> SocketValue:
+    described = None
+    if isinstance(entry, dict):
+        described = entry.get("socket") or entry.get("interface")
+    if not isinstance(described, dict) or not isinstance(described.get("slug"), str):
+        raise error(f"{where}: an entry without a socket's slug, expected `socket` or `interface`")
+    image = entry.get("image") or {}
+    if not isinstance(image, dict):
+        raise error(f"{where}: `image` is a {type(image).__name__}, expected an object")
+    path = described.get("relative_path")
+    return SocketValue(
+        slug=described["slug"],
+        relative_path=path if isinstance(path, str) else "",
+        image_pk=image.get("pk"),
+        image_name=image.get("name"),
+        value=entry.get("value"),
+    )

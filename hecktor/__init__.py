@@ -1,0 +1,1 @@
+"""The command `hecktor`: one entry point, each subcommand imported only when it is called."""

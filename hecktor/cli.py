@@ -1,0 +1,44 @@
+"""Dispatch `hecktor <subcommand>` to the package that owns it, importing nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from contract.errors import run_main
+
+# subcommand -> (module with `main(argv) -> int`, what it does)
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "predict": ("algorithm.cli", "run one patient through the algorithm"),
+    "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
+    "rank": ("evaluation.rank_cli", "rank teams from their metrics.json files"),
+    "report": ("evaluation.report.cli", "make a report page with pictures"),
+    "train": ("baseline.cli", "make a model package from a cohort in the release's layout"),
+    "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
+    "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; the exit status is its own, 2 for an unknown one."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        sys.stdout.write(_usage())
+        return 0 if arguments else 2
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        sys.stderr.write(_usage() + f"error: unknown command {name!r}: expected one of {', '.join(COMMANDS)}\n")
+        return 2
+    module = importlib.import_module(COMMANDS[name][0])
+    return run_main(module.main, rest)
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    return "usage: hecktor <command> [options]\n\n" + "\n".join(lines) + "\n\nhecktor <command> --help says more.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
