@@ -1,0 +1,1 @@
+"""Rehearsal: phantom cohorts and a look-alike of the platform."""

@@ -1,0 +1,70 @@
+"""`hecktor phantoms`: make a cohort of synthetic patients."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from contract.errors import HecktorError
+from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
+from rehearsal.phantoms.layouts import LAYOUTS
+from rehearsal.phantoms.make import default_jobs, make_cohort
+from rehearsal.phantoms.truth import CohortOptions
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make a cohort; returns 0, or 1 after one plain line on stderr. Usage errors exit with 2."""
+    arguments = _parser().parse_args(argv)
+    try:
+        options = CohortOptions(
+            seed=arguments.seed,
+            centres=tuple(centre_named(code).code for code in arguments.centres.split(",")),
+            layout=arguments.layout,
+            field_of_view="head_and_neck" if arguments.head_and_neck_only else None,
+        )
+        made = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
+        for _ in tqdm(made, total=arguments.patients, unit="patient", desc="phantoms"):
+            pass
+    except (HecktorError, OSError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    print(f"{arguments.patients} patients in {arguments.output}, the truth about them in {arguments.output / 'truth'}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor phantoms",
+        description="Make synthetic PET/CT head and neck patients with masks, clinical variables and outcomes.",
+    )
+    parser.add_argument("--patients", type=_positive, required=True, metavar="N", help="how many patients")
+    parser.add_argument("--seed", type=_not_negative, required=True, metavar="S", help="the same seed, the same bytes")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="how the files are laid out")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where to; resumed if begun there")
+    parser.add_argument(
+        "--centres",
+        default=",".join(TRAINING_CENTRES + UNSEEN_CENTRES),
+        metavar="A,B,..",
+        help="centres to draw from (default: %(default)s; unseen by training: " + ",".join(UNSEEN_CENTRES) + ")",
+    )
+    parser.add_argument("--jobs", type=_positive, default=default_jobs(), metavar="N", help="processes")
+    parser.add_argument("--head-and-neck-only", action="store_true", help="no whole-body, head-only or cut scans")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"found {text}, expected 1 or more")
+    return value
+
+
+def _not_negative(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"found {text}, expected 0 or more")
+    return value

@@ -1,0 +1,81 @@
+"""One phantom patient, drawn without rendering anything: everything the images and tables are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rehearsal.phantoms.anatomy import Body, random_body
+from rehearsal.phantoms.canvas import Frame
+from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.lesions import Disease, random_disease
+from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded
+from rehearsal.phantoms.protocol import Protocol, random_protocol
+
+
+@dataclass(frozen=True)
+class PhantomCase:
+    """A patient: where, who, what disease, what scan, what outcome; ``noise_seed`` fixes all image noise."""
+
+    patient_id: str
+    index: int
+    centre: Centre
+    clinical: Clinical
+    record: dict[str, int | str | None]
+    disease: Disease
+    body: Body
+    frame: Frame
+    protocol: Protocol
+    outcome: Outcome
+    noise_seed: int
+
+
+def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None = None) -> PhantomCase:
+    """Draw patient ``index`` of the cohort ``seed``; how many others are made does not matter.
+
+    Args:
+        seed: the cohort's seed, 0 or more.
+        index: the patient's number, 0 or more.
+        centres: the centres to draw from by their weight; their order matters.
+        only: a field of view ("head_and_neck", "head", "cut", "whole_body") for everyone instead of the
+            centre's own mixture.
+    """
+    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
+    pick, who, ill, look, scan, fate, record = (np.random.default_rng(stream) for stream in streams)
+    weights = np.array([centre.weight for centre in centres])
+    centre = centres[int(pick.choice(len(centres), p=weights / weights.sum()))]
+    noise_seed = int(pick.integers(2**62))
+    clinical = random_clinical(who)
+    contrast = bool(scan.random() < centre.contrast_share)
+    disease = random_disease(ill, contrast)
+    arms_up = bool(scan.random() < centre.arms_up_share)
+    body = random_body(look, contrast, arms_up)
+    frame = _random_frame(look, clinical.gender == 1)
+    places = [frame.to_patient(lesion.place)[2] - lesion.radius_mm for lesion in disease.lesions if lesion.label]
+    return PhantomCase(
+        patient_id=f"{centre.code}-{index + 1:03d}",
+        index=index,
+        centre=centre,
+        clinical=clinical,
+        record=recorded(clinical, centre, record),
+        disease=disease,
+        body=body,
+        frame=frame,
+        protocol=random_protocol(scan, centre, frame, min(places), only),
+        outcome=random_outcome(fate, clinical, disease),
+        noise_seed=noise_seed,
+    )
+
+
+def _random_frame(rng: np.random.Generator, male: bool) -> Frame:
+    size = (1.0 if male else 0.94) * float(np.clip(rng.normal(1, 0.035), 0.92, 1.08))
+    stretch = rng.normal(1, 0.03, 3)
+    return Frame(
+        scale=(size * float(stretch[0]), size * float(stretch[1]), size * float(stretch[2])),
+        origin_mm=(float(rng.normal(0, 8)), float(rng.normal(-20, 12)), float(rng.uniform(-800, 200))),
+        lean=(float(rng.normal(0, 0.02)), float(rng.normal(0, 0.06))),
+        sway_mm=(float(rng.normal(0, 1.5)), float(rng.normal(0, 2))),
+        sway_phase=float(rng.uniform(0, 2 * np.pi)),
+    )

@@ -1,0 +1,139 @@
+"""Clinical variables, HPV status and recurrence-free survival: a stated model, so that the best reachable
+C-index and AUC are known.
+
+Recurrence follows a Weibull proportional-hazards model whose linear predictor is `HAZARD` applied to
+`hazard_terms`; HPV status is a Bernoulli draw whose logit is `HPV_LOGIT` applied to `hpv_terms`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.lesions import Disease
+
+HAZARD: dict[str, float] = {
+    "log_total_volume": 0.90,
+    "sqrt_node_count": 0.60,
+    "hpv_positive": -0.80,
+    "performance_status": 0.45,
+    "tobacco": 0.55,
+}
+HPV_LOGIT: dict[str, float] = {
+    "intercept": 3.35,
+    "tobacco": -1.9,
+    "age_decades_over_60": -0.70,
+    "cystic_share": 2.8,
+    "log_gtvp_volume": -0.95,
+    "male": 0.3,
+}
+WEIBULL_SHAPE = 1.1
+BASELINE_SCALE_DAYS = 5600.0
+ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6
+FOLLOW_UP_DAYS = (500.0, 2800.0)
+SHORTEST_FOLLOW_UP_DAYS = 30.0
+
+
+@dataclass(frozen=True)
+class Clinical:
+    """The truth about a patient, nothing missing. Codes as in the release: 1 male, 1 consumption, 1 chemoradio."""
+
+    age_years: int
+    gender: int
+    tobacco: int
+    alcohol: int
+    performance_status: int
+    treatment: int
+    m_stage: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened and why: ``rfs_days`` and ``relapse`` are observed, the rest only the truth file tells."""
+
+    hpv_positive: bool
+    hpv_logit: float
+    linear_predictor: float
+    event_days: float
+    censoring_days: float
+
+    @property
+    def relapse(self) -> bool:
+        """True where the recurrence came before the end of follow-up."""
+        return self.event_days <= self.censoring_days
+
+    @property
+    def rfs_days(self) -> int:
+        """Observed days."""
+        return round(min(self.event_days, self.censoring_days))
+
+
+def random_clinical(rng: np.random.Generator) -> Clinical:
+    """Draw clinical variables; tobacco and alcohol go together, performance falls with age and tobacco."""
+    age = int(np.clip(rng.normal(60.7, 9.1), 32, 90))
+    tobacco = int(rng.random() < 0.48)
+    alcohol = int(rng.random() < (0.60 if tobacco else 0.30))
+    poor = -0.9 + 0.4 * (age - 60) / 10 + 0.5 * tobacco
+    status = int(rng.binomial(3, 1 / (1 + np.exp(-(poor - 0.6)))))
+    return Clinical(
+        age_years=age,
+        gender=int(rng.random() < 0.75),
+        tobacco=tobacco,
+        alcohol=alcohol,
+        performance_status=status,
+        treatment=int(rng.random() < (0.9 if age < 72 else 0.55)),
+        m_stage="M1" if rng.random() < 0.03 else "M0",
+    )
+
+
+def hpv_terms(clinical: Clinical, disease: Disease) -> dict[str, float]:
+    """The terms of the HPV logit by name."""
+    return {
+        "intercept": 1.0,
+        "tobacco": float(clinical.tobacco),
+        "age_decades_over_60": (clinical.age_years - 60) / 10,
+        "cystic_share": disease.cystic_share,
+        "log_gtvp_volume": float(np.log((disease.gtvp_ml + 1) / 9)),
+        "male": float(clinical.gender),
+    }
+
+
+def hazard_terms(clinical: Clinical, disease: Disease, hpv_positive: bool) -> dict[str, float]:
+    """The terms of the linear predictor by name; volumes in ml, relative to 20 ml."""
+    return {
+        "log_total_volume": float(np.log((disease.gtvp_ml + disease.gtvn_ml + 1) / 21)),
+        "sqrt_node_count": float(np.sqrt(len(disease.nodes))),
+        "hpv_positive": float(hpv_positive),
+        "performance_status": float(clinical.performance_status),
+        "tobacco": float(clinical.tobacco),
+    }
+
+
+def random_outcome(rng: np.random.Generator, clinical: Clinical, disease: Disease) -> Outcome:
+    """Draw HPV status, then time to recurrence and to the end of follow-up, in days."""
+    logit = sum(HPV_LOGIT[name] * value for name, value in hpv_terms(clinical, disease).items())
+    positive = bool(rng.random() < 1 / (1 + np.exp(-logit)))
+    predictor = sum(HAZARD[name] * value for name, value in hazard_terms(clinical, disease, positive).items())
+    event = BASELINE_SCALE_DAYS * (rng.exponential() * np.exp(-predictor)) ** (1 / WEIBULL_SHAPE)
+    censoring = min(float(rng.uniform(*FOLLOW_UP_DAYS)), ADMINISTRATIVE_CENSORING_DAYS)
+    return Outcome(
+        positive, float(logit), float(predictor), max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring
+    )
+
+
+def recorded(clinical: Clinical, centre: Centre, rng: np.random.Generator) -> dict[str, int | str | None]:
+    """What the centre wrote down, by the release's column names; None is missing."""
+    missing = centre.missing
+    columns: tuple[tuple[str, int | str, float], ...] = (
+        ("Age", clinical.age_years, missing.age),
+        ("Gender", clinical.gender, missing.gender),
+        ("Tobacco Consumption", clinical.tobacco, missing.tobacco),
+        ("Alcohol Consumption", clinical.alcohol, missing.alcohol),
+        ("Performance Status", clinical.performance_status, missing.performance_status),
+        ("Treatment", clinical.treatment, missing.treatment),
+        ("M-stage", clinical.m_stage, missing.m_stage),
+    )
+    draws = rng.random(len(columns))
+    return {name: (None if draw < rate else value) for draw, (name, value, rate) in zip(draws, columns, strict=True)}

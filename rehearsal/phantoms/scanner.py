@@ -1,0 +1,216 @@
+"""From a painted body to what a scanner and a treatment planning system store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from contract import labels
+from contract.geometry import Geometry
+from contract.images import Volume
+from rehearsal.phantoms.anatomy import body_parts
+from rehearsal.phantoms.canvas import Axes, Canvas, regular_axes, sample
+from rehearsal.phantoms.cohort import PhantomCase
+from rehearsal.phantoms.lesions import Lesion, Surface
+from rehearsal.phantoms.protocol import axes_of
+from rehearsal.phantoms.shapes import Floats
+
+SLAB = 8
+BONE_LIMIT_HU = 250
+TISSUE_TEXTURE_HU = 5.0
+FWHM_TO_SIGMA = 1 / 2.3548
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The images of one patient: CT int16 HU, PET float32 SUV, mask uint8 on the CT's grid, dose float32 Gy."""
+
+    ct: Volume
+    pet: Volume
+    mask: Volume
+    planning: Volume | None
+    dose: Volume | None
+
+
+def render(case: PhantomCase) -> Rendered:
+    """Make a patient's images; the same case gives the same voxels."""
+    streams = np.random.SeedSequence(case.noise_seed).spawn(4)
+    shape_rng, ct_rng, pet_rng, plan_rng = (np.random.default_rng(stream) for stream in streams)
+    protocol = case.protocol
+    canvas = _painted_body(case, shape_rng)
+    surfaces = [(lesion, Surface(lesion, case.frame.to_patient(lesion.place))) for lesion in case.disease.lesions]
+    ct, mask = _ct(canvas, case, protocol.ct, surfaces, ct_rng)
+    planning = None
+    if protocol.planning is not None:
+        planning, _ = _ct(canvas, case, protocol.planning, surfaces, plan_rng)
+    pet = _pet(canvas, case, surfaces, pet_rng)
+    dose = None if protocol.dose is None else _dose(case, protocol.dose, surfaces)
+    return Rendered(Volume(ct, protocol.ct), pet, Volume(mask, protocol.ct),
+                    None if planning is None or protocol.planning is None else Volume(planning, protocol.planning),
+                    dose)
+
+
+def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
+    grids = [grid for grid in (case.protocol.ct, case.protocol.pet, case.protocol.planning) if grid is not None]
+    bottoms = [grid.origin_mm[2] for grid in grids]
+    tops = [grid.origin_mm[2] + grid.spacing_mm[2] * grid.size[2] for grid in grids]
+    x, y, _ = case.frame.origin_mm
+    long = max(tops) - min(bottoms) > 600
+    axes = regular_axes(
+        (x - 300, y - 145, min(bottoms) - 12), (x + 300, y + 195, max(tops) + 12), (2.0, 2.0, 2.5 if long else 2.0)
+    )
+    canvas = Canvas(axes, case.frame, rng)
+    for part in body_parts(case.body):
+        canvas.paint(part)
+    canvas.hu += canvas.unevenness * np.where(np.abs(canvas.hu) < 200, np.float32(TISSUE_TEXTURE_HU), np.float32(0))
+    return canvas
+
+
+def _in_box(axes: Axes, surface: Surface) -> tuple[tuple[slice, slice, slice], Floats, Floats, Floats] | None:
+    box = axes.box(*surface.corners())
+    if any(cut.stop <= cut.start for cut in box):
+        return None
+    cut = axes.cut(box)
+    return box, cut.x[None, None, :], cut.y[None, :, None], cut.z[:, None, None]
+
+
+def _ct(
+    canvas: Canvas, case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
+    axes = axes_of(grid)
+    ct = np.empty(axes.shape, dtype=np.int16)
+    mask = np.zeros(axes.shape, dtype=np.uint8)
+    for cut in _slabs(len(axes.z)):
+        part = sample(canvas.hu, canvas.axes, Axes(axes.z[cut], axes.y, axes.x), -1000.0)
+        ct[cut] = np.rint(part, out=part)
+    # The primary goes last: where a node touches it, the voxel is tumour.
+    for lesion, surface in reversed(surfaces):
+        _paint_lesion_on_ct(ct, mask, axes, lesion, surface)
+    _spoil_ct(ct, axes, case, rng)
+    return ct, mask
+
+
+def _slabs(count: int) -> Iterator[slice]:
+    for start in range(0, count, SLAB):
+        yield slice(start, min(start + SLAB, count))
+
+
+def _paint_lesion_on_ct(
+    ct: NDArray[np.int16], mask: NDArray[np.uint8], axes: Axes, lesion: Lesion, surface: Surface
+) -> None:
+    found = _in_box(axes, surface)
+    if found is None:
+        return
+    box, x, y, z = found
+    level = surface.level(x, y, z)
+    here = ct[box].astype(np.float32)
+    soft = here < BONE_LIMIT_HU
+    edge = np.float32(surface.radius_mm / 1.5)
+    target = np.full_like(level, lesion.hu)
+    if lesion.core_share:
+        core = np.clip(0.5 - (level - lesion.core_share) * edge, 0, 1)
+        target += core * np.float32(18.0 - lesion.hu)
+    alpha = np.clip(0.5 - (level - 1) * edge, 0, 1) * soft
+    ct[box] = np.rint(here + alpha * (target - here))
+    if lesion.label != labels.BACKGROUND:
+        mask[box][(level < 1) & soft] = lesion.label
+
+
+def _spoil_ct(ct: NDArray[np.int16], axes: Axes, case: PhantomCase, rng: np.random.Generator) -> None:
+    """Add noise, photon starvation at the shoulders, metal streaks and the round field of view, in place."""
+    frame = case.frame
+    height = (axes.z - frame.origin_mm[2]) / frame.scale[2]
+    shoulders = np.clip((-95 - height) / 40, 0, 1) * (height > -320)
+    rows, columns = ct.shape[1:]
+    middle_y, middle_x = axes.y[rows // 2], axes.x[columns // 2]
+    radius = columns / 2 * (axes.x[1] - axes.x[0])
+    outside = (axes.y[:, None] - middle_y) ** 2 + (axes.x[None, :] - middle_x) ** 2 > radius**2
+    for cut in _slabs(len(axes.z)):
+        noise = rng.standard_normal((cut.stop - cut.start, rows + 1, columns + 1), dtype=np.float32)
+        noise = noise[:, 1:, 1:] + noise[:, :-1, 1:] + noise[:, 1:, :-1] + noise[:, :-1, :-1]
+        noise *= (case.protocol.ct_noise_hu / 2 * (1 + 0.8 * shoulders[cut])).astype(np.float32)[:, None, None]
+        starved = rng.standard_normal((cut.stop - cut.start, rows, 1), dtype=np.float32)
+        noise += starved * (14 * shoulders[cut]).astype(np.float32)[:, None, None]
+        noise += ct[cut]
+        _add_streaks(noise, Axes(axes.z[cut], axes.y, axes.x), case)
+        np.clip(np.rint(noise, out=noise), -1024, 3071, out=noise)
+        noise[:, outside] = -1024
+        ct[cut] = noise
+
+
+def _add_streaks(slab: Floats, axes: Axes, case: PhantomCase) -> None:
+    for number, spot in enumerate(case.body.metal):
+        x, y, z = case.frame.to_patient(spot)
+        rng = np.random.default_rng((case.noise_seed, number))
+        angles = rng.uniform(0, 2 * np.pi, 10)
+        heights = rng.normal(0, 1, 10)
+        for row in np.flatnonzero(np.abs(axes.z - z) < 5):
+            across, along = axes.x[None, :] - np.float32(x), axes.y[:, None] - np.float32(y)
+            angle, distance = np.arctan2(along, across), np.sqrt(across**2 + along**2)
+            pattern = np.zeros_like(distance)
+            for place, amount in zip(angles, heights, strict=True):
+                pattern += np.float32(amount) * np.exp(-((np.sin((angle - np.float32(place)) / 2) / 0.05) ** 2))
+            strength = np.exp(-distance / 45) * 350 * max(0.0, 1 - float(abs(axes.z[row] - z)) / 5)
+            slab[row] += np.where(slab[row] > -800, pattern * strength, 0)
+
+
+def _pet(
+    canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator
+) -> Volume:
+    protocol, axes = case.protocol, canvas.axes
+    for lesion, surface in reversed(surfaces):
+        found = _in_box(axes, surface)
+        if found is None:
+            continue
+        box, x, y, z = found
+        level = surface.level(x, y, z)
+        uptake = lesion.suv * surface.texture(x, y, z)
+        if lesion.core_share:
+            uptake *= np.where(level < lesion.core_share, np.float32(0.2), np.float32(1))
+        alpha = np.clip(0.5 - (level - 1) * np.float32(surface.radius_mm / 2), 0, 1)
+        canvas.suv[box] += alpha * (uptake - canvas.suv[box])
+    sigmas = [protocol.psf_fwhm_mm * FWHM_TO_SIGMA / step for step in axes.spacing_mm]
+    blurred = ndimage.gaussian_filter(canvas.suv, sigmas, truncate=2.5)
+    target = axes_of(protocol.pet)
+    shift = protocol.pet_shift_mm
+    moved = Axes(target.z - np.float32(shift[2]), target.y - np.float32(shift[1]), target.x - np.float32(shift[0]))
+    clean = sample(blurred, axes, moved, 0.0)
+    noise = ndimage.gaussian_filter(rng.standard_normal(clean.shape, dtype=np.float32), 0.7)
+    noise /= noise.std()
+    clean += protocol.pet_noise * np.sqrt(clean + np.float32(0.03)) * noise
+    clean *= np.float32(protocol.suv_factor)
+    return Volume(np.maximum(clean, 0, out=clean), protocol.pet)
+
+
+def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]]) -> Volume:
+    """70 Gy to the lesions, 54 Gy to the neck's node levels, falling off over a centimetre or two."""
+    axes = axes_of(grid)
+    target = np.zeros(axes.shape, dtype=bool)
+    elective = np.zeros(axes.shape, dtype=bool)
+    for lesion, surface in surfaces:
+        found = _in_box(axes, surface)
+        if lesion.label and found is not None:
+            box, x, y, z = found
+            target[box] |= surface.level(x, y, z) < 1
+    for side in (-1, 1):
+        for height in range(-105, 15, 10):
+            place = case.frame.to_patient((side * 33.0, 10.0, float(height)))
+            squares = [((values - centre) / np.float32(17)) ** 2 for values, centre in
+                       zip((axes.x, axes.y, axes.z), place, strict=True)]
+            elective |= squares[0][None, None, :] + squares[1][None, :, None] + squares[2][:, None, None] < 1
+    step = grid.spacing_mm[0]
+    high = _fall_off(target, step, 70.5, 8.0)
+    low = _fall_off(elective | target, step, 55.0, 6.0)
+    return Volume(np.maximum(high, low).astype(np.float32), grid)
+
+
+def _fall_off(target: NDArray[np.bool_], step_mm: float, dose_gy: float, margin_mm: float) -> Floats:
+    if not target.any():
+        return np.zeros(target.shape, dtype=np.float32)
+    distance = ndimage.distance_transform_edt(~target, sampling=step_mm).astype(np.float32)
+    return np.asarray(dose_gy / (1 + np.exp(np.clip((distance - margin_mm - 6) / 5, -30, 30))), dtype=np.float32)
