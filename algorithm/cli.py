@@ -1,0 +1,54 @@
+"""Command line of the algorithm: `python -m algorithm`, `hecktor predict`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from algorithm.methods import METHODS, method_for
+from algorithm.model_package import default_package_path
+from algorithm.pipeline import Request, run
+from contract import sockets
+from contract.tasks import TASK_CHOICES, task_named
+
+LOGGER = logging.getLogger("hecktor")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Answer one case; 0 on success. Raises `HecktorError` for what a user can mend."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    task = task_named(arguments.task)
+    request = Request(
+        task=task,
+        method=method_for(arguments.method, task),
+        input_dir=arguments.input,
+        output_dir=arguments.output,
+        model_dir=arguments.model or default_package_path(),
+        device=arguments.device,
+        time_limit_s=arguments.time_limit or task.time_limit_s,
+        strict=arguments.strict,
+    )
+    stages = run(request)
+    LOGGER.info("%s answered by %s: %s", task.name, request.method.name, stages.summary())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hecktor predict", description="Answer one patient's case.")
+    parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="segmentation, rfs, hpv, or 1, 2, 3")
+    parser.add_argument("--input", type=Path, default=sockets.INPUT_DIR, help="the platform's /input layout")
+    parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="where the output socket is written")
+    parser.add_argument("--model", type=Path, help="model package; default: /opt/ml/model, else the shipped one")
+    parser.add_argument("--time-limit", type=float, help="seconds; default: the task's own limit")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--method", choices=tuple(METHODS), default="baseline", help="baseline or a comparator")
+    parser.add_argument("--strict", action="store_true", help="degenerate input is an error, not a warning")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Read one case from the platform's sockets, and make degenerate images safe to compute with.
+
+What is unusable raises an `InputError`; what is merely degenerate is mended and named in `Notices`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.notices import Notices
+from contract import sockets
+from contract.errors import InputError
+from contract.geometry import Geometry
+from contract.images import Volume, find_single_image, read_volume
+from contract.patient import Patient, read_ehr
+
+AIR_HU: Final = -1024
+BODY_HU: Final = -300
+# The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
+LARGEST_PLAUSIBLE_SUV: Final = 500.0
+SMALLEST_SIZE: Final = (16, 16, 4)
+
+_Float = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One patient: CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
+
+    `pet` is None where the PET says nothing about this CT (all zero, or no overlap): CT alone is used.
+    """
+
+    ct: Volume
+    pet: Volume | None
+    patient: Patient
+
+
+def read_case(input_dir: Path, notices: Notices) -> Case:
+    """Read CT, PET and clinical variables below `input_dir`.
+
+    Raises:
+        InputError: a socket is missing or holds anything but one usable 3D image; `ehr.json` is no JSON object.
+    """
+    ct_path = find_single_image(sockets.CT.path_under(input_dir))
+    pet_path = find_single_image(sockets.PET.path_under(input_dir))
+    record = read_ehr(sockets.EHR.path_under(input_dir))
+    for warning in record.warnings:
+        notices.warn(warning)
+    ct = clean_ct(_read(ct_path), f"CT {ct_path.name}", notices)
+    pet = clean_pet(_read(pet_path), ct, f"PET {pet_path.name}", notices)
+    return Case(ct, pet, record.patient)
+
+
+def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
+    """CT as int16 HU: values that are not finite and padding below -1024 become air, with a notice."""
+    array = ct.array
+    if not np.issubdtype(array.dtype, np.integer):
+        array = _finite(array, AIR_HU, name, "air", notices)
+    padded = int(np.count_nonzero(array < AIR_HU))
+    if padded:
+        notices.warn(f"{name}: {padded} voxels below {AIR_HU} HU (lowest {array.min():.6g}), counted as air")
+    if array.dtype == np.int16 and not padded:
+        return ct
+    limits = np.iinfo(np.int16)
+    return Volume(np.clip(array, AIR_HU, limits.max).astype(np.int16), ct.geometry)
+
+
+def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | None:
+    """PET as float32 SUV, or None where CT alone must do; every change is noticed."""
+    array = _finite(pet.array.astype(np.float32, copy=False), 0.0, name, "zero", notices)
+    negative = int(np.count_nonzero(array < 0))
+    if negative:
+        notices.warn(f"{name}: {negative} voxels below zero, set to zero")
+        array = np.maximum(array, np.float32(0))
+    cleaned = Volume(array, pet.geometry)
+    if not array.any():
+        notices.warn(f"{name}: all voxels are zero, going on with the CT alone")
+        return None
+    if not overlap(ct.geometry, pet.geometry):
+        notices.warn(
+            f"{name}: does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()}), "
+            "going on with the CT alone"
+        )
+        return None
+    if float(array.max()) > LARGEST_PLAUSIBLE_SUV:
+        return _as_suv(cleaned, name, notices)
+    return cleaned
+
+
+def overlap(first: Geometry, second: Geometry) -> bool:
+    """Whether the bounding boxes of two grids share any volume."""
+    a, b = first.corners_mm(), second.corners_mm()
+    return bool(np.all(np.minimum(a.max(0), b.max(0)) > np.maximum(a.min(0), b.min(0))))
+
+
+def _as_suv(pet: Volume, name: str, notices: Notices) -> Volume:
+    """Scale an activity concentration to SUV without dose and weight.
+
+    SUV averages 1 over a body that holds all of the injected dose, so the mean over the warm voxels (above a
+    hundredth of the 99.9th percentile) is set to 1.
+    """
+    high = float(np.percentile(pet.array, 99.9))
+    warm = pet.array[pet.array > high / 100]
+    scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
+    notices.warn(
+        f"{name}: highest value {float(pet.array.max()):.6g}, expected SUV; taken for Bq/ml and scaled by {scale:.3g}"
+    )
+    return Volume(pet.array * np.float32(scale), pet.geometry)
+
+
+def _read(path: Path) -> Volume:
+    volume = read_volume(path)
+    if any(found < least for found, least in zip(volume.geometry.size, SMALLEST_SIZE, strict=True)):
+        raise InputError(f"{path.name}: size {volume.geometry.size}, expected at least {SMALLEST_SIZE} voxels")
+    return volume
+
+
+def _finite(array: npt.NDArray[Any], fill: float, name: str, fill_name: str, notices: Notices) -> npt.NDArray[Any]:
+    bad = ~np.isfinite(array)
+    count = int(np.count_nonzero(bad))
+    if not count:
+        return array
+    notices.warn(f"{name}: {count} voxels are NaN or infinite, set to {fill_name}")
+    return np.where(bad, np.asarray(fill, array.dtype), array)

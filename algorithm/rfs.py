@@ -1,0 +1,11 @@
+"""Recurrence-free survival: a log partial hazard, higher for earlier recurrence."""
+
+from __future__ import annotations
+
+from algorithm.heads import LinearHead
+from algorithm.measure import Features
+
+
+def rfs_risk(head: LinearHead, features: Features) -> float:
+    """The head's linear predictor; a missing variable takes its training median."""
+    return head.score(features)
