@@ -26,7 +26,7 @@ CLINICAL_COLUMNS = (
     "Age", "Gender", "Tobacco Consumption", "Alcohol Consumption", "Performance Status", "Treatment", "M-stage",
 )
 TARGETS: dict[int, Callable[[PhantomCase], dict[str, int]]] = {
-    1: lambda case: {},
+    1: lambda _: {},
     2: lambda case: {"Relapse": int(case.outcome.relapse), "RFS": case.outcome.rfs_days},
     3: lambda case: {"HPV Status": int(case.outcome.hpv_positive)},
 }
@@ -92,7 +92,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 class ReleaseLayout:
-    """``Task N/<ID>/<ID>__CT.nii.gz`` and so on, with one CSV a task; see `shared/algorithm.md`'s tree."""
+    """``Task N/<ID>/<ID>__CT.nii.gz`` and so on, with one CSV a task."""
 
     name = "release"
 
@@ -138,7 +138,7 @@ class PlatformLayout:
         if rendered.planning is not None and rendered.dose is not None:
             volumes += [(sockets.CT_PLANNING, rendered.planning), (sockets.RT_DOSE, rendered.dose)]
         ehr = platform_ehr(case)
-        entries = []
+        entries: list[dict[str, Any]] = []
         with whole_folder(root / name) as folder:
             for socket, volume in volumes:
                 image = str(uuid.uuid5(UUID_NAMESPACE, f"{case.noise_seed}/{name}/{socket.slug}"))

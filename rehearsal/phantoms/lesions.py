@@ -16,6 +16,8 @@ NO_GTVP_SHARE = 0.05
 NODE_COUNT_SHARES = (0.18, 0.28, 0.22, 0.14, 0.09, 0.05, 0.04)
 NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
+# Natural log of how far, in radii, a surface may stick out.
+MAX_HEIGHT = 0.6
 # Anatomical place (x of the left side, y, z) and how often; x is mirrored for the right.
 GTVP_SITES: dict[str, tuple[float, Point]] = {
     "tonsil": (0.45, (19, -6, 4)),
@@ -181,9 +183,10 @@ class Surface:
         self.aspect = np.asarray(lesion.aspect) / np.prod(lesion.aspect) ** (1 / 3)
         self._waves = rng.normal(0, 1.6, (6, 3)).astype(np.float32)
         self._phases = rng.uniform(0, 2 * np.pi, 6).astype(np.float32)
-        self._heights = (lesion.bumpiness * rng.normal(0, 1, 6)).astype(np.float32)
+        heights = lesion.bumpiness * rng.normal(0, 1, 6)
+        heights *= min(1.0, MAX_HEIGHT / float(np.abs(heights).sum()))
+        self._heights = heights.astype(np.float32)
         self._texture = rng.normal(0, 2.5, (4, 3)).astype(np.float32)
-        self._stretch = 1.0
         line = np.linspace(-2.2, 2.2, 45, dtype=np.float32)
         unit = self._unit_level(line[None, None, :], line[None, :, None], line[:, None, None])
         volume = float((unit < 1).sum()) * float(line[1] - line[0]) ** 3
@@ -215,7 +218,7 @@ class Surface:
 
     def corners(self) -> tuple[Point, Point]:
         """Lowest and highest corner (x, y, z), patient mm, of a box that holds the lesion."""
-        reach = self.radius_mm * self.aspect * 1.7 + 2
+        reach = self.radius_mm * self.aspect * float(np.exp(MAX_HEIGHT)) + 2
         low = np.subtract(self.centre_mm, reach)
         high = np.add(self.centre_mm, reach)
         return _triple(low), _triple(high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def cohort_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
 
 def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str:
     """Render and write one patient; returns the ID."""
-    from rehearsal.phantoms.scanner import render  # noqa: PLC0415 - drawing parameters needs no renderer
+    from rehearsal.phantoms.scanner import render
 
     if options.ct_coarsening > 1:
         case = replace(case, protocol=coarsened(case.protocol, options.ct_coarsening))
@@ -69,9 +69,9 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
             pool.shutdown(cancel_futures=True)
 
 
-def _results(futures: Iterable[object]) -> Iterator[str]:
+def _results(futures: Iterable[Future[str]]) -> Iterator[str]:
     for future in futures:
-        yield future.result()  # type: ignore[attr-defined]
+        yield future.result()
 
 
 def _claim(options: CohortOptions, output: Path) -> None:

@@ -1,0 +1,127 @@
+"""Two rendered patients with a coarse CT matrix: voxels, files, and the way there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contract import images, patient, sockets
+from contract.errors import OutputError
+from contract.predictions import read_inputs
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cli import main
+from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.make import cohort_cases, make_cohort
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.truth import CohortOptions
+
+CODES = ("CHUS", "HMR")
+
+
+def options_for(layout: str) -> CohortOptions:
+    return CohortOptions(seed=8, centres=CODES, layout=layout, field_of_view="head", ct_coarsening=8)
+
+
+@pytest.fixture(scope="module")
+def case() -> PhantomCase:
+    """A head-and-neck patient with radiotherapy data and a primary tumour."""
+    cases = (make_case(5, index, CENTRES, "head_and_neck") for index in range(100))
+    found = next(case for case in cases if case.protocol.dose is not None and case.disease.gtvp_ml > 8)
+    return replace(found, protocol=coarsened(found.protocol, 4))
+
+
+@pytest.fixture(scope="module")
+def rendered(case: PhantomCase) -> Rendered:
+    return render(case)
+
+
+def test_rendering_twice_gives_the_same_voxels(case: PhantomCase, rendered: Rendered) -> None:
+    again = render(case)
+    np.testing.assert_array_equal(again.ct.array, rendered.ct.array)
+    np.testing.assert_array_equal(again.pet.array, rendered.pet.array)
+    np.testing.assert_array_equal(again.mask.array, rendered.mask.array)
+
+
+def test_types_labels_and_grids(case: PhantomCase, rendered: Rendered) -> None:
+    assert (rendered.ct.array.dtype, rendered.pet.array.dtype, rendered.mask.array.dtype) == (
+        np.int16, np.float32, np.uint8)
+    assert rendered.mask.geometry == rendered.ct.geometry == case.protocol.ct
+    assert set(np.unique(rendered.mask.array)) <= {0, 1, 2}
+    assert rendered.ct.array.min() >= -1024
+    assert rendered.pet.array.min() >= 0
+    assert np.isfinite(rendered.pet.array).all()
+
+
+def test_the_mask_holds_the_planned_tumour(case: PhantomCase, rendered: Rendered) -> None:
+    """Bone is no tumour, and a voxel is up to 4 x 4 x 5 mm, so the volume may be a quarter off."""
+    volume = (rendered.mask.array == 1).sum() * rendered.mask.geometry.voxel_volume_mm3 / 1000
+    assert volume == pytest.approx(case.disease.gtvp_ml, rel=0.25)
+
+
+def test_tumour_takes_up_more_than_muscle_and_dose_is_highest_there(case: PhantomCase, rendered: Rendered) -> None:
+    x, y, z = case.frame.to_patient(case.disease.lesions[0].place)
+    assert rendered.dose is not None
+    for volume, low in ((rendered.pet, 2.5), (rendered.dose, 60.0)):
+        geometry = volume.geometry
+        k, j, i = (
+            round((value - origin) / spacing)
+            for value, origin, spacing in zip(
+                (z, y, x), geometry.origin_mm[::-1], geometry.spacing_mm[::-1], strict=True)
+        )
+        assert volume.array[k - 2 : k + 3, j - 2 : j + 3, i - 2 : i + 3].max() > low
+
+
+def test_release_layout(tmp_path: Path) -> None:
+    made = list(make_cohort(options_for("release"), 2, tmp_path, jobs=1))
+    assert sorted(made) == sorted(case.patient_id for case in cohort_cases(options_for("release"), 2))
+    for name in made:
+        ct = images.read_volume(tmp_path / "Task 1" / name / f"{name}__CT.nii.gz")
+        mask = images.read_volume(tmp_path / "Task 1" / name / f"{name}.nii.gz")
+        assert ct.array.dtype == np.int16
+        assert not ct.geometry.differences(mask.geometry)
+        for task in ("Task 2", "Task 3"):
+            copy = tmp_path / task / name / f"{name}__PT.nii.gz"
+            assert copy.read_bytes() == (tmp_path / "Task 1" / name / copy.name).read_bytes()
+    with (tmp_path / "Task 2" / "HECKTOR_2025_Training_Task_2.csv").open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert [row["PatientID"] for row in rows] == [case.patient_id for case in cohort_cases(options_for("release"), 2)]
+    assert {"Relapse", "RFS", "Age", "M-stage"} <= set(rows[0])
+    assert not any(path.name.startswith(".partial") for path in tmp_path.rglob("*"))
+
+
+def test_platform_layout_and_resuming(tmp_path: Path) -> None:
+    options = options_for("platform")
+    first = next(iter(make_cohort(options, 1, tmp_path, jobs=1)))
+    ct = images.find_single_image(sockets.CT.path_under(tmp_path / first / "input"))
+    written = ct.stat().st_mtime_ns
+    made = list(make_cohort(options, 2, tmp_path, jobs=1))
+    assert len(made) == 2
+    assert ct.stat().st_mtime_ns == written
+    record = patient.read_ehr(sockets.EHR.path_under(tmp_path / first / "input"))
+    assert record.patient.centre == first.split("-")[0]
+    inputs = read_inputs(tmp_path / first / "input" / "inputs.json")
+    assert {item.slug: item.image_name for item in inputs}[sockets.CT.slug] == f"{first}.mha"
+    mask = images.read_volume(tmp_path / "ground_truth" / f"{first}.mha")
+    assert not mask.geometry.differences(images.read_volume(ct).geometry)
+    truth = json.loads((tmp_path / "truth" / "truth.json").read_text())
+    assert truth["patients"] == 2
+    with pytest.raises(OutputError, match="found a cohort made with"):
+        list(make_cohort(replace(options, seed=9), 2, tmp_path, jobs=1))
+
+
+def test_command_refuses_an_unknown_centre(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--patients", "1", "--seed", "1", "--layout", "release", "--output", str(tmp_path)]
+    assert main([*arguments, "--centres", "NOWHERE"]) == 1
+    assert capsys.readouterr().err.strip().splitlines()[-1].startswith("error: --centres: found 'NOWHERE'")
+
+
+def test_command_refuses_no_patients(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--patients", "0", "--seed", "1", "--layout", "release", "--output", str(tmp_path)])
+    assert stop.value.code == 2
