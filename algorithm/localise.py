@@ -66,7 +66,7 @@ def localise(case: Case) -> Region:
 
 
 def _thinned(ct: Volume) -> Volume:
-    """Every k-th voxel of a fine CT, still finer than the coarse grid: averaging it all would cost more than it tells."""
+    """Every k-th voxel of a fine CT, still finer than the coarse grid: averaging all would tell no more."""
     steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
     sx, sy, sz = steps
     array = np.ascontiguousarray(ct.array[::sz, ::sy, ::sx])

@@ -127,8 +127,10 @@ def run_passes(
     Returns:
         float32 logits (label, z, y, x) and the number of passes made.
     """
-    total: torch.Tensor | None = None
+    if not passes:
+        raise ValueError("no pass to make, expected at least one")
     tensor = torch.from_numpy(data).to(device)
+    total = torch.zeros((len(package.manifest["labels"]), *data.shape[1:]), device=device)
     patch = tuple(int(n) for n in package.configuration["patch_size"])
     networks = _Networks(package, device)
     done, longest_s = 0, 0.0
@@ -137,11 +139,9 @@ def run_passes(
             LOGGER.info("stopped after %d of %d passes: %.1f s left", done, len(passes), budget.left_s())
             break
         begun = time.monotonic()
-        logits = _run_pass(tensor, step.axes, networks.of(step.fold), patch)
-        total = logits if total is None else total.add_(logits)
+        total += _run_pass(tensor, step.axes, networks.of(step.fold), patch)
         done += 1
         longest_s = max(longest_s, time.monotonic() - begun)
-    assert total is not None
     return (total / done).cpu().numpy(), done
 
 
@@ -200,18 +200,18 @@ def _run_pass(data: torch.Tensor, axes: tuple[int, ...], network: nn.Module, pat
     weight = compute_gaussian(
         patch, sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=data.device
     )
-    total: torch.Tensor | None = None
+    tiles = list(_tiles(tuple(padded.shape[1:]), patch))
+    total = torch.zeros(())
     norm = torch.zeros(padded.shape[1:], device=data.device)
     spatial = [axis + 2 for axis in axes]
-    for tile in _tiles(tuple(padded.shape[1:]), patch):
+    for number, tile in enumerate(tiles):
         part = padded[(slice(None), *tile)][None]
         logits = _forward(network, part.flip(spatial) if spatial else part)
         logits = (logits.flip(spatial) if spatial else logits)[0] * weight
-        if total is None:
+        if number == 0:
             total = torch.zeros((logits.shape[0], *padded.shape[1:]), device=data.device)
         total[(slice(None), *tile)] += logits
         norm[tile] += weight
-    assert total is not None
     total /= norm
     before = [(have - want) // 2 for have, want in zip(padded.shape[1:], shape, strict=True)]
     inner = tuple(slice(start, start + want) for start, want in zip(before, shape, strict=True))

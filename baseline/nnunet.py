@@ -29,9 +29,9 @@ class Plan:
     """
 
     spacing_mm: tuple[float, float, float] = (3.0, 3.0, 3.0)
-    memory_gb: float = 0.9
+    memory_gb: float = 0.45
     base_features: int = 16
-    most_features: int = 128
+    most_features: int = 96
     epochs: int = 50
     iterations: int = 50
     validation_iterations: int = 4
@@ -68,19 +68,19 @@ class Folders:
         """Where a fold's checkpoints lie."""
         return self.results / DATASET_NAME / f"ShortTrainer__{PLANS_NAME}__{CONFIGURATION}" / f"fold_{fold}"
 
-    def announce(self) -> None:
+    def announce(self, augmentation_workers: int) -> None:
         """Tell nnU-Net, which reads the environment when it is imported."""
         for name in ("raw", "preprocessed", "results"):
             folder = self.root / name
             folder.mkdir(parents=True, exist_ok=True)
             os.environ[f"nnUNet_{name}"] = str(folder)
-        os.environ["nnUNet_n_proc_DA"] = "0"  # noqa: SIM112 - nnU-Net's own spelling
+        os.environ["nnUNet_n_proc_DA"] = str(augmentation_workers)  # noqa: SIM112 - nnU-Net's own spelling
         os.environ["nnUNet_compile"] = "f"  # noqa: SIM112
 
 
 def plan_and_preprocess(folders: Folders, plan: Plan, splits: list[dict[str, list[str]]], jobs: int) -> dict[str, Any]:
     """Fingerprint, plan and preprocess the raw data set; returns the plans."""
-    folders.announce()
+    folders.announce(augmentation_workers=1)  # its planner takes this for its number of threads
     from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
     from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
 
@@ -99,7 +99,7 @@ def train_fold(folders: Folders, plan: Plan, fold: int, device: str, threads: in
     final = folders.fold(fold) / "checkpoint_final.pth"
     if final.is_file():
         return final
-    folders.announce()
+    folders.announce(augmentation_workers=0)
     import torch
 
     torch.set_num_threads(threads)

@@ -1,0 +1,43 @@
+"""Segment each training patient by the fold that never saw it, and measure the lesions found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+from algorithm.budget import Budget
+from algorithm.measure import Features, image_features
+from algorithm.model_package import ModelPackage, load_package
+from algorithm.segment import Pass, device_named, normalise, run_passes
+from baseline.nnunet import Folders
+from baseline.prepare import CHANNELS, DATASET_NAME
+from baseline.release import ReleaseCase
+from contract.images import Volume, read_volume
+
+# Training has no deadline; the budget only has to be one that never stops a pass.
+_NO_LIMIT_S = 1e9
+
+
+def measure_out_of_fold(
+    cases: Iterable[ReleaseCase], fold_of: Mapping[str, int], package: Path, folders: Folders, device: str
+) -> dict[str, Features]:
+    """Patient ID to image features, from the prepared images and each patient's own held-out fold."""
+    model, where = load_package(package), device_named(device)
+    return {
+        case.patient_id: _features(case.patient_id, fold_of[case.patient_id], model, folders, where) for case in cases
+    }
+
+
+def _features(patient_id: str, fold: int, model: ModelPackage, folders: Folders, device: torch.device) -> Features:
+    ct, pet = (_prepared(folders, patient_id, number) for number in range(len(CHANNELS)))
+    data = normalise((ct.array, pet.array), model)
+    logits, _ = run_passes(data, (Pass(fold, ()),), model, Budget.start(_NO_LIMIT_S), device)
+    has_pet = bool(pet.array.any())
+    mask = logits.argmax(0).astype("uint8")
+    return image_features(mask, ct.array, pet.array if has_pet else None, ct.geometry)
+
+
+def _prepared(folders: Folders, patient_id: str, channel: int) -> Volume:
+    return read_volume(folders.raw / DATASET_NAME / "imagesTr" / f"{patient_id}_{channel:04d}.nii.gz", "float32")
