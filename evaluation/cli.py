@@ -1,0 +1,84 @@
+"""`hecktor evaluate` and `python -m evaluation`: score one submission of one task."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from contract import sockets
+from contract.tasks import TASK_CHOICES, task_named
+from evaluation.edition import DEFAULT_EDITION, known_editions
+from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, Request, evaluate
+from evaluation.pool import usable_cpus
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Evaluate and print the aggregates; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    request = Request(
+        task=task_named(options.task),
+        input_dir=options.input,
+        ground_truth_dir=options.ground_truth,
+        output_dir=options.output,
+        edition=options.edition,
+        seed=options.seed,
+        bootstraps=options.bootstraps,
+        workers=options.workers or usable_cpus(),
+        public=options.public,
+    )
+    report = evaluate(request)
+    for name, found in report["aggregates"].items():
+        print(f"{name:<20} {_shown(found['value'])}  [{_shown(found['ci95_low'])}, {_shown(found['ci95_high'])}]")
+    cases = report["cases"]
+    print(
+        f"{cases['used']} cases used of {cases['in_ground_truth']}, "
+        f"{len(cases['missing'])} missing, {len(cases['failed'])} failed"
+    )
+    for line in _warnings(report):
+        print(f"warning: {line}", file=sys.stderr)
+    print(f"written: {request.output_dir / sockets.METRICS_JSON}")
+    return 0
+
+
+def _warnings(report: dict[str, object]) -> list[str]:
+    cases, warnings = report["cases"], report["warnings"]
+    if not isinstance(cases, dict) or not isinstance(warnings, list):
+        raise TypeError("a report holds `cases` and `warnings`")
+    lines = [f"{item['case']} failed: {item['why']}" for item in cases["failed"]]
+    lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases[word]]
+    return lines + warnings
+
+
+def _shown(value: float | None) -> str:
+    return "  null" if value is None else f"{value:.4f}"
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
+    parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
+    parser.add_argument(
+        "--input", type=Path, default=sockets.INPUT_DIR, help="predictions.json and the jobs' outputs (%(default)s)"
+    )
+    parser.add_argument(
+        "--ground-truth", type=Path, default=sockets.GROUND_TRUTH_DIR, help="masks, or CSV files (%(default)s)"
+    )
+    parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="metrics.json goes here (%(default)s)")
+    parser.add_argument(
+        "--edition", default=DEFAULT_EDITION, help=f"{', '.join(known_editions())} or a profile.json (%(default)s)"
+    )
+    parser.add_argument("--seed", type=_count, default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)")
+    parser.add_argument(
+        "--bootstraps", type=_count, default=DEFAULT_BOOTSTRAPS, help="replicates, 0 for no intervals (%(default)s)"
+    )
+    parser.add_argument("--workers", type=_count, default=0, help="processes; 0 uses every CPU (%(default)s)")
+    parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")
+    return parser

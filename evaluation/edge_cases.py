@@ -1,0 +1,76 @@
+"""Every edge case in one table: what is empty, missing, not a number or not defined, and what then counts.
+
+| what is odd | what counts by default |
+|---|---|
+| GTVp empty in reference and prediction | the case does not enter the mean DSC (`skip`), and is listed |
+| GTVp empty in the reference only | DSC 0 |
+| GTVp empty in the prediction only | DSC 0, by the formula |
+| GTVn empty anywhere | nothing special: its volumes and lesions enter the sums as they are |
+| no prediction, or one that cannot be used | worst score: DSC 0 (an empty GTVp reference too), all reference \
+voxels and lesions missed, risk non-concordant, HPV status wrong |
+| risk NaN, infinite or no number | counts as missing |
+| no comparable pair; only one HPV class | the metric does not exist: `MetricError`, no metrics.json |
+| no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
+| no RFS or HPV status in the reference | the case is not evaluated, and is listed |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MISSING_RULES: Final = ("worst", "skip", "stop")
+WORST_DSC: Final = 0.0
+
+
+@dataclass(frozen=True)
+class EmptyReference:
+    """DSC of a case without reference voxels; None leaves the case out of the mean."""
+
+    prediction_empty: float | None
+    prediction_present: float | None
+
+
+EMPTY_RULES: Final[dict[str, EmptyReference]] = {
+    "skip": EmptyReference(prediction_empty=None, prediction_present=0.0),
+    "one": EmptyReference(prediction_empty=1.0, prediction_present=0.0),
+    "zero": EmptyReference(prediction_empty=0.0, prediction_present=0.0),
+    "drop_empty_reference": EmptyReference(prediction_empty=None, prediction_present=None),
+}
+
+# How much a comparable pair with a missing risk counts as concordant; the code of 2021 used 0.5.
+MISSING_RISK_RULES: Final[dict[str, float]] = {"non_concordant": 0.0, "tie": 0.5}
+
+NO_COMPARABLE_PAIR: Final = (
+    "c_index: no comparable pair among {n} patients, expected at least one recurrence before another patient's "
+    "last follow-up"
+)
+ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected HPV positive and negative"
+NOTHING_TO_MEASURE: Final = "{metric}: no voxel or lesion of this kind in any case, so the value is null"
+SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
+DIRECTIONS: Final[dict[str, str]] = {
+    "risk": "a risk, higher = earlier recurrence",
+    "time": "a time, higher = later recurrence",
+}
+
+
+def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
+    """Dice similarity coefficient of one label in one case, from voxel counts; in [0, 1].
+
+    Args:
+        intersection: voxels in both masks.
+        reference: voxels in the reference.
+        predicted: voxels in the prediction, 0 where `failed`.
+        failed: no usable prediction.
+        rule: a key of `EMPTY_RULES`.
+
+    Returns:
+        2 intersection / (reference + predicted), or None where the case does not count.
+    """
+    if reference > 0:
+        return 2 * intersection / (reference + predicted)
+    empty = EMPTY_RULES[rule]
+    # A failed case is not excused by an empty reference, unless every empty reference is dropped.
+    if predicted > 0 or failed:
+        return empty.prediction_present
+    return empty.prediction_empty

@@ -1,0 +1,272 @@
+"""Editions of the challenge as data: which metrics, which rules for odd cases, which ranking.
+
+A profile is a JSON file. Those of `evaluation/editions` are known by name; a path to another file works the
+same way. The schema is checked in full: an unknown or absent key, or a value that no rule knows, is an error
+that names the place. No code asks for an edition's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeAlias
+
+from contract.errors import HecktorError
+from contract.files import parse_json, read_json
+from contract.tasks import TASKS, Task
+from evaluation.edge_cases import EMPTY_RULES, MISSING_RISK_RULES, MISSING_RULES
+
+FORMAT: Final = 1
+DEFAULT_EDITION: Final = "hecktor2025"
+TIE_RULES: Final = ("min", "average", "max", "dense")
+
+Choices: TypeAlias = Mapping[str, tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class SegmentationRules:
+    """How masks are compared; the meaning of each value stands in docs/metrics.md."""
+
+    missing: str
+    gtvp_empty: str
+    volume_unit: str
+    connectivity: int
+    iou_threshold: float
+    iou_strict: bool
+    matching: str
+
+    CHOICES: ClassVar[Choices] = {
+        "missing": MISSING_RULES,
+        "gtvp_empty": tuple(EMPTY_RULES),
+        "volume_unit": ("mm3", "voxels"),
+        "connectivity": (6, 18, 26),
+        "iou_strict": (True, False),
+        "matching": ("one_to_one", "any_overlap"),
+    }
+
+
+@dataclass(frozen=True)
+class SurvivalRules:
+    """How risks are compared; `direction` "risk" is higher = earlier recurrence, "time" the opposite."""
+
+    missing: str
+    missing_risk: str
+    direction: str
+
+    CHOICES: ClassVar[Choices] = {
+        "missing": MISSING_RULES,
+        "missing_risk": tuple(MISSING_RISK_RULES),
+        "direction": ("risk", "time"),
+    }
+
+
+@dataclass(frozen=True)
+class ClassificationRules:
+    """How a predicted class is compared."""
+
+    missing: str
+
+    CHOICES: ClassVar[Choices] = {"missing": MISSING_RULES}
+
+
+Rules: TypeAlias = SegmentationRules | SurvivalRules | ClassificationRules
+
+_RULES_OF_KIND: Final[dict[str, type[Rules]]] = {
+    "segmentation": SegmentationRules,
+    "survival": SurvivalRules,
+    "classification": ClassificationRules,
+}
+
+
+@dataclass(frozen=True)
+class MetricProfile:
+    """How a metric is called in tables, and which end of it is good."""
+
+    title: str
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
+class Borda:
+    """Order teams by the sum of their ranks under each part."""
+
+    parts: tuple[Scheme, ...]
+
+
+@dataclass(frozen=True)
+class Lexicographic:
+    """Order teams by the first part; the following ones only break ties."""
+
+    parts: tuple[Scheme, ...]
+
+
+Scheme: TypeAlias = "str | Borda | Lexicographic"
+
+
+@dataclass(frozen=True)
+class RankingProfile:
+    """The ranking in force (`official`, a key of `schemes`), those shown beside it, and the rule for ties."""
+
+    official: str
+    ties: str
+    schemes: Mapping[str, Scheme]
+
+
+@dataclass(frozen=True)
+class TaskProfile:
+    """What an edition says of one task. `kind` chooses the family of metrics, `rules` its options."""
+
+    kind: str
+    metrics: Mapping[str, MetricProfile]
+    rules: Rules
+    ranking: RankingProfile
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The rules as plain data, for the provenance."""
+        return asdict(self.rules)
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One edition of the challenge."""
+
+    name: str
+    title: str
+    tasks: Mapping[str, TaskProfile]
+
+    def profile(self, task: Task) -> TaskProfile:
+        """The profile of `task`. Raises HecktorError where the edition has no such task."""
+        if task.name not in self.tasks:
+            raise HecktorError(f"edition {self.name}: has no task {task.name!r}, only {', '.join(self.tasks)}")
+        return self.tasks[task.name]
+
+
+def known_editions() -> tuple[str, ...]:
+    """Names of the editions that come with the package."""
+    names = (entry.name for entry in files("evaluation.editions").iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+
+def load_edition(name_or_path: str) -> Edition:
+    """Load an edition by its name, or a profile file by its path.
+
+    Raises:
+        HecktorError: no such edition or file, or a profile that breaks the schema; the message names the place.
+    """
+    if name_or_path in known_editions():
+        source = f"{name_or_path}.json"
+        text = files("evaluation.editions").joinpath(source).read_text(encoding="utf-8")
+        return parse_edition(parse_json(text, source, error=HecktorError), source)
+    path = Path(name_or_path)
+    if path.suffix != ".json":
+        raise HecktorError(
+            f"unknown edition {name_or_path!r}: expected one of {', '.join(known_editions())} or a profile.json"
+        )
+    return parse_edition(read_json(path, error=HecktorError), path.name)
+
+
+def parse_edition(content: Any, source: str) -> Edition:
+    """Check a profile against the schema. Raises HecktorError naming the place in `source`."""
+    top = _mapping(content, source, ("format", "name", "title", "tasks"))
+    if top["format"] != FORMAT:
+        raise HecktorError(f"{source}: format {top['format']!r}, expected {FORMAT}")
+    if not isinstance(top["tasks"], dict) or not top["tasks"]:
+        raise HecktorError(f"{source}: `tasks` must be an object with at least one task")
+    known = {task.name for task in TASKS}
+    for name in top["tasks"]:
+        if name not in known:
+            raise HecktorError(f"{source}: unknown task {name!r}, expected one of {', '.join(sorted(known))}")
+    tasks = {name: _task(raw, f"{source}: tasks.{name}") for name, raw in top["tasks"].items()}
+    return Edition(_text(top, "name", source), _text(top, "title", source), tasks)
+
+
+def _task(raw: Any, where: str) -> TaskProfile:
+    content = _mapping(raw, where, ("kind", "metrics", "rules", "ranking"))
+    kind = _choice(content, "kind", tuple(_RULES_OF_KIND), where)
+    if not isinstance(content["metrics"], dict) or not content["metrics"]:
+        raise HecktorError(f"{where}.metrics: expected an object with at least one metric")
+    metrics = {name: _metric(value, f"{where}.metrics.{name}") for name, value in content["metrics"].items()}
+    rules = _rules(_RULES_OF_KIND[str(kind)], content["rules"], f"{where}.rules")
+    ranking = _ranking(content["ranking"], metrics, f"{where}.ranking")
+    return TaskProfile(str(kind), metrics, rules, ranking)
+
+
+def _metric(raw: Any, where: str) -> MetricProfile:
+    content = _mapping(raw, where, ("title", "higher_is_better"))
+    return MetricProfile(
+        _text(content, "title", where), bool(_choice(content, "higher_is_better", (True, False), where))
+    )
+
+
+def _rules(kind: type[Rules], raw: Any, where: str) -> Rules:
+    names = tuple(field.name for field in fields(kind))
+    content = _mapping(raw, where, names)
+    values: dict[str, Any] = {}
+    for name in names:
+        if name in kind.CHOICES:
+            values[name] = _choice(content, name, kind.CHOICES[name], where)
+        else:
+            values[name] = _share(content, name, where)
+    return kind(**values)
+
+
+def _ranking(raw: Any, metrics: Mapping[str, MetricProfile], where: str) -> RankingProfile:
+    content = _mapping(raw, where, ("official", "ties", "schemes"))
+    if not isinstance(content["schemes"], dict) or not content["schemes"]:
+        raise HecktorError(f"{where}.schemes: expected an object with at least one ranking")
+    schemes = {name: _scheme(node, metrics, f"{where}.schemes.{name}") for name, node in content["schemes"].items()}
+    official = _choice(content, "official", tuple(schemes), where)
+    return RankingProfile(str(official), str(_choice(content, "ties", TIE_RULES, where)), schemes)
+
+
+def _scheme(node: Any, metrics: Mapping[str, MetricProfile], where: str) -> Scheme:
+    if isinstance(node, str):
+        if node not in metrics:
+            raise HecktorError(f"{where}: unknown metric {node!r}, expected one of {', '.join(metrics)}")
+        return node
+    if not isinstance(node, dict) or len(node) != 1 or next(iter(node)) not in _COMBINATIONS:
+        raise HecktorError(f"{where}: expected a metric's name or an object with one of {', '.join(_COMBINATIONS)}")
+    ((word, parts),) = node.items()
+    if not isinstance(parts, list) or not parts:
+        raise HecktorError(f"{where}.{word}: expected a list of metrics or rankings")
+    return _COMBINATIONS[word](tuple(_scheme(part, metrics, f"{where}.{word}") for part in parts))
+
+
+_COMBINATIONS: Final[dict[str, type[Borda | Lexicographic]]] = {"borda": Borda, "lexicographic": Lexicographic}
+
+
+def _mapping(raw: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise HecktorError(f"{where}: found a {type(raw).__name__}, expected an object")
+    unknown, absent = sorted(set(raw) - set(keys)), sorted(set(keys) - set(raw))
+    if unknown or absent:
+        found = "; ".join(
+            f"{word} {', '.join(names)}" for word, names in (("unknown", unknown), ("absent", absent)) if names
+        )
+        raise HecktorError(f"{where}: keys {found}; expected exactly {', '.join(keys)}")
+    return raw
+
+
+def _text(content: Mapping[str, Any], key: str, where: str) -> str:
+    value = content[key]
+    if not isinstance(value, str) or not value.strip():
+        raise HecktorError(f"{where}.{key}: found {value!r}, expected a text")
+    return value
+
+
+def _choice(content: Mapping[str, Any], key: str, choices: tuple[object, ...], where: str) -> object:
+    value = content[key]
+    # `True == 1` in Python, so the type must agree as well
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
+        raise HecktorError(f"{where}.{key}: found {value!r}, expected one of {', '.join(map(repr, choices))}")
+    return choices[choices.index(value)]
+
+
+def _share(content: Mapping[str, Any], key: str, where: str) -> float:
+    value = content[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise HecktorError(f"{where}.{key}: found {value!r}, expected a number from 0 up to, not including, 1")
+    return float(value)

@@ -1,0 +1,136 @@
+"""The parts of metrics.json, and reading one back to rank or to show it.
+
+`aggregates.<metric>.value|ci95_low|ci95_high` are what leaderboards point at; `cases` says which cases count and
+why others do not; `provenance` what the figures came from; `results` holds one row a case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.tasks import Task
+from evaluation.bootstrap import Estimate, Estimates
+from evaluation.edge_cases import NOTHING_TO_MEASURE
+from evaluation.edition import Edition
+from evaluation.ground_truth import Reference
+from evaluation.rows import Row
+from evaluation.submission import Submission
+
+METRICS_FORMAT: Final = 1
+MAX_METRICS_BYTES: Final = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TeamMetrics:
+    """One team's metrics.json. `rows` is empty where it was written without them."""
+
+    team: str
+    estimates: Mapping[str, Estimate]
+    rows: Sequence[Mapping[str, Any]]
+    cases: Mapping[str, Any]
+    warnings: Sequence[str]
+    provenance: Mapping[str, Any]
+
+
+def aggregates(estimates: Estimates) -> dict[str, Any]:
+    """Every metric's value and interval; null where the metric does not exist for this cohort."""
+    return {
+        name: {"value": found.value, "ci95_low": found.ci95_low, "ci95_high": found.ci95_high}
+        for name, found in estimates.by_metric.items()
+    }
+
+
+def undefined(values: Mapping[str, float | None]) -> list[str]:
+    """One warning for each metric that does not exist for this cohort."""
+    return [NOTHING_TO_MEASURE.format(metric=name) for name, value in values.items() if value is None]
+
+
+def case_counts(
+    reference: Reference[Any],
+    submission: Submission,
+    rows: Sequence[Row],
+    counted: Sequence[Row],
+    skipped: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """Which cases count, and by name those that are missing, failed, skipped, unknown or doubled."""
+    missing = [row.case for row in rows if row.error is not None and not row.failed]
+    failed = [{"case": row.case, "why": row.error} for row in rows if row.failed]
+    reasons = {why: list(cases) for why, cases in skipped.items()}
+    if reference.without_target:
+        reasons["no_target_in_ground_truth"] = list(reference.without_target)
+    left_out = sorted({row.case for row in rows} - {row.case for row in counted})
+    if left_out:
+        reasons["no_usable_prediction"] = left_out
+    return {
+        "in_ground_truth": len(reference.targets) + len(reference.without_target),
+        "used": len(counted),
+        "answered": len(rows) - len(missing) - len(failed),
+        "missing": missing,
+        "failed": failed,
+        "skipped": reasons,
+        "unknown": list(submission.unknown),
+        "duplicate": list(submission.duplicate),
+    }
+
+
+def provenance(task: Task, edition: Edition, reference: Reference[Any]) -> dict[str, Any]:
+    """What was measured, by which version and rules, on which set of cases."""
+    names = "\n".join(sorted(reference.targets))
+    return {
+        "format": METRICS_FORMAT,
+        "version": _package_version(),
+        "task": task.name,
+        "edition": edition.name,
+        "options": edition.profile(task).options,
+        "case_set_sha256": hashlib.sha256(names.encode()).hexdigest(),
+    }
+
+
+def _package_version() -> str:
+    try:
+        return version("hecktor")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def read_metrics(path: Path, team: str) -> TeamMetrics:
+    """Read a metrics.json that this project wrote.
+
+    Raises:
+        HecktorError: no such file, or one of another make; the message names the file.
+    """
+    content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+    where = f"{path.parent.name}/{path.name}"
+    parts: dict[str, tuple[str, type]] = {
+        "aggregates": ("object", dict),
+        "provenance": ("object", dict),
+        "cases": ("object", dict),
+        "results": ("list", list),
+        "warnings": ("list", list),
+    }
+    for key, (name, kind) in parts.items():
+        if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+            raise HecktorError(f"{where}: no {name} `{key}`, expected a metrics.json of `hecktor evaluate`")
+    if content["provenance"].get("format") != METRICS_FORMAT:
+        raise HecktorError(f"{where}: format {content['provenance'].get('format')!r}, expected {METRICS_FORMAT}")
+    estimates = {name: _estimate(raw, f"{where}: {name}") for name, raw in content["aggregates"].items()}
+    return TeamMetrics(
+        team, estimates, content["results"], content["cases"], content["warnings"], content["provenance"]
+    )
+
+
+def _estimate(raw: Any, where: str) -> Estimate:
+    values = []
+    for key in ("value", "ci95_low", "ci95_high"):
+        value = raw.get(key) if isinstance(raw, dict) else "nothing"
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise HecktorError(f"{where}.{key}: found {value!r}, expected a number or null")
+        values.append(value)
+    return Estimate(*values)

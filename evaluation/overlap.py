@@ -1,0 +1,89 @@
+"""Overlap of masks: counts of one case, and the aggregates over a cohort as functions of case weights.
+
+A weighted metric takes an array of weights (replicates, cases), how often each case counts, and gives one
+value a replicate, NaN where it is not defined. Ones give the cohort's own value, counts of a bootstrap sample
+its replicate: both come from the same few sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+WeightedMetric: TypeAlias = Callable[[Floats], Floats]
+Box: TypeAlias = tuple[slice, slice, slice]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Voxel counts of one label in one case."""
+
+    intersection: int
+    reference: int
+    predicted: int
+
+
+def foreground_box(*masks: npt.NDArray[Any]) -> Box:
+    """The smallest box, in (z, y, x) slices, outside which every mask is zero; empty slices where all are.
+
+    Masks hold no negative values and share one shape.
+    """
+    planes = np.maximum.reduce([mask.reshape(mask.shape[0], -1).max(axis=1) for mask in masks])
+    along_z = _extent(planes)
+    yx = np.maximum.reduce([mask[along_z].max(axis=0, initial=0) for mask in masks])
+    return (along_z, _extent(yx.max(axis=1)), _extent(yx.max(axis=0)))
+
+
+def _extent(profile: npt.NDArray[Any]) -> slice:
+    occupied = np.flatnonzero(profile)
+    return slice(int(occupied[0]), int(occupied[-1]) + 1) if occupied.size else slice(0, 0)
+
+
+def count_overlaps(reference: npt.NDArray[np.uint8], predicted: npt.NDArray[np.uint8], n_labels: int) -> list[Overlap]:
+    """Voxel counts of every label, from one pass over both masks.
+
+    Args:
+        reference: labels 0 to n_labels - 1, (z, y, x).
+        predicted: the same, of the same shape.
+        n_labels: number of labels, background included.
+
+    Returns:
+        One `Overlap` a label, background first.
+    """
+    pairs = reference.astype(np.uint8, copy=False) * np.uint8(n_labels) + predicted
+    joint = np.bincount(pairs.ravel(), minlength=n_labels**2).reshape(n_labels, n_labels)
+    return [
+        Overlap(int(joint[label, label]), int(joint[label].sum()), int(joint[:, label].sum()))
+        for label in range(n_labels)
+    ]
+
+
+def ratio(numerator: Floats, denominator: Floats) -> Floats:
+    """Element by element; NaN where the denominator is not positive."""
+    undefined: Floats = np.full(numerator.shape, np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator > 0)
+
+
+def weighted_ratio(weights: Floats, numerator: Floats, denominator: Floats) -> Floats:
+    """Sum of numerators over sum of denominators, a replicate; NaN where the denominators sum to 0."""
+    return ratio(weights @ numerator, weights @ denominator)
+
+
+def mean_metric(values: Floats) -> WeightedMetric:
+    """The mean of per-case values; NaN marks a case that does not count."""
+    counts = np.isfinite(values).astype(np.float64)
+    filled = np.where(np.isfinite(values), values, 0.0)
+    return lambda weights: weighted_ratio(weights, filled, counts)
+
+
+def dsc_agg_metric(intersections: Floats, references: Floats, predictions: Floats) -> WeightedMetric:
+    """Aggregated DSC, 2 sum(intersection) / sum(reference + predicted): a ratio of sums over cases.
+
+    Volumes are in mm3 or voxels. Source: Andrearczyk et al., and the organisers' code of 2022 and 2025.
+    """
+    return lambda weights: weighted_ratio(weights, 2 * intersections, references + predictions)
