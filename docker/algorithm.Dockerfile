@@ -1,0 +1,54 @@
+# The algorithm image: one target a task (segmentation, rfs, hpv), which differ in nothing but their entry point.
+#
+#   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one where no registry is reachable
+#   TORCH        cpu, or cuda for the CUDA 12.6 build that the platform's T4 asks for
+#   API_METHOD   what the platform's label says of how the image is called
+#   secret `ca`  the host's CA bundle, for networks that need one; may be absent
+#   build/wheelhouse  wheels that pip takes before it asks an index; may be empty
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS dependencies
+ARG TORCH=cpu
+ARG PIP_INDEX_URL
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+RUN python3 -m venv /opt/venv
+COPY docker/pip-install /usr/local/bin/pip-install
+# torch first and alone: by far the largest part, it changes least.
+COPY requirements/torch-${TORCH}.txt /requirements/torch.txt
+RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
+    --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    if [ "$TORCH" = cpu ]; then INDEX=https://download.pytorch.org/whl/cpu; fi; \
+    pip-install /requirements/torch.txt ${INDEX:-}
+COPY requirements/algorithm.txt /requirements/algorithm.txt
+RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
+    --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    pip-install /requirements/algorithm.txt
+# Header files and pip serve nobody at run time; byte code is compiled now, since the image's user cannot write it
+# (some packages carry templates that are no Python, hence `|| true`).
+RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
+    && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
+    && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
+
+FROM ${BASE_IMAGE} AS common
+ARG API_METHOD=exec
+RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor
+COPY --from=dependencies /opt/venv /opt/venv
+COPY contract /opt/app/contract
+COPY algorithm /opt/app/algorithm
+RUN /opt/venv/bin/python -m compileall -q /opt/app
+ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+LABEL org.grand-challenge.api-method=${API_METHOD}
+WORKDIR /opt/app
+USER hecktor
+CMD []
+
+FROM common AS segmentation
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "segmentation"]
+
+FROM common AS rfs
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "rfs"]
+
+FROM common AS hpv
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "hpv"]

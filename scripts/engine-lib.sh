@@ -1,0 +1,45 @@
+# Sourced by the scripts that call a container engine: which client answers, and which can build.
+
+# The first client that reaches a daemon (or needs none). HECKTOR_ENGINE names one outright.
+find_engine() {
+    local client
+    for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do
+        if command -v "$client" >/dev/null 2>&1 && timeout 20 "$client" info >/dev/null 2>&1; then
+            echo "$client"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# The first such client that also builds with secrets and bind mounts: BuildKit is part of a Docker client older
+# than 23 and a plug-in (buildx) of a newer one; Podman brings its own builder.
+find_builder() {
+    local client major
+    for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do
+        command -v "$client" >/dev/null 2>&1 && timeout 20 "$client" info >/dev/null 2>&1 || continue
+        if is_podman "$client" || "$client" buildx version >/dev/null 2>&1; then
+            echo "$client"
+            return 0
+        fi
+        major="$("$client" version --format '{{.Client.Version}}' | cut -d. -f1)"
+        if [ "${major:-99}" -lt 23 ]; then
+            echo "$client"
+            return 0
+        fi
+    done
+    return 1
+}
+
+is_podman() {
+    "$1" --version 2>/dev/null | grep -qi podman
+}
+
+die() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+human_size() {
+    numfmt --to=si --suffix=B --format=%.2f "$1"
+}
