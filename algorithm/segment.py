@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
     RescaleTo01Normalization,
     ZScoreNormalization,
 )
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -155,33 +157,58 @@ class _Networks:
 
     def of(self, fold: int) -> nn.Module:
         if fold != self._fold:
-            path = self._package.fold_files[fold]
-            weights = {name: tensor.float() for name, tensor in load_file(str(path)).items()}
-            try:
-                self._network.load_state_dict(weights)
-            except RuntimeError:
-                raise ModelPackageError(
-                    f"{path.name}: weights do not fit the network that plans.json describes"
-                ) from None
+            load_weights(self._network, self._package.fold_files[fold])
             self._fold = fold
         return self._network
 
 
+def load_weights(network: nn.Module, path: Path) -> None:
+    """Fill `network` from a safetensors file that holds each of its tensors once.
+
+    Raises:
+        ModelPackageError: a tensor is missing, too many, or of another shape.
+    """
+    try:
+        weights = load_file(str(path))
+    except SafetensorError as problem:
+        raise ModelPackageError(f"{path.name}: not a safetensors file ({problem})") from None
+    own = dict(own_tensors(network))
+    if weights.keys() != own.keys():
+        odd = sorted(weights.keys() ^ own.keys())[0]
+        raise ModelPackageError(f"{path.name}: tensor {odd} is in only one of weights and network")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if tensor.shape != weights[name].shape:
+                found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+                raise ModelPackageError(f"{path.name}: {name} of shape {found}, expected {wanted}")
+            tensor.copy_(weights[name])
+
+
 def build_network(package: ModelPackage) -> nn.Module:
-    """The untrained network of the plans, without deep supervision."""
-    architecture = package.configuration["architecture"]
+    """The package's network before its weights are read, without deep supervision."""
+    return untrained_network(package.configuration, len(package.manifest["channels"]), len(package.manifest["labels"]))
+
+
+def untrained_network(configuration: Mapping[str, Any], channels: int, classes: int) -> nn.Module:
+    """The network that an nnU-Net configuration describes, without deep supervision.
+
+    Raises:
+        ModelPackageError: the plans name a network or module that is not among the known ones.
+    """
+    architecture = configuration["architecture"]
     name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
     if name not in _NETWORKS:
         raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_NETWORKS)}")
     arguments: dict[str, Any] = dict(architecture["arch_kwargs"])
     for key in architecture["_kw_requires_import"]:
         arguments[key] = _module(arguments[key])
-    return _NETWORKS[name](
-        input_channels=len(package.manifest["channels"]),
-        num_classes=len(package.manifest["labels"]),
-        deep_supervision=False,
-        **arguments,
-    )
+    return _NETWORKS[name](input_channels=channels, num_classes=classes, deep_supervision=False, **arguments)
+
+
+def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter and buffer once: nnU-Net's decoder also lists the encoder's under a second name."""
+    yield from network.named_parameters()
+    yield from network.named_buffers()
 
 
 def _module(name: str | None) -> type[nn.Module] | None:

@@ -8,8 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
 from algorithm.heads import LinearHead
 from algorithm.model_package import FORMAT_VERSION, MANIFEST, file_entry
+from algorithm.segment import own_tensors, untrained_network
 from baseline.nnunet import CONFIGURATION
 from baseline.prepare import CHANNELS
 from contract import labels
@@ -41,7 +46,8 @@ def export_package(
         slim = {key: plans[key] for key in _PLAN_KEYS}
         slim["configurations"] = {CONFIGURATION: plans["configurations"][CONFIGURATION]}
         write_json(partial / "plans.json", slim)
-        folds = [_write_fold(checkpoint, partial, number) for number, checkpoint in enumerate(checkpoints)]
+        network = untrained_network(slim["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
+        folds = [_write_fold(checkpoint, partial, number, network) for number, checkpoint in enumerate(checkpoints)]
         for name, head in heads.items():
             write_json(partial / "heads" / f"{name}.json", head.as_json())
         files = sorted(path for path in partial.rglob("*") if path.is_file())
@@ -64,16 +70,13 @@ def export_package(
     return target
 
 
-def _write_fold(checkpoint: Path, folder: Path, number: int) -> str:
-    import torch
-    from safetensors.torch import save_file
-
-    # Our own training wrote this file a moment ago; nnU-Net's checkpoints hold more than tensors.
+def _write_fold(checkpoint: Path, folder: Path, number: int, network: nn.Module) -> str:
+    # Our own training wrote this file; nnU-Net's checkpoints hold more than tensors.
     content = torch.load(checkpoint, map_location="cpu", weights_only=False)
-    weights = {
-        name.removeprefix("module."): tensor.to(torch.float16).contiguous().clone()
-        for name, tensor in content["network_weights"].items()
-    }
-    name = f"fold_{number}.safetensors"
-    save_file(weights, str(folder / name))
-    return name
+    trained = content["network_weights"]
+    # A checkpoint holds a shared tensor once for every name it has; only the first name is kept.
+    weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
+    path = folder / f"fold_{number}.safetensors"
+    save_file(weights, str(path))
+    path.chmod(0o644)
+    return path.name

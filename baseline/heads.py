@@ -63,7 +63,13 @@ class FittedHead:
 def fit_rfs(
     rows: Sequence[Features], outcomes: Outcomes, transforms: Mapping[str, str], rng: np.random.Generator
 ) -> FittedHead:
-    """Ridge-penalised Cox regression (lifelines); the penalty with the best out-of-fold C-index is kept."""
+    """Ridge-penalised Cox regression (lifelines); the penalty with the best out-of-fold C-index is kept.
+
+    Raises:
+        MetricError: fewer than two relapses, so that a fold could lack one.
+    """
+    if int(outcomes.relapse.sum()) < 2:
+        raise MetricError(f"RFS head: {int(outcomes.relapse.sum())} relapses among the training patients, expected 2")
 
     def fit(train: npt.NDArray[np.int64], penalty: float) -> LinearHead:
         return _cox(_pick(rows, train), outcomes.rfs_days[train], outcomes.relapse[train], transforms, penalty)
@@ -82,10 +88,14 @@ def fit_hpv(
 ) -> FittedHead:
     """Class-weighted ridge logistic regression (scikit-learn); threshold and penalty are chosen out-of-fold.
 
-    Two classes are needed; the threshold maximises balanced accuracy of the out-of-fold logits.
+    The threshold maximises balanced accuracy of the out-of-fold logits.
+
+    Raises:
+        MetricError: fewer than two patients of either class, so that a fold could lack one.
     """
-    if outcomes.hpv.all() or not outcomes.hpv.any():
-        raise MetricError("HPV head: only one class among the training patients, expected both")
+    fewest = min(int(outcomes.hpv.sum()), int((~outcomes.hpv).sum()))
+    if fewest < 2:
+        raise MetricError(f"HPV head: {fewest} training patients of the rarer class, expected at least 2")
 
     def fit(train: npt.NDArray[np.int64], penalty: float) -> LinearHead:
         return _logistic(_pick(rows, train), outcomes.hpv[train], transforms, penalty)
