@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from contract.errors import run_main
+
+Main = Callable[[Sequence[str] | None], int]
 
 # subcommand -> (module with `main(argv) -> int`, what it does)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -17,6 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "report": ("evaluation.report.cli", "make a report page with pictures"),
     "train": ("baseline.cli", "make a model package from a cohort in the release's layout"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
+    "demo": ("hecktor.demo", "synthetic patients through everything to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
 }
 
@@ -31,8 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         sys.stderr.write(_usage() + f"error: unknown command {name!r}: expected one of {', '.join(COMMANDS)}\n")
         return 2
-    module = importlib.import_module(COMMANDS[name][0])
-    return run_main(module.main, rest)
+    return run_main(command(name), rest)
+
+
+def command(name: str) -> Main:
+    """The `main` of a subcommand; its package is imported here and not before."""
+    main_of: Main = importlib.import_module(COMMANDS[name][0]).main
+    return main_of
 
 
 def _usage() -> str:
