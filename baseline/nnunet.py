@@ -99,7 +99,8 @@ def train_fold(folders: Folders, plan: Plan, fold: int, device: str, threads: in
     final = folders.fold(fold) / "checkpoint_final.pth"
     if final.is_file():
         return final
-    folders.announce(augmentation_workers=0)
+    # On a CPU the network itself needs the cores; a card waits for whoever augments.
+    folders.announce(augmentation_workers=0 if device == "cpu" else threads)
     import torch
 
     torch.set_num_threads(threads)
