@@ -1,0 +1,188 @@
+"""`hecktor rehearse`: run an algorithm, and the evaluation after it, as the platform does."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tqdm import tqdm
+
+from contract.errors import EngineError, HecktorError
+from contract.tasks import TASK_CHOICES, Task, task_named
+from rehearsal.engines import ContainerEngine, ContainerRunner, find_engine
+from rehearsal.image_checks import ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
+from rehearsal.jobs import JobResult
+from rehearsal.platform import REPORT_NAME, Rehearsal, RehearsalResult, rehearse
+from rehearsal.runners import Limits, ProcessRunner, Runner
+
+_UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Rehearse; 0 where the platform would show a result, 1 otherwise.
+
+    Raises:
+        HecktorError: nothing could be run.
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    task = task_named(options.task)
+    if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
+        parser.error("an evaluation needs --ground-truth")
+    rehearsal = Rehearsal(
+        task=task,
+        cohort=options.cases,
+        output_dir=options.output,
+        algorithm=_algorithm(options, task),
+        limits=Limits(options.memory, options.time_limit or task.time_limit_s, options.cpus),
+        evaluation=None if options.ground_truth is None else _evaluation(options, task),
+        ground_truth_dir=options.ground_truth,
+        model_dir=options.model,
+        on_failure=options.on_failure,
+        team=options.team,
+        parallel=options.jobs,
+        only=tuple(options.case),
+        seed=options.seed,
+    )
+    if not rehearsal.algorithm.is_isolated:
+        print("plain processes: user, network and read-only input are not enforced", file=sys.stderr)
+    result = _with_progress(rehearsal)
+    _print_result(result, rehearsal)
+    return 0 if result.succeeded else 1
+
+
+def _with_progress(rehearsal: Rehearsal) -> RehearsalResult:
+    with tqdm(desc=f"{rehearsal.team}, {rehearsal.task.name}", unit="case") as bar:
+
+        def start(count: int) -> None:
+            bar.reset(total=count)
+
+        def done(job: JobResult) -> None:
+            bar.update()
+            if job.failure is not None:
+                bar.write(f"failed: {job.job.case.case_id}: {job.failure}", file=sys.stderr)
+
+        return rehearse(rehearsal, on_start=start, on_job=done)
+
+
+def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for refusal in result.refusals:
+        print(f"refused: {refusal}", file=sys.stderr)
+    for path, value in result.metrics.items():
+        print(f"{path:<40} {value:.4f}")
+    seconds = [job.outcome.seconds for job in result.jobs]
+    peaks = [job.outcome.peak_memory_bytes for job in result.jobs if job.outcome.peak_memory_bytes is not None]
+    memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
+    print(
+        f"{len(result.jobs) - len(result.failures)} of {len(result.jobs)} jobs succeeded, "
+        f"{max(seconds):.1f} s the longest (limit {rehearsal.limits.time_limit_s:g} s){memory}"
+    )
+    print(f"written: {rehearsal.output_dir / REPORT_NAME}")
+    for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
+        print(f"error: {problem}", file=sys.stderr)
+
+
+def _algorithm(options: argparse.Namespace, task: Task) -> Runner:
+    arguments = tuple(shlex.split(options.arguments))
+    if options.algorithm_image is not None:
+        engine = find_engine(options.engine)
+        return ContainerRunner(engine, _image(engine, options.algorithm_image), arguments, options.gpus)
+    if options.command is not None:
+        return ProcessRunner(_command(options.command), arguments)
+    return ProcessRunner((sys.executable, "-m", "algorithm", "--task", task.name), arguments)
+
+
+def _evaluation(options: argparse.Namespace, task: Task) -> Runner:
+    arguments = tuple(shlex.split(options.evaluation_arguments))
+    if options.evaluation_image is not None:
+        engine = find_engine(options.engine)
+        return ContainerRunner(engine, _image(engine, options.evaluation_image), arguments)
+    if options.evaluation_command is not None:
+        return ProcessRunner(_command(options.evaluation_command), arguments)
+    return ProcessRunner((sys.executable, "-m", "evaluation", "--task", task.name), arguments)
+
+
+def _command(text: str) -> tuple[str, ...]:
+    """A command line in parts; `python` is the interpreter that runs this."""
+    parts = shlex.split(text)
+    if not parts:
+        raise HecktorError("an empty command, expected a program to run")
+    return (sys.executable if parts[0] in {"python", "python3"} else parts[0], *parts[1:])
+
+
+def _image(engine: ContainerEngine, image: str) -> str:
+    """The image's name; a saved archive is checked as at an upload and then loaded."""
+    path = Path(image)
+    if not (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
+        return image
+    problems = upload_problems(facts_of_archive(path))
+    if problems:
+        raise EngineError(problems[0])
+    return engine.load(path)
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes of `16g`, `512m` or a plain number; at least 16 MiB."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bkmg]?)(?:i?b)?", text.strip().lower())
+    size = int(float(match.group(1)) * _UNITS[match.group(2)]) if match else 0
+    if size < 16 * _UNITS["m"]:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a memory size of at least 16m, such as 16g")
+    return size
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected a positive number")
+    return number
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does."
+    )
+    add = parser.add_argument
+    add("--task", required=True, choices=TASK_CHOICES, help="which task")
+    add("--cases", required=True, type=Path, help="cohort in the platform's layout: CASES/<ID>/input/")
+    add("--case", action="append", default=[], metavar="ID", help="only this case; may be repeated")
+    add("--output", required=True, type=Path, help="where predictions, logs, metrics.json and rehearsal.json go")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--algorithm-image", metavar="IMAGE", help="an image's name, or a saved .tar, .tar.gz, .tar.xz")
+    how.add_argument("--process", action="store_true", help="no engine: `python -m algorithm` as plain processes")
+    how.add_argument("--command", help="no engine: this command, called with --input DIR --output DIR [--model DIR]")
+    add("--arguments", default="", help="added to the algorithm's entry point, such as '--method threshold'")
+    add("--model", type=Path, help="model package, mounted at /opt/ml/model")
+    add("--ground-truth", type=Path, help="folder of the ground truth; without it nothing is evaluated")
+    scored = parser.add_mutually_exclusive_group()
+    scored.add_argument("--evaluation-image", metavar="IMAGE", help="without it `python -m evaluation` is a process")
+    scored.add_argument("--evaluation-command", help="a command, called with --input, --output and --ground-truth")
+    add("--evaluation-arguments", default="", help="added to the evaluation's entry point")
+    add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
+    add("--gpus", action="store_true", help="hand all GPUs of this machine to the algorithm")
+    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="for one case (16g)")
+    add("--cpus", type=_positive, help="for one case (all)")
+    add("--time-limit", type=_positive, help="seconds for one case (the task's own)")
+    add("--jobs", type=_at_least_one, default=1, help="cases at a time (1)")
+    add(
+        "--on-failure",
+        choices=("abort", "mark-missing"),
+        default="abort",
+        help="a failed job: no evaluation, as on the platform, or evaluate with it marked as failed (%(default)s)",
+    )
+    add("--team", default="team", help="a name for reports")
+    add("--seed", type=int, default=0, help="of the order in predictions.json (0)")
+    return parser

@@ -1,0 +1,116 @@
+"""What the platform checks of an image when it is uploaded."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import EngineError
+
+API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
+API_METHODS: Final = ("exec", "invoke")
+STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
+SIZE_LIMIT_BYTES: Final = 10_000_000_000
+ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
+_JSON_LIMIT_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What an image says of itself; `manifests` is 1 for an image that an engine holds."""
+
+    name: str
+    user: str
+    architecture: str
+    api_method: str
+    size_bytes: int
+    variables: tuple[str, ...]
+    manifests: int = 1
+
+    @property
+    def stripped_variables(self) -> tuple[str, ...]:
+        """Names of its environment variables that the platform removes."""
+        names = [variable.split("=", 1)[0] for variable in self.variables]
+        return tuple(name for name in names if name.startswith(STRIPPED_PREFIX))
+
+
+def facts_of_inspection(name: str, inspected: Mapping[str, Any]) -> ImageFacts:
+    """Read what `docker image inspect` or `podman image inspect` prints of one image."""
+    return _facts(
+        name, inspected.get("Config") or {}, inspected.get("Architecture", ""), int(inspected.get("Size", 0)), 1
+    )
+
+
+def facts_of_archive(path: Path) -> ImageFacts:
+    """Read a saved image without an engine.
+
+    Raises:
+        EngineError: no archive of the kinds that the platform takes, or no image in it.
+    """
+    if not path.name.endswith(ARCHIVE_SUFFIXES):
+        raise EngineError(f"{path.name}: expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
+    try:
+        manifest, documents = _json_members(path)
+    except (tarfile.TarError, EOFError, OSError) as problem:
+        raise EngineError(f"{path.name}: not a readable archive ({problem})") from None
+    if not isinstance(manifest, list) or not manifest:
+        raise EngineError(f"{path.name}: no manifest.json in it, expected what `docker save` writes")
+    config = documents.get(str(manifest[0].get("Config")), {})
+    architecture = str(config.get("architecture", ""))
+    return _facts(path.name, config.get("config") or {}, architecture, path.stat().st_size, len(manifest))
+
+
+def upload_problems(facts: ImageFacts) -> list[str]:
+    """Why the platform would refuse this image, in words; empty where it would take it."""
+    problems = []
+    user = facts.user.split(":", 1)[0]
+    if user in {"", "root", "0"}:
+        shown = f"USER {facts.user}" if facts.user else "no USER, so it runs as root"
+        problems.append(f"{facts.name}: {shown}, expected a user that is not root")
+    if facts.architecture != "amd64":
+        problems.append(f"{facts.name}: built for {facts.architecture or 'nothing known'}, expected amd64")
+    if facts.manifests != 1:
+        problems.append(f"{facts.name}: {facts.manifests} images in the archive, expected exactly one")
+    if facts.api_method not in API_METHODS:
+        problems.append(f"{facts.name}: label {API_METHOD_LABEL}={facts.api_method!r}, expected exec or invoke")
+    if facts.size_bytes > SIZE_LIMIT_BYTES:
+        problems.append(f"{facts.name}: {facts.size_bytes / 1e9:.2f} GB, expected at most 10 GB")
+    return [f"{problem}; the platform would refuse the image" for problem in problems]
+
+
+def _facts(name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int) -> ImageFacts:
+    labels = config.get("Labels") or {}
+    return ImageFacts(
+        name=name,
+        user=str(config.get("User") or "").strip(),
+        architecture=architecture,
+        api_method=str(labels.get(API_METHOD_LABEL, "exec")),
+        size_bytes=size_bytes,
+        variables=tuple(config.get("Env") or ()),
+        manifests=manifests,
+    )
+
+
+def _json_members(path: Path) -> tuple[Any, dict[str, Any]]:
+    """`manifest.json` and every other small file that is JSON, by name; one pass over the archive."""
+    manifest: Any = None
+    documents: dict[str, Any] = {}
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            if not member.isfile() or member.size > _JSON_LIMIT_BYTES:
+                continue
+            file = archive.extractfile(member)
+            content = b"" if file is None else file.read()
+            try:
+                document = json.loads(content)
+            except ValueError:
+                continue
+            if member.name == "manifest.json":
+                manifest = document
+            elif isinstance(document, dict):
+                documents[member.name] = document
+    return manifest, documents

@@ -1,0 +1,134 @@
+"""What runs a program over one set of folders, and the plain process that does so without an engine.
+
+A `Runner` is the platform's view of a submission: folders in, exit status and log out. How the folders get in
+(mounts or arguments) and how limits are enforced is the runner's own affair.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from contract.errors import EngineError
+from rehearsal.image_checks import STRIPPED_PREFIX
+from rehearsal.watching import Outcome, rusage_peak_bytes, wait_for
+
+GIB: Final = 1024**3
+PLATFORM_ENVIRONMENT: Final = {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may use; `cpus` None means all there are."""
+
+    memory_bytes: int
+    time_limit_s: float
+    cpus: float | None = None
+
+    @property
+    def shared_memory_bytes(self) -> int:
+        """Size of `/dev/shm`: half of the memory."""
+        return self.memory_bytes // 2
+
+    @property
+    def data_segment_bytes(self) -> int | None:
+        """RLIMIT_DATA of a process: memory less 1 GiB; None where no more than that is left."""
+        left = self.memory_bytes - GIB
+        return left if left > GIB else None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One run: a unique `name`, the folders it sees, its limits, and where its streams go."""
+
+    name: str
+    input_dir: Path
+    output_dir: Path
+    tmp_dir: Path
+    stdout: Path
+    stderr: Path
+    limits: Limits
+    model_dir: Path | None = None
+    ground_truth_dir: Path | None = None
+
+
+class Runner(Protocol):
+    """Runs one program, once a call."""
+
+    @property
+    def description(self) -> str:
+        """What runs it, for reports: an image or a command."""
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether user, network and read-only input are enforced."""
+
+    def run(self, call: Call) -> Outcome:
+        """Run to the end or to the time limit. Raises EngineError where the program could not be started."""
+
+
+@dataclass(frozen=True)
+class ProcessRunner:
+    """Runs a command with `--input`, `--output` and so on; neither user, network nor input are guarded.
+
+    The time limit holds as in a container; memory is limited for each process alone (RLIMIT_DATA).
+    """
+
+    command: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """The command."""
+        return " ".join((Path(self.command[0]).name, *self.command[1:], *self.arguments))
+
+    @property
+    def is_isolated(self) -> bool:
+        """False."""
+        return False
+
+    def run(self, call: Call) -> Outcome:
+        """Run the command in a session of its own.
+
+        Raises:
+            EngineError: there is no such command.
+        """
+        if shutil.which(self.command[0]) is None:
+            raise EngineError(f"{self.command[0]}: no such command")
+        call.stdout.parent.mkdir(parents=True, exist_ok=True)
+        with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
+            process = subprocess.Popen(
+                self._limited(call),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=call.tmp_dir,
+                env=self._environment(call),
+                start_new_session=True,
+            )
+            return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
+
+    def _limited(self, call: Call) -> list[str]:
+        folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]
+        if call.model_dir is not None:
+            folders += ["--model", str(call.model_dir.resolve())]
+        if call.ground_truth_dir is not None:
+            folders += ["--ground-truth", str(call.ground_truth_dir.resolve())]
+        program = [*self.command, *folders, *self.arguments]
+        limit = call.limits.data_segment_bytes
+        if limit is None:
+            return program
+        return ["/bin/sh", "-c", f'ulimit -d {limit // 1024} 2>/dev/null; exec "$@"', "sh", *program]
+
+    def _environment(self, call: Call) -> dict[str, str]:
+        threads = {} if call.limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(call.limits.cpus)))}
+        return {**clean_environment(), **PLATFORM_ENVIRONMENT, **threads, "TMPDIR": str(call.tmp_dir.resolve())}
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what the platform strips."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(STRIPPED_PREFIX)}

@@ -1,0 +1,142 @@
+"""Wait for a process under the platform's clock, and learn how much memory it took."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+GRACE_S: Final = 5.0
+_POLL_S: Final = 0.05
+_MEMORY_POLL_S: Final = 0.5
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+# Called while the process runs with None, and at its end with the kernel's resource usage where there is one;
+# answers the peak so far in bytes, or None.
+PeakMemory = Callable[[Any], int | None]
+Stopper = Callable[[bool], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    `exit_code` is negative for a signal that ended a plain process; 137 is a container's SIGKILL.
+    """
+
+    exit_code: int
+    seconds: float
+    timed_out: bool
+    peak_memory_bytes: int | None
+
+
+def wait_for(
+    process: subprocess.Popen[bytes], time_limit_s: float, stop: Stopper | None, peak_memory: PeakMemory
+) -> Outcome:
+    """Wait for `process`; at the limit SIGTERM, and SIGKILL 5 s later.
+
+    Args:
+        process: just started.
+        time_limit_s: from now.
+        stop: called with False to terminate and True to kill; None signals the process group.
+        peak_memory: see `PeakMemory`.
+    """
+    started = time.monotonic()
+    stopper = _group_stopper(process.pid) if stop is None else stop
+    peak: int | None = None
+    next_look = started
+    terminated_at: float | None = None
+    killed = False
+    try:
+        while (usage := _ended(process)) is None:
+            now = time.monotonic()
+            if now >= next_look:
+                peak = _larger(peak, peak_memory(None))
+                next_look = now + _MEMORY_POLL_S
+            if terminated_at is None and now - started > time_limit_s:
+                stopper(False)
+                terminated_at = now
+            elif terminated_at is not None and not killed and now - terminated_at > GRACE_S:
+                stopper(True)
+                killed = True
+            time.sleep(_POLL_S)
+    except BaseException:
+        stopper(True)
+        process.wait()
+        raise
+    seconds = time.monotonic() - started
+    peak = _larger(peak, peak_memory(usage))
+    return Outcome(process.returncode, seconds, terminated_at is not None, peak)
+
+
+def rusage_peak_bytes(usage: Any) -> int | None:
+    """Peak resident memory of the largest process, from the kernel's account at its end."""
+    return None if usage is None else int(usage.ru_maxrss) * 1024
+
+
+def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemory:
+    """A reader of the peak memory of a container's control group, page cache included.
+
+    Args:
+        container_process: the pid of the container's first process on this host, None before it runs.
+    """
+    found: list[Path] = []
+
+    def read(usage: Any) -> int | None:
+        if not found and usage is None:
+            pid = container_process()
+            file = None if pid is None else _peak_file(pid)
+            if file is not None:
+                found.append(file)
+        if not found:
+            return None
+        try:
+            return int(found[0].read_text())
+        except (OSError, ValueError):
+            return None
+
+    return read
+
+
+def _peak_file(pid: int) -> Path | None:
+    """Where the kernel keeps the peak of a process's control group, version 2 or 1."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    candidates = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            candidates.append(_CGROUPS / path.lstrip("/") / "memory.peak")
+        elif "memory" in controllers.split(","):
+            candidates.append(_CGROUPS / "memory" / path.lstrip("/") / "memory.max_usage_in_bytes")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> Any:
+    """The resource usage of an ended process, None while it runs."""
+    pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+    if pid == 0:
+        return None
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage
+
+
+def _group_stopper(group: int) -> Stopper:
+    def stop(force: bool) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL if force else signal.SIGTERM)
+
+    return stop
+
+
+def _larger(first: int | None, second: int | None) -> int | None:
+    known = [value for value in (first, second) if value is not None]
+    return max(known) if known else None
