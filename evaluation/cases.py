@@ -138,7 +138,8 @@ def read_labels(path: Path, error: type[HecktorError]) -> Volume:
     if not header.is_integer:
         raise error(f"{path.name}: pixels of type {header.pixel_type}, expected an integer mask")
     volume = read_volume(path, error=error)
-    low, high = int(volume.array.min()), int(volume.array.max())
+    unsigned = volume.array.dtype.kind == "u"
+    low, high = 0 if unsigned else int(volume.array.min()), int(volume.array.max())
     if low < labels.BACKGROUND or high > max(labels.FOREGROUND):
         raise error(f"{path.name}: labels from {low} to {high}, expected only {', '.join(map(str, labels.NAMES))}")
     return volume

@@ -1,0 +1,93 @@
+"""A small evaluation phase on disk: ground truth, jobs and their outputs, as the platform lays them out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract import sockets
+from contract.geometry import Geometry
+from contract.images import write_mask
+from contract.predictions import job_entry, socket_entry
+from contract.tasks import Task
+from evaluation.edition import DEFAULT_EDITION, SegmentationRules, load_edition
+from evaluation.pipeline import Request, evaluate
+
+GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
+
+
+class Phase:
+    """Collects jobs, then evaluates them."""
+
+    def __init__(self, root: Path, task: Task) -> None:
+        self.task = task
+        self.root = root
+        self.input_dir, self.truth_dir, self.output_dir = root / "input", root / "ground_truth", root / "output"
+        self.truth_dir.mkdir(parents=True)
+        self.input_dir.mkdir()
+        self.jobs: list[dict[str, Any]] = []
+
+    def truth_mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID, suffix: str = ".mha") -> None:
+        write_mask(self.truth_dir / f"{case}{suffix}", mask, geometry)
+
+    def truth_table(self, text: str, name: str = "targets.csv", encoding: str = "utf-8") -> None:
+        (self.truth_dir / name).write_text(text, encoding=encoding)
+
+    def job(self, case: str, status: str = "Succeeded", ct_name: str | None = None) -> Path:
+        """Add a job; returns the path of its output (an image's folder, or a JSON file)."""
+        pk = f"job-{len(self.jobs)}"
+        ct = socket_entry(sockets.CT, 1, image=("pk", ct_name or f"{case}.mha"))
+        answer = socket_entry(self.task.output, 2)
+        self.jobs.append(job_entry(pk, [ct], [answer], algorithm_image="", exec_duration_s=1, status=status))
+        path = self.task.output.path_under(self.input_dir / pk / "output")
+        (path if self.task.output.is_image else path.parent).mkdir(parents=True)
+        return path
+
+    def mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID) -> Path:
+        path = self.job(case) / "anything.mha"
+        write_mask(path, mask, geometry)
+        return path
+
+    def value(self, case: str, text: str) -> None:
+        self.job(case).write_text(text)
+
+    def run(self, **changes: Any) -> dict[str, Any]:
+        (self.input_dir / sockets.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
+        options: dict[str, Any] = {"edition": DEFAULT_EDITION, "seed": 1, "bootstraps": 20, "workers": 1, **changes}
+        returned = evaluate(Request(self.task, self.input_dir, self.truth_dir, self.output_dir, **options))
+        assert json.loads((self.output_dir / "metrics.json").read_text()) == returned
+        return returned
+
+
+@pytest.fixture
+def phase_of(tmp_path):
+    """Make a phase of a task."""
+    return lambda task: Phase(tmp_path / task.name, task)
+
+
+@pytest.fixture
+def grid() -> Geometry:
+    """Anisotropic: 12 x 10 x 8 voxels of 1 x 2 x 3 mm."""
+    return GRID
+
+
+@pytest.fixture
+def blank():
+    """Make an empty mask, (z, y, x)."""
+    return lambda: np.zeros(GRID.array_shape, dtype=np.uint8)
+
+
+@pytest.fixture
+def rules():
+    """Make the default edition's segmentation rules, with changes."""
+    from dataclasses import replace
+
+    from contract.tasks import SEGMENTATION
+
+    default = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
+    assert isinstance(default, SegmentationRules)
+    return lambda **changes: replace(default, **changes)

@@ -1,0 +1,112 @@
+"""Overlap counts and aggregates against closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from evaluation.overlap import count_overlaps, dsc_agg_metric, foreground_box, mean_metric
+
+label_masks = hnp.arrays(np.uint8, (4, 5, 6), elements=st.integers(0, 2))
+volumes = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8)
+
+
+def dsc(reference, predicted, label=1):
+    counts = count_overlaps(reference, predicted, 3)[label]
+    return 2 * counts.intersection / (counts.reference + counts.predicted)
+
+
+def ball(centre_x, radius=10, size=33):
+    z, y, x = np.ogrid[:size, :size, :size]
+    return ((z - 16) ** 2 + (y - 16) ** 2 + (x - centre_x) ** 2 <= radius**2).astype(np.uint8)
+
+
+def test_identical_masks_overlap_wholly():
+    assert dsc(ball(16), ball(16)) == 1.0
+
+
+def test_disjoint_masks_do_not_overlap():
+    a, b = np.zeros((2, 2, 4), np.uint8), np.zeros((2, 2, 4), np.uint8)
+    a[..., :2], b[..., 2:] = 1, 1
+    assert dsc(a, b) == 0.0
+
+
+def test_sphere_shifted_by_one_voxel():
+    """Two balls of radius R at distance d share V(d) = pi/12 (4R + d)(2R - d)^2 of 4/3 pi R^3.
+
+    DSC = V(d) / V(0) = (4R + d)(2R - d)^2 / (16 R^3); for R = 10, d = 1: 41 * 361 / 16000 = 0.92506. Voxels
+    along x that enter or leave are the ball's disc of pi R^2 = 314.16: 1 - 314.16 / 4188.8 = 0.925. The
+    discrete disc and ball of radius 10 hold 317 and 4169 voxels, so DSC = 1 - 317 / 4169 exactly.
+    """
+    assert int(ball(16).sum()) == 4169
+    assert int(ball(16)[:, :, 16].sum()) == 317
+    assert dsc(ball(16), ball(17)) == pytest.approx(1 - 317 / 4169, abs=1e-12)
+    assert dsc(ball(16), ball(17)) == pytest.approx(41 * 361 / 16000, abs=2e-3)
+
+
+def test_labels_are_counted_apart():
+    """A voxel of GTVp predicted as GTVn is missed in one and invented in the other."""
+    counts = count_overlaps(np.array([[[1, 1, 2, 0]]], np.uint8), np.array([[[1, 2, 2, 2]]], np.uint8), 3)
+    assert (counts[1].intersection, counts[1].reference, counts[1].predicted) == (1, 2, 1)
+    assert (counts[2].intersection, counts[2].reference, counts[2].predicted) == (1, 1, 3)
+
+
+@given(label_masks, label_masks)
+def test_dsc_is_symmetric_and_the_naive_counts_agree(a, b):
+    mine, theirs = count_overlaps(a, b, 3), count_overlaps(b, a, 3)
+    for label in (0, 1, 2):
+        assert mine[label].intersection == theirs[label].intersection == int(((a == label) & (b == label)).sum())
+        assert mine[label].reference == theirs[label].predicted == int((a == label).sum())
+
+
+@given(label_masks, label_masks)
+def test_the_box_holds_every_foreground_voxel_and_is_tight(a, b):
+    box = foreground_box(a, b)
+    assert a[box].sum() == a.sum()
+    assert b[box].sum() == b.sum()
+    occupied = np.argwhere((a > 0) | (b > 0))
+    if occupied.size == 0:
+        assert a[box].size == 0
+    else:
+        assert [s.start for s in box] == occupied.min(axis=0).tolist()
+        assert [s.stop for s in box] == (occupied.max(axis=0) + 1).tolist()
+
+
+def test_aggregated_dsc_weighs_cases_by_volume():
+    """Case 1: 10 of 10 and 10 shared wholly; case 2: 90 and 90 share nothing: 2 * 10 / 200 = 0.1, their mean 0.5."""
+    metric = dsc_agg_metric(np.array([10.0, 0.0]), np.array([10.0, 90.0]), np.array([10.0, 90.0]))
+    assert metric(np.ones((1, 2)))[0] == pytest.approx(0.1)
+
+
+def test_aggregated_dsc_in_mm3_differs_from_voxels():
+    """Two cases of 10 + 10 voxels, shared 10 and 0, of 1 and 3 mm3: 20/40 in voxels, 20/(20 + 60) in mm3."""
+    voxels = np.array([10.0, 0.0]), np.array([10.0, 10.0]), np.array([10.0, 10.0])
+    unit = np.array([1.0, 3.0])
+    assert dsc_agg_metric(*voxels)(np.ones((1, 2)))[0] == pytest.approx(0.5)
+    assert dsc_agg_metric(*(unit * column for column in voxels))(np.ones((1, 2)))[0] == pytest.approx(0.25)
+
+
+def test_aggregate_of_nothing_is_undefined():
+    zeros = np.zeros(3)
+    assert np.isnan(dsc_agg_metric(zeros, zeros, zeros)(np.ones((1, 3)))[0])
+
+
+@given(volumes, st.randoms())
+def test_permutation_and_doubling_leave_the_aggregate_unchanged(rows, random):
+    columns = [np.array(column, dtype=float) for column in zip(*rows, strict=True)]
+    columns[0] = np.minimum(columns[0], np.minimum(columns[1], columns[2]))
+    value = dsc_agg_metric(*columns)(np.ones((1, len(rows))))[0]
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    shuffled = dsc_agg_metric(*(column[order] for column in columns))(np.ones((1, len(rows))))[0]
+    doubled = dsc_agg_metric(*(np.tile(column, 2) for column in columns))(np.ones((1, 2 * len(rows))))[0]
+    np.testing.assert_allclose([shuffled, doubled], value)
+
+
+def test_mean_leaves_cases_out_and_follows_weights():
+    """Weights 2, 1, 5 on 0.5, left out, 1.0: (2 * 0.5 + 5 * 1) / 7."""
+    metric = mean_metric(np.array([0.5, np.nan, 1.0]))
+    np.testing.assert_allclose(metric(np.array([[1.0, 1, 1], [2, 1, 5], [0, 3, 0]])), [0.75, 6 / 7, np.nan])
