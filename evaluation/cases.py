@@ -77,29 +77,14 @@ def score_masks(pair: MaskPair) -> SegmentationRow:
         GroundTruthError: the reference itself cannot be used.
     """
     reference = read_labels(pair.reference, GroundTruthError)
+    error = None
     try:
         predicted = _read_prediction(pair.answer, reference)
     except PredictionError as problem:
-        nothing = np.zeros((1, 1, 1), dtype=np.uint8)
-        box = foreground_box(reference.array)
-        cropped = reference.array[box]
-        blank = np.broadcast_to(nothing, cropped.shape)
-        failed = pair.answer.failed or pair.answer.path is not None
-        return _row(pair, reference, cropped, blank, problem.message, failed=failed)
+        error = problem.message
+        predicted = np.zeros(reference.array.shape, dtype=np.uint8)
     box = foreground_box(reference.array, predicted)
-    return _row(pair, reference, reference.array[box], predicted[box])
-
-
-def _row(
-    pair: MaskPair,
-    reference: Volume,
-    reference_mask: npt.NDArray[Any],
-    predicted_mask: npt.NDArray[Any],
-    error: str | None = None,
-    *,
-    failed: bool = False,
-) -> SegmentationRow:
-    mine, theirs = reference_mask.astype(np.uint8), predicted_mask.astype(np.uint8)
+    mine, theirs = reference.array[box].astype(np.uint8), predicted[box].astype(np.uint8)
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp = overlaps[labels.GTVP]
     dsc = dsc_of_case(
@@ -113,7 +98,7 @@ def _row(
         gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, pair.rules),
         gtvp_dsc=dsc,
         error=error,
-        failed=failed,
+        failed=error is not None and pair.answer.tried,
     )
 
 

@@ -33,6 +33,8 @@ def foreground_box(*masks: npt.NDArray[Any]) -> Box:
 
     Masks hold no negative values and share one shape.
     """
+    if masks[0].size == 0:
+        return (slice(0, 0), slice(0, 0), slice(0, 0))
     planes = np.maximum.reduce([mask.reshape(mask.shape[0], -1).max(axis=1) for mask in masks])
     along_z = _extent(planes)
     yx = np.maximum.reduce([mask[along_z].max(axis=0, initial=0) for mask in masks])

@@ -166,7 +166,7 @@ def _value(answer: Answer, output: Socket, read: Callable[[Path], Value]) -> tup
     try:
         return read(answer_file(answer, output)), None, False
     except PredictionError as problem:
-        return None, problem.message, answer.failed or answer.path is not None
+        return None, problem.message, answer.tried
 
 
 def _require(metric: WeightedMetric, n_cases: int, message: str) -> None:

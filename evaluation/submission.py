@@ -27,6 +27,11 @@ class Answer:
     problem: str | None = None
     failed: bool = False
 
+    @property
+    def tried(self) -> bool:
+        """Whether there was an answer at all, usable or not."""
+        return self.failed or self.path is not None
+
 
 @dataclass(frozen=True)
 class Submission:

@@ -1,0 +1,61 @@
+"""The command lines as processes: exit status, last line, and what is never imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from contract.tasks import HPV
+
+
+@pytest.fixture
+def phase(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nP1,1\nP2,0\n")
+    phase.value("P1", "true")
+    phase.value("P2", "true")
+    phase.run()
+    (phase.output_dir / "metrics.json").unlink()
+    return phase
+
+
+def evaluate(phase, *more):
+    command = [sys.executable, "-m", "evaluation", "--task", "3", "--input", str(phase.input_dir)]
+    command += ["--ground-truth", str(phase.truth_dir), "--output", str(phase.output_dir), "--bootstraps", "10", *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_run_writes_metrics(phase):
+    done = evaluate(phase, "--seed", "7")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((phase.output_dir / "metrics.json").read_text())
+    assert report["aggregates"]["balanced_accuracy"]["value"] == 0.5
+    assert report["provenance"]["seed"] == 7
+    assert "balanced_accuracy" in done.stdout
+
+
+def test_an_error_is_one_last_line_without_a_trace(phase):
+    (phase.input_dir / "predictions.json").write_text("{")
+    done = evaluate(phase)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: predictions.json")
+    assert "Traceback" not in done.stderr
+    assert not (phase.output_dir / "metrics.json").exists()
+
+
+@pytest.mark.parametrize("more", [["--bootstraps", "-1"], ["--task", "4"]])
+def test_usage_errors_exit_with_2(phase, more):
+    assert evaluate(phase, *more).returncode == 2
+
+
+def test_networks_are_never_imported():
+    code = (
+        "import sys, evaluation.__main__, evaluation.rank_cli, evaluation.report.cli\n"
+        "found = {'torch', 'monai', 'nnunetv2', 'algorithm', 'baseline', 'rehearsal'} & set(sys.modules)\n"
+        "sys.exit(', '.join(found))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,102 @@
+"""Profiles are data with a checked schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib.resources import files
+
+import pytest
+
+from contract.errors import HecktorError
+from contract.tasks import HPV, RFS, SEGMENTATION, TASKS
+from evaluation.edition import Borda, Lexicographic, known_editions, load_edition, parse_edition
+
+
+@pytest.fixture
+def profile():
+    return json.loads(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+
+
+def test_hecktor_2025_is_the_specification():
+    edition = load_edition("hecktor2025")
+    assert edition.profile(SEGMENTATION).options == {
+        "missing": "worst",
+        "gtvp_empty": "skip",
+        "volume_unit": "mm3",
+        "connectivity": 26,
+        "iou_threshold": 0.3,
+        "iou_strict": True,
+        "matching": "one_to_one",
+    }
+    assert edition.profile(RFS).options == {"missing": "worst", "missing_risk": "non_concordant", "direction": "risk"}
+    nested = edition.profile(SEGMENTATION).ranking.schemes["nested_borda"]
+    assert nested == Borda(("gtvp_dsc_mean", Borda(("gtvn_dsc_agg", "gtvn_f1_agg"))))
+    official = edition.profile(HPV).ranking
+    assert official.schemes[official.official] == Lexicographic(("balanced_accuracy", "specificity"))
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_every_ranked_metric_of_a_task_is_measured(task):
+    assert set(task.metrics) <= set(load_edition("hecktor2025").profile(task).metrics)
+
+
+def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):
+    profile["name"] = "mine"
+    profile["tasks"]["segmentation"]["rules"]["connectivity"] = 6
+    (tmp_path / "mine.json").write_text(json.dumps(profile))
+    assert load_edition(str(tmp_path / "mine.json")).profile(SEGMENTATION).options["connectivity"] == 6
+
+
+def test_an_edition_without_the_task_says_so(profile):
+    del profile["tasks"]["hpv"]
+    with pytest.raises(HecktorError, match="no task 'hpv'"):
+        parse_edition(profile, "p").profile(HPV)
+
+
+def test_unknown_edition_names_the_known_ones():
+    with pytest.raises(HecktorError, match=r"hecktor1999.*hecktor2025"):
+        load_edition("hecktor1999")
+    assert "hecktor2025" in known_editions()
+
+
+SEG = ("tasks", "segmentation")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("format",), 2, "format 2"),
+        (("surplus",), 1, "unknown surplus"),
+        (("tasks",), {}, "at least one task"),
+        (("tasks", "tnm"), {}, "unknown task 'tnm'"),
+        ((*SEG, "kind"), "guess", "kind: found 'guess'"),
+        ((*SEG, "rules", "connectivity"), 8, "connectivity: found 8"),
+        ((*SEG, "rules", "connectivity"), 26.0, "connectivity: found 26.0"),
+        ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
+        ((*SEG, "rules", "iou_threshold"), "0.3", "iou_threshold: found '0.3'"),
+        ((*SEG, "rules", "iou_threshold"), True, "iou_threshold: found True"),
+        ((*SEG, "rules"), {}, "absent connectivity"),
+        ((*SEG, "metrics"), {}, "at least one metric"),
+        ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", "expected a text"),
+        ((*SEG, "ranking", "official"), "coin", "official: found 'coin'"),
+        ((*SEG, "ranking", "ties"), "random", "ties: found 'random'"),
+        ((*SEG, "ranking", "schemes"), {}, "at least one ranking"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": []}, "expected a list"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"mean": ["x"]}, "borda, lexicographic"),
+    ],
+)
+def test_what_breaks_the_schema_is_named(profile, path, value, message):
+    changed = copy.deepcopy(profile)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(HecktorError, match=message):
+        parse_edition(changed, "p.json")
+
+
+def test_a_profile_that_is_no_object():
+    with pytest.raises(HecktorError, match="found a list"):
+        parse_edition([], "p.json")

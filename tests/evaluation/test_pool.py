@@ -1,0 +1,55 @@
+"""Worker processes: order, errors, and a process that dies."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from contract.errors import GroundTruthError
+from evaluation.pool import score_all
+
+SCORES = """
+import os
+from contract.errors import GroundTruthError
+
+def double(number):
+    if number == "die":
+        os._exit(9)
+    if number == "bad":
+        raise GroundTruthError("bad.mha: empty file")
+    return 2 * number
+"""
+
+
+@pytest.fixture
+def double(tmp_path, monkeypatch):
+    """A function in a module that fresh interpreters can import."""
+    Path(tmp_path / "scores_for_pool.py").write_text(SCORES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = importlib.util.find_spec("scores_for_pool")
+    assert spec is not None
+    import scores_for_pool
+
+    yield scores_for_pool.double
+    del sys.modules["scores_for_pool"]
+
+
+def test_order_is_kept(double):
+    assert score_all(double, [5, 1, 4, 2, 3], 2, on_death=lambda _: None) == [10, 2, 8, 4, 6]
+
+
+def test_a_process_that_dies_costs_its_own_case_only(double):
+    rows = score_all(double, [1, 2, "die", 3, 4], 2, on_death=lambda item: f"lost {item}")
+    assert rows == [2, 4, "lost die", 6, 8]
+
+
+def test_errors_come_through(double):
+    with pytest.raises(GroundTruthError, match="empty file"):
+        score_all(double, [1, 2, "bad", 3, 4], 2, on_death=lambda _: None)
+
+
+def test_few_cases_stay_in_this_process():
+    assert score_all(lambda number: number + 1, [1, 2], 8, on_death=lambda _: None) == [2, 3]

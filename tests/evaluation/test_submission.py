@@ -1,0 +1,50 @@
+"""Values as submissions spell them: what is a number, what is a boolean, and what is neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.errors import PredictionError
+from evaluation.submission import read_risk, read_status
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.7", 0.7), ("-3", -3.0), ("1e-300", 1e-300), (" 0.25\n", 0.25)])
+def test_risks(tmp_path, text, value):
+    (tmp_path / "rfs.json").write_text(text)
+    assert read_risk(tmp_path / "rfs.json") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("NaN", "found NaN"),
+        ("Infinity", "found Infinity"),
+        ("1e999", "too large"),
+        ("1" + "0" * 400, "too large"),
+        ('"0.7"', "found a text"),
+        ("true", "found a boolean"),
+        ("null", "found a null"),
+        ("[0.7]", "found a list"),
+        ('{"risk": 0.7}', "found a object"),
+        ("", "not valid JSON"),
+        ("0.7 0.8", "not valid JSON"),
+        ("[" * 20_000, "nested too deeply|not valid JSON"),
+        ("0." + "7" * 70_000, "bytes, expected at most"),
+    ],
+)
+def test_what_is_no_risk(tmp_path, text, message):
+    (tmp_path / "rfs.json").write_text(text)
+    with pytest.raises(PredictionError, match=message):
+        read_risk(tmp_path / "rfs.json")
+
+
+@pytest.mark.parametrize("text", ["1", "0", "0.9", '"true"', "null", "[true]", "True"])
+def test_what_is_no_status(tmp_path, text):
+    (tmp_path / "hpv-status.json").write_text(text)
+    with pytest.raises(PredictionError):
+        read_status(tmp_path / "hpv-status.json")
+
+
+def test_statuses(tmp_path):
+    (tmp_path / "hpv-status.json").write_text("true")
+    assert read_status(tmp_path / "hpv-status.json") is True
