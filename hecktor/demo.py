@@ -77,7 +77,7 @@ def _rehearse(task: Task, team: Team, cohort: Path, output: Path, arguments: arg
         *("--task", task.number, "--cases", cohort, "--ground-truth", cohort / "ground_truth"),
         *("--output", _team_dir(output, task, team), "--team", team.name, "--jobs", arguments.jobs),
         *how,
-        *(f"--algorithm-argument={word}" for word in team.arguments),
+        *(["--arguments=" + " ".join(team.arguments)] if team.arguments else []),
     )
 
 
