@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output_dir=arguments.output,
         model_dir=arguments.model or default_package_path(),
         device=arguments.device,
-        time_limit_s=arguments.time_limit or task.time_limit_s,
+        time_limit_s=task.time_limit_s if arguments.time_limit is None else arguments.time_limit,
         strict=arguments.strict,
     )
     stages = run(request)

@@ -16,6 +16,8 @@ from contract.errors import ModelPackageError
 TRANSFORMS: Final = ("identity", "log1p")
 # Standardised features are held to this many standard deviations: a freak value must not decide alone.
 CLIP_SD: Final = 4.0
+# Sums of terms of this size are still finite.
+LARGEST_NUMBER: Final = 1e100
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class LinearHead:
         """The linear predictor, always finite; a feature that is absent counts as missing."""
         return self.intercept + sum(t.weight * t.standardised(features.get(t.feature)) for t in self.terms)
 
-    def missing(self, features: Mapping[str, float | None]) -> tuple[str, ...]:
-        """The names of this head's features that are missing."""
-        return tuple(t.feature for t in self.terms if features.get(t.feature) is None)
+    def missing(self, features: Mapping[str, float | None]) -> tuple[Term, ...]:
+        """The terms whose feature is missing, so that its `fill` counts."""
+        return tuple(term for term in self.terms if features.get(term.feature) is None)
 
     def as_json(self) -> dict[str, Any]:
         """The record that `parse_head` reads."""
@@ -93,6 +95,6 @@ def _parse_term(term: Mapping[str, Any], name: str) -> Term:
 
 
 def _finite(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ModelPackageError(f"{name}: found {value!r}, expected a finite number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST_NUMBER:
+        raise ModelPackageError(f"{name}: found {str(value)[:40]}, expected a finite number")
     return float(value)

@@ -22,7 +22,7 @@ COARSE_MM: Final = 4.0
 BONE_HU: Final = 200.0
 # Half widths around the head, and reach below and above the centre of the brain case.
 HALF_WIDTH_MM: Final = 125.0
-BELOW_BRAIN_MM: Final = 260.0
+BELOW_BRAIN_MM: Final = 280.0
 ABOVE_BRAIN_MM: Final = 45.0
 SMALLEST_BRAIN_ML: Final = 250.0
 LARGEST_BRAIN_ML: Final = 2200.0

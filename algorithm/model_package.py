@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads import LinearHead, parse_head
-from contract import sockets
+from contract import labels, sockets
 from contract.errors import ModelPackageError
 from contract.files import read_json
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
+PLANS: Final = "plans.json"
+CHANNELS: Final = ("CT", "PET")
 DEFAULT_PACKAGE: Final = Path(__file__).parent / "default_model"
 _REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
+_CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,13 @@ class ModelPackage:
         return self.heads[name]
 
 
-def default_package_path() -> Path:
-    """The uploaded package where there is one, else the one that is shipped with the code."""
-    if (sockets.MODEL_DIR / MANIFEST).is_file():
-        return sockets.MODEL_DIR
-    return DEFAULT_PACKAGE
+def default_package_path(uploaded: Path = sockets.MODEL_DIR) -> Path:
+    """The uploaded package where there is one, else the one that is shipped with the code.
+
+    A folder that holds anything counts as uploaded: a package packed with a folder too many must fail, not be
+    answered for by another model.
+    """
+    return uploaded if uploaded.is_dir() and any(uploaded.iterdir()) else DEFAULT_PACKAGE
 
 
 def load_package(root: Path) -> ModelPackage:
@@ -75,18 +80,9 @@ def load_package(root: Path) -> ModelPackage:
         ModelPackageError: the manifest is absent or of another format; a file is missing, altered or not listed
             as it should be; a head or the plans cannot be read.
     """
-    manifest = read_json(root / MANIFEST, error=ModelPackageError)
-    if not isinstance(manifest, dict):
-        raise ModelPackageError(f"{MANIFEST}: found a {type(manifest).__name__}, expected an object")
-    absent = [key for key in _REQUIRED if key not in manifest]
-    if absent:
-        raise ModelPackageError(f"{MANIFEST}: no {absent[0]!r}, expected {', '.join(_REQUIRED)}")
-    if manifest["format_version"] != FORMAT_VERSION:
-        raise ModelPackageError(f"{MANIFEST}: format version {manifest['format_version']!r}, expected {FORMAT_VERSION}")
+    manifest = _read_manifest(root)
     files = _verified_files(root, manifest["files"])
-    plans = read_json(_listed(files, "plans.json"), error=ModelPackageError)
-    if manifest["configuration"] not in plans.get("configurations", {}):
-        raise ModelPackageError(f"plans.json: no configuration {manifest['configuration']!r}, which the manifest names")
+    plans = _read_plans(files, manifest["configuration"])
     folds = tuple(_listed(files, name) for name in manifest["folds"])
     heads = {
         Path(name).stem: parse_head(read_json(path, error=ModelPackageError), name)
@@ -105,12 +101,57 @@ def file_entry(path: Path) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
 
 
+def _read_manifest(root: Path) -> dict[str, Any]:
+    manifest = read_json(root / MANIFEST, error=ModelPackageError)
+    if not isinstance(manifest, dict):
+        raise ModelPackageError(f"{MANIFEST}: found a {type(manifest).__name__}, expected an object")
+    absent = [key for key in _REQUIRED if key not in manifest]
+    if absent:
+        raise ModelPackageError(f"{MANIFEST}: no {absent[0]!r}, expected {', '.join(_REQUIRED)}")
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise ModelPackageError(f"{MANIFEST}: format version {manifest['format_version']!r}, expected {FORMAT_VERSION}")
+    for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
+        if manifest[key] != wanted:
+            raise ModelPackageError(f"{MANIFEST}: {key} {manifest[key]!r}, expected {wanted!r}")
+    folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
+    if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
+        raise ModelPackageError(f"{MANIFEST}: folds {folds!r}, expected a list of weight files")
+    if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
+        raise ModelPackageError(f"{MANIFEST}: mirror_axes {axes!r}, expected a list of 0, 1 or 2")
+    return manifest
+
+
+def _read_plans(files: Mapping[str, Path], configuration: Any) -> dict[str, Any]:
+    plans = read_json(_listed(files, PLANS), error=ModelPackageError)
+    if not isinstance(plans, dict):
+        raise ModelPackageError(f"{PLANS}: found a {type(plans).__name__}, expected an object")
+    found = plans.get("configurations")
+    chosen = found.get(str(configuration)) if isinstance(found, dict) else None
+    if not isinstance(chosen, dict):
+        raise ModelPackageError(f"{PLANS}: no configuration {configuration!r}, which the manifest names")
+    absent = [key for key in _CONFIGURED if key not in chosen]
+    if absent or "foreground_intensity_properties_per_channel" not in plans:
+        missing = absent[0] if absent else "foreground_intensity_properties_per_channel"
+        raise ModelPackageError(f"{PLANS}: no {missing!r}, expected nnU-Net's plans")
+    for key in ("spacing", "patch_size"):
+        numbers = chosen[key]
+        if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
+            raise ModelPackageError(f"{PLANS}: {key} {numbers!r}, expected three positive numbers")
+    return plans
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value < 1e6
+
+
 def _verified_files(root: Path, listed: Any) -> dict[str, Path]:
     if not isinstance(listed, dict):
         raise ModelPackageError(f"{MANIFEST}: `files` is a {type(listed).__name__}, expected an object")
     files: dict[str, Path] = {}
     for name, expected in listed.items():
         path = root / name
+        if not isinstance(expected, dict):
+            raise ModelPackageError(f"{MANIFEST}: entry of {name!r} is no object, expected its sha256 and size")
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ModelPackageError(f"{MANIFEST}: file name {name!r} leads out of the package")
         if not path.is_file():

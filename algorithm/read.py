@@ -66,13 +66,16 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
         notices.warn(f"{name}: {padded} voxels below {AIR_HU} HU (lowest {array.min():.6g}), counted as air")
     if array.dtype == np.int16 and not padded:
         return ct
-    limits = np.iinfo(np.int16)
-    return Volume(np.clip(array, AIR_HU, limits.max).astype(np.int16), ct.geometry)
+    if not np.can_cast(np.int16, array.dtype):  # unsigned types cannot hold the HU of air
+        array = array.astype(np.float32)
+    return Volume(np.rint(np.clip(array, AIR_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
 
 
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | None:
     """PET as float32 SUV, or None where CT alone must do; every change is noticed."""
-    array = _finite(pet.array.astype(np.float32, copy=False), 0.0, name, "zero", notices)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is counted below
+        array = pet.array.astype(np.float32, copy=False)
+    array = _finite(array, 0.0, name, "zero", notices)
     negative = int(np.count_nonzero(array < 0))
     if negative:
         notices.warn(f"{name}: {negative} voxels below zero, set to zero")
@@ -94,8 +97,14 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | 
 
 def overlap(first: Geometry, second: Geometry) -> bool:
     """Whether the bounding boxes of two grids share any volume."""
-    a, b = first.corners_mm(), second.corners_mm()
-    return bool(np.all(np.minimum(a.max(0), b.max(0)) > np.maximum(a.min(0), b.min(0))))
+    corners = first.corners_mm()
+    return reaches_into(second, corners.min(0), corners.max(0))
+
+
+def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> bool:
+    """Whether the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
+    corners = grid.corners_mm()
+    return bool(np.all(np.minimum(corners.max(0), upper_mm) > np.maximum(corners.min(0), lower_mm)))
 
 
 def _as_suv(pet: Volume, name: str, notices: Notices) -> Volume:

@@ -90,7 +90,7 @@ def segment(case: Case, region: Region, package: ModelPackage, budget: Budget, d
     data = normalise((ct, pet), package)
     passes = plan_passes(len(package.fold_files), mirror_axes(package))
     logits, done = run_passes(data, passes, package, budget, device)
-    return Segmentation(logits, ct, None if case.pet is None else pet, grid, done, len(passes))
+    return Segmentation(logits, ct, pet if pet.any() else None, grid, done, len(passes))
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage) -> _Float:
@@ -166,7 +166,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
     """Fill `network` from a safetensors file that holds each of its tensors once.
 
     Raises:
-        ModelPackageError: a tensor is missing, too many, or of another shape.
+        ModelPackageError: a tensor is missing, too many, of another shape, or not finite.
     """
     try:
         weights = load_file(str(path))
@@ -181,6 +181,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
             if tensor.shape != weights[name].shape:
                 found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
                 raise ModelPackageError(f"{path.name}: {name} of shape {found}, expected {wanted}")
+            if not bool(torch.isfinite(weights[name]).all()):
+                raise ModelPackageError(f"{path.name}: {name} holds NaN or infinity, expected finite weights")
             tensor.copy_(weights[name])
 
 
@@ -196,13 +198,16 @@ def untrained_network(configuration: Mapping[str, Any], channels: int, classes: 
         ModelPackageError: the plans name a network or module that is not among the known ones.
     """
     architecture = configuration["architecture"]
-    name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
-    if name not in _NETWORKS:
-        raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_NETWORKS)}")
-    arguments: dict[str, Any] = dict(architecture["arch_kwargs"])
-    for key in architecture["_kw_requires_import"]:
-        arguments[key] = _module(arguments[key])
-    return _NETWORKS[name](input_channels=channels, num_classes=classes, deep_supervision=False, **arguments)
+    try:
+        name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
+        if name not in _NETWORKS:
+            raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_NETWORKS)}")
+        arguments: dict[str, Any] = dict(architecture["arch_kwargs"])
+        for key in architecture["_kw_requires_import"]:
+            arguments[key] = _module(arguments[key])
+        return _NETWORKS[name](input_channels=channels, num_classes=classes, deep_supervision=False, **arguments)
+    except (KeyError, TypeError) as problem:
+        raise ModelPackageError(f"plans.json: not an architecture ({type(problem).__name__}: {problem})") from None
 
 
 def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

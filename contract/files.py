@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contract.errors import HecktorError, InputError
+from contract.errors import HecktorError, InputError, OutputError
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 
@@ -22,18 +22,31 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
     The temporary name keeps the target's suffixes, since image writers choose the format by them. After an
     error nothing is left behind and an earlier `target` is untouched.
+
+    Raises:
+        OutputError: the operating system refused to make, write or rename the file.
     """
+    try:
+        partial = _new_partial(target)
+        try:
+            yield partial
+            partial.chmod(0o644)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as problem:
+        folder = "/".join(target.parts[-3:-1])
+        raise OutputError(
+            f"{target.name}: cannot be written ({problem.strerror or problem}), expected a writable folder {folder}"
+        ) from None
+
+
+def _new_partial(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     suffix = "".join(target.suffixes[-2:])
     handle, name = tempfile.mkstemp(prefix=".partial-", suffix=suffix, dir=target.parent)
     os.close(handle)
-    partial = Path(name)
-    try:
-        yield partial
-        partial.chmod(0o644)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    return Path(name)
 
 
 def write_text(target: Path, text: str) -> None:
@@ -60,7 +73,7 @@ def read_json(
 ) -> Any:
     """Read one JSON document strictly: UTF-8, no duplicate keys, no NaN or infinity, bounded size and depth.
 
-    `accept_nan` lets the tokens NaN, Infinity and -Infinity through as None: the platform's parser does so.
+    `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None: the platform's parser does so.
 
     Raises:
         HecktorError: of the class `error`, naming the file, what was found and what was expected.
@@ -83,9 +96,11 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
             raise error(f"{name}: key {twice[0]!r} stands twice, expected each key once")
         return dict(pairs)
 
-    def finite_float(token: str) -> float:
+    def finite_float(token: str) -> float | None:
         number = float(token)
         if not math.isfinite(number):
+            if accept_nan:
+                return None
             raise error(f"{name}: number {token[:40]} is too large, expected a finite number")
         return number
 
@@ -96,7 +111,7 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
     except RecursionError:
         raise error(f"{name}: nested too deeply, expected a plain JSON document") from None
     except ValueError as problem:
-        raise error(f"{name}: not valid JSON ({problem})") from None
+        raise error(f"{name}: not valid JSON ({problem}), expected a JSON document") from None
 
 
 def _bounded_text(path: Path, error: type[HecktorError], max_bytes: int) -> str:

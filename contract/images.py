@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from contract import labels
+from contract import completeness, labels
 from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path
 from contract.geometry import Geometry
@@ -108,7 +108,9 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     reader = _reader(path, error)
     header = _checked_header(reader, path, error)
-    _check_complete(path, header, error)
+    fault = completeness.defect(path, header.geometry.voxel_count, _bytes_per_voxel(header.pixel_type))
+    if fault:
+        raise error(f"{path.name}: {fault}")
     try:
         image = reader.Execute()
     except RuntimeError as problem:
@@ -138,9 +140,17 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         raise OutputError(f"{path.name}: unknown image suffix, expected {', '.join(READABLE_IMAGE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
-            sitk.WriteImage(to_sitk(volume), str(partial), useCompression=compress, compressionLevel=1)
-    except (RuntimeError, OSError) as problem:
+            _write_completely(partial, volume, compress)
+    except RuntimeError as problem:
         raise OutputError(f"{path.name}: cannot be written ({_itk_reason(problem)})") from None
+
+
+def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
+    sitk.WriteImage(to_sitk(volume), str(partial), useCompression=compress, compressionLevel=1)
+    # ITK does not notice a disk that is full.
+    fault = completeness.defect(partial, volume.geometry.voxel_count, volume.array.dtype.itemsize)
+    if fault:
+        raise RuntimeError(fault)
 
 
 def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
@@ -194,34 +204,6 @@ def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[Heckto
     if geometry.voxel_count > MAX_VOXELS:
         raise error(f"{path.name}: {geometry.voxel_count} voxels, expected at most {MAX_VOXELS}")
     return ImageHeader(geometry, pixel_type, "integer" in pixel_type.lower())
-
-
-def _check_complete(path: Path, header: ImageHeader, error: type[HecktorError]) -> None:
-    """Refuse an MHA whose pixel data is shorter than its header says: ITK reads it with no more than a warning."""
-    if image_suffix(path) != ".mha":
-        return
-    fields, data_start = _mha_fields(path)
-    if fields.get("ElementDataFile", "").upper() != "LOCAL":
-        raise error(f"{path.name}: its pixels lie in another file, expected them in the same file")
-    present = path.stat().st_size - data_start
-    if fields.get("CompressedData", "False").lower() == "true":
-        expected = int(fields.get("CompressedDataSize", "0"))
-    else:
-        expected = header.geometry.voxel_count * _bytes_per_voxel(header.pixel_type)
-    if present < expected:
-        raise error(f"{path.name}: truncated, {present} bytes of pixel data found, {expected} expected")
-
-
-def _mha_fields(path: Path) -> tuple[dict[str, str], int]:
-    """The text header of a MetaImage and the offset of its pixel data."""
-    fields: dict[str, str] = {}
-    with path.open("rb") as file:
-        for raw in iter(lambda: file.readline(4096), b""):
-            key, _, value = raw.decode("latin-1").partition("=")
-            fields[key.strip()] = value.strip()
-            if key.strip() == "ElementDataFile":
-                break
-        return fields, file.tell()
 
 
 def _bytes_per_voxel(pixel_type: str) -> int:

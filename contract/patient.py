@@ -100,12 +100,19 @@ def parse_ehr(content: Mapping[str, Any], source: str) -> PatientRecord:
         try:
             values[field] = None if _is_missing(raw) else _READERS[field](raw)
         except _ImpossibleValueError as problem:
-            warnings.append(f"{source}: {EHR_KEYS[field]} {str(raw)[:40]!r}, expected {problem}; counts as missing")
+            warnings.append(f"{source}: {EHR_KEYS[field]} {_shown(raw)}, expected {problem}; counts as missing")
     patient = Patient(**values)
     absent = [EHR_KEYS[name] for name in patient.missing() if name != "centre"]
     if absent:
         warnings.append(f"{source}: missing {', '.join(absent)}")
     return PatientRecord(patient, tuple(warnings))
+
+
+def _shown(raw: Any) -> str:
+    # Text of an integer with thousands of digits is refused by Python itself.
+    if isinstance(raw, int) and abs(raw) > 10**40:
+        return "a huge integer"
+    return repr(str(raw)[:40])
 
 
 def _plain(key: object) -> str:
@@ -119,16 +126,12 @@ def _is_missing(raw: Any) -> bool:
 
 
 def _number(raw: Any, expected: str) -> float:
-    if isinstance(raw, bool):
-        return float(raw)
-    if isinstance(raw, int | float):
-        return float(raw)
-    if isinstance(raw, str):
-        try:
-            return float(raw.strip().replace(",", "."))
-        except ValueError:
-            raise _ImpossibleValueError(expected) from None
-    raise _ImpossibleValueError(expected)
+    if not isinstance(raw, int | float | str):
+        raise _ImpossibleValueError(expected)
+    try:
+        return float(raw.strip().replace(",", ".") if isinstance(raw, str) else raw)
+    except (ValueError, OverflowError):
+        raise _ImpossibleValueError(expected) from None
 
 
 def _whole(raw: Any, low: int, high: int, words: Mapping[str, int]) -> int:
@@ -159,6 +162,8 @@ def _m_stage(raw: Any) -> str:
 
 
 def _centre(raw: Any) -> str:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise _ImpossibleValueError("a centre's code or number")
     if isinstance(raw, float) and raw.is_integer():
         return str(int(raw))
     return str(raw).strip()
