@@ -1,4 +1,4 @@
-"""Cases scored by several processes, in a fixed order; a process that dies costs its own case only."""
+"""Cases worked on by several processes, in a fixed order; a process that dies costs its own case only."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def score_all(
-    score: Callable[[Item], Row],
+def map_cases(
+    work: Callable[[Item], Row],
     items: Sequence[Item],
     workers: int,
     on_death: Callable[[Item], Row],
 ) -> list[Row]:
-    """Apply `score` to every item, in the items' order.
+    """Apply `work` to every item, in the items' order.
 
     Args:
-        score: a function of the module level, with picklable argument and result.
-        items: what to score.
+        work: a function of the module level, with picklable argument and result.
+        items: what to work on.
         workers: processes; 1 stays in this process.
         on_death: the row of an item whose process died, twice: among others, and then alone.
 
     Raises:
-        Whatever `score` raises.
+        Whatever `work` raises.
     """
     processes = min(workers, len(items))
     if processes <= 1 or len(items) < MIN_CASES_FOR_PROCESSES:
-        return [score(item) for item in _progress(items)]
+        return [work(item) for item in _progress(items)]
     rows: dict[int, Row] = {}
-    _run(score, items, range(len(items)), processes, rows)
+    _run(work, items, range(len(items)), processes, rows)
     for index in [index for index in range(len(items)) if index not in rows]:
-        _run(score, items, [index], 1, rows)
+        _run(work, items, [index], 1, rows)
     return [rows[index] if index in rows else on_death(item) for index, item in enumerate(items)]
 
 
 def _run(
-    score: Callable[[Item], Row], items: Sequence[Item], indices: Sequence[int], processes: int, rows: dict[int, Row]
+    work: Callable[[Item], Row], items: Sequence[Item], indices: Sequence[int], processes: int, rows: dict[int, Row]
 ) -> None:
-    """Fill `rows` with what could be scored; a broken pool leaves the rest out."""
+    """Fill `rows` with what could be done; a broken pool leaves the rest out."""
     # A fresh interpreter a worker: a forked one would inherit the locks of ITK's threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as executor:
-        futures: dict[Future[Row], int] = {executor.submit(score, items[index]): index for index in indices}
+        futures: dict[Future[Row], int] = {executor.submit(work, items[index]): index for index in indices}
         try:
             for future in _progress(as_completed(futures), len(futures)):
                 rows[futures[future]] = future.result()

@@ -19,7 +19,7 @@ from evaluation.edition import ClassificationRules, Rules, SegmentationRules, Su
 from evaluation.ground_truth import FollowUp, Reference
 from evaluation.lesions import f1_agg_metric
 from evaluation.overlap import Floats, WeightedMetric, dsc_agg_metric, mean_metric
-from evaluation.pool import score_all
+from evaluation.pool import map_cases
 from evaluation.submission import Answer, Submission, answer_file, read_risk, read_status
 from evaluation.survival import Cohort, c_index_metric
 
@@ -90,7 +90,7 @@ def _score_segmentation(
 ) -> list[SegmentationRow]:
     del output
     pairs = [MaskPair(reference.targets[answer.case], answer, rules) for answer in submission.answers]
-    return score_all(score_masks, pairs, workers, _row_of_dead_worker)
+    return map_cases(score_masks, pairs, workers, _row_of_dead_worker)
 
 
 def _row_of_dead_worker(pair: MaskPair) -> SegmentationRow:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import GroundTruthError
-from evaluation.pool import score_all
+from evaluation.pool import map_cases
 
 SCORES = """
 import os
@@ -38,18 +38,18 @@ def double(tmp_path, monkeypatch):
 
 
 def test_order_is_kept(double):
-    assert score_all(double, [5, 1, 4, 2, 3], 2, on_death=lambda _: None) == [10, 2, 8, 4, 6]
+    assert map_cases(double, [5, 1, 4, 2, 3], 2, on_death=lambda _: None) == [10, 2, 8, 4, 6]
 
 
 def test_a_process_that_dies_costs_its_own_case_only(double):
-    rows = score_all(double, [1, 2, "die", 3, 4], 2, on_death=lambda item: f"lost {item}")
+    rows = map_cases(double, [1, 2, "die", 3, 4], 2, on_death=lambda item: f"lost {item}")
     assert rows == [2, 4, "lost die", 6, 8]
 
 
 def test_errors_come_through(double):
     with pytest.raises(GroundTruthError, match="empty file"):
-        score_all(double, [1, 2, "bad", 3, 4], 2, on_death=lambda _: None)
+        map_cases(double, [1, 2, "bad", 3, 4], 2, on_death=lambda _: None)
 
 
 def test_few_cases_stay_in_this_process():
-    assert score_all(lambda number: number + 1, [1, 2], 8, on_death=lambda _: None) == [2, 3]
+    assert map_cases(lambda number: number + 1, [1, 2], 8, on_death=lambda _: None) == [2, 3]

@@ -1,0 +1,178 @@
+"""The page itself: plain HTML with everything inside it, so that one file can be kept or sent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any, Final
+
+from evaluation.report.patient_table import facts_of, patient_table
+from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR, PatientPicture
+from evaluation.report.plots import metrics_plot, special_plots
+from evaluation.report.sources import TaskResults
+
+# Bright enough on a CT, dark enough on white; further teams begin again.
+_TEAM_COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """What the page shows. `note` is one line of warning under the title, may be empty."""
+
+    title: str
+    note: str
+    results: Sequence[TaskResults]
+    pictures: Sequence[PatientPicture]
+    colours: Mapping[str, str]
+
+
+def colours_of(teams: Sequence[str]) -> dict[str, str]:
+    """A colour for each team, the same in every plot and picture."""
+    return {team: _TEAM_COLOURS[place % len(_TEAM_COLOURS)] for place, team in enumerate(teams)}
+
+
+def build_page(content: PageContent) -> str:
+    """The report as one HTML document without external resources."""
+    folder = files("evaluation.report")
+    sections = [_task_section(results, content.colours) for results in content.results]
+    links = [(f"task{results.task.number}", _task_title(results)) for results in content.results]
+    if content.pictures:
+        sections.append(_patients_section(content))
+        links.append(("patients", f"{len(content.pictures)} patients"))
+    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(content.title),
+        style=folder.joinpath("style.css").read_text(encoding="utf-8").strip(),
+        lead=escape(_lead(content)),
+        note=f'<p class="note">{escape(content.note)}</p>' if content.note else "",
+        navigation=" ".join(f'<a href="#{anchor}">{escape(text)}</a>' for anchor, text in links),
+        sections="\n".join(sections),
+        footer=escape(_footer(content.results[0])),
+    )
+
+
+def _lead(content: PageContent) -> str:
+    teams = len(content.colours)
+    return f"{teams} teams, {len(content.results)} tasks. Values are followed by their 95% bootstrap intervals."
+
+
+def _footer(results: TaskResults) -> str:
+    made = results.teams[0].provenance
+    return (
+        f"Edition {made.get('edition')}, version {made.get('version')}, {made.get('bootstraps')} bootstrap replicates, "
+        f"seed {made.get('seed')}. Every figure comes from the metrics.json files beside this page."
+    )
+
+
+def _task_title(results: TaskResults) -> str:
+    return f"Task {results.task.number}: {results.task.title}"
+
+
+def _task_section(results: TaskResults, colours: Mapping[str, str]) -> str:
+    plots = [("Every metric with its 95% interval", metrics_plot(results, colours)), *special_plots(results, colours)]
+    figures = "\n".join(f"<figure><figcaption>{escape(text)}</figcaption>{svg}</figure>" for text, svg in plots)
+    cases = results.teams[0].cases
+    ties = results.board["ties"]
+    about = (
+        f"{cases.get('used')} of {cases.get('in_ground_truth')} cases. "
+        f"Official order: {_words(results.board['official'])}; equal teams share the {ties} rank."
+    )
+    return (
+        f'<section id="task{results.task.number}"><h2>{escape(_task_title(results))}</h2><p>{escape(about)}</p>'
+        f"{_leaderboard_table(results.board, colours)}{_warnings(results)}{figures}</section>"
+    )
+
+
+def _leaderboard_table(board: Mapping[str, Any], colours: Mapping[str, str]) -> str:
+    others = [name for name in _schemes(board) if name != board["official"]]
+    heads = ["Rank", "Team", *board["metrics"].values(), *(f"Rank by {_words(name)}" for name in others)]
+    rows = []
+    for entry in board["teams"]:
+        cells = [f'<td class="rank">{entry["rank"]}</td>', f"<td>{_team(entry['team'], colours)}</td>"]
+        cells += [f"<td>{_metric_cell(entry['metrics'][name])}</td>" for name in board["metrics"]]
+        cells += [f"<td>{entry['rankings'][name]['rank']}</td>" for name in others]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    for entry in board["unranked"]:
+        reason = f"not ranked: no {', '.join(entry['without'])}"
+        width = len(heads) - 2
+        rows.append(
+            f"<tr><td>-</td><td>{_team(entry['team'], colours)}</td><td colspan={width}>{escape(reason)}</td></tr>"
+        )
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _schemes(board: Mapping[str, Any]) -> list[str]:
+    return list(board["teams"][0]["rankings"]) if board["teams"] else []
+
+
+def _metric_cell(found: Mapping[str, Any]) -> str:
+    interval = ""
+    if found["ci95_low"] is not None:
+        interval = f' <span class="interval">{found["ci95_low"]:.3f} to {found["ci95_high"]:.3f}</span>'
+    best = " best" if found["rank"] == 1 else ""
+    return f'<span class="value{best}">{found["value"]:.3f}</span>{interval}'
+
+
+def _warnings(results: TaskResults) -> str:
+    lines = []
+    for team in results.teams:
+        lines += [f"{team.team}: {text}" for text in team.warnings]
+        missing, failed = len(team.cases.get("missing", ())), len(team.cases.get("failed", ()))
+        if missing or failed:
+            lines.append(f"{team.team}: {missing} cases without a prediction, {failed} with one that cannot be used")
+    return _list(lines)
+
+
+def _list(lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="warnings">{items}</ul>' if items else ""
+
+
+def _patients_section(content: PageContent) -> str:
+    legend = [f"<li>{_swatch(REFERENCE_COLOUR)}reference</li>"]
+    legend += [f"<li>{_team(team, content.colours)}</li>" for team in content.colours]
+    legend += ['<li><span class="line"></span>GTVp</li>', '<li><span class="line dashed"></span>GTVn</li>']
+    about = (
+        f"Planes through the reference's GTVp and its largest GTVn. CT from {CT_WINDOW_HU[0]:g} to {CT_WINDOW_HU[1]:g} "
+        f"HU, PET over it from {PET_SHOWN_SUV[0]:g} to {PET_SHOWN_SUV[1]:g} SUV. R, L, A, P, S, I: the patient's "
+        "right, left, front, back, head and feet."
+    )
+    intro = f'<h2>Patients</h2><p>{escape(about)}</p><ul class="legend">{"".join(legend)}</ul>'
+    cards = [_patient_card(picture, content) for picture in content.pictures]
+    return f'<section id="patients">{intro}</section>\n' + "\n".join(cards)
+
+
+def _patient_card(picture: PatientPicture, content: PageContent) -> str:
+    case = escape(picture.case)
+    source = base64.b64encode(picture.jpeg).decode("ascii")
+    facts = escape(facts_of(picture.case, content.results))
+    about = f"CT and PET of {case} in three planes with contours"
+    table = patient_table(picture.case, content.results)
+    swatches = {team: _team(team, content.colours) for team in content.colours}
+    head = "".join(f"<th>{escape(text)}</th>" for text in table.heads)
+    rows = "".join(
+        f"<tr><td>{swatches[team]}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for team, cells in table.rows.items()
+    )
+    return (
+        f'<article id="patient-{case}"><header><h3>{case}</h3><span class="facts">{facts}</span></header>'
+        f'<img loading="lazy" alt="{about}" src="data:image/jpeg;base64,{source}">'
+        f'<div class="scroll"><table><thead><tr><th>Team</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f"{_list(picture.notes)}</article>"
+    )
+
+
+def _team(team: str, colours: Mapping[str, str]) -> str:
+    return f"{_swatch(colours[team])}{escape(team)}"
+
+
+def _swatch(colour: str) -> str:
+    return f'<span class="swatch" style="background:{colour}"></span>'
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

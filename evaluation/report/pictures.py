@@ -1,0 +1,165 @@
+"""One picture a patient: CT with PET in three planes, the reference's contour and every team's."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from contract import labels
+from contract.errors import HecktorError, PredictionError
+from contract.images import Volume, read_volume
+from evaluation.cases import read_labels
+from evaluation.report.planes import (
+    VIEWS,
+    Floats,
+    Picture,
+    View,
+    centre_of_grid_mm,
+    cut,
+    lesion_centre_mm,
+    neighbourhood,
+)
+from evaluation.report.sources import PatientFiles
+
+CT_WINDOW_HU: Final = (-160.0, 240.0)
+PET_SHOWN_SUV: Final = (2.0, 14.0)
+REFERENCE_COLOUR: Final = "#3dff6e"
+# Solid for the primary tumour, dashed for nodes, whoever drew it.
+LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
+_PET_OPACITY: Final = 0.65
+_INCHES: Final = 3.6
+
+
+@dataclass(frozen=True)
+class PictureRequest:
+    """A patient to draw, with each team's colour."""
+
+    files: PatientFiles
+    colours: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PatientPicture:
+    """A JPEG, and what could not be drawn."""
+
+    case: str
+    jpeg: bytes
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Volumes around one point; masks of who drew them, the reference last so that it lies on top."""
+
+    title: str
+    centre_mm: Floats
+    ct: Volume | None
+    pet: Volume | None
+    masks: Sequence[tuple[str, Volume | None]]
+
+
+def draw_patient(request: PictureRequest) -> PatientPicture:
+    """Draw one patient through the reference's GTVp and its largest GTVn (or what was predicted, or the middle).
+
+    Raises:
+        HecktorError: a scan or the reference cannot be read; an unusable prediction is a note.
+    """
+    files = request.files
+    ct, pet = read_volume(files.ct), read_volume(files.pet)
+    reference = read_labels(files.reference, HecktorError)
+    drawn: list[tuple[str, Volume]] = []
+    notes = []
+    for team, path in files.predictions.items():
+        mask = _prediction(path)
+        if isinstance(mask, Volume):
+            drawn.append((request.colours[team], mask))
+        else:
+            notes.append(f"{team}: {mask}")
+    drawn.append((REFERENCE_COLOUR, reference))
+    centres = _centres([reference, *(mask for _, mask in drawn[:-1])]) or [
+        ("no lesion", centre_of_grid_mm(ct.geometry))
+    ]
+    scenes = [
+        _Scene(
+            title,
+            centre,
+            neighbourhood(ct, centre),
+            neighbourhood(pet, centre),
+            [(colour, neighbourhood(mask, centre)) for colour, mask in drawn],
+        )
+        for title, centre in centres
+    ]
+    return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
+
+
+def _prediction(path: Path) -> Volume | str:
+    """The mask, or why it cannot be drawn."""
+    try:
+        return read_labels(path, PredictionError)
+    except PredictionError as problem:
+        return problem.message
+
+
+def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
+    """A point in the GTVp and one in the largest GTVn of the first mask that has any lesion."""
+    for mask in masks:
+        points = [(labels.NAMES[label], lesion_centre_mm(mask.array == label, mask.geometry)) for label in LINE_STYLES]
+        found = [(name, point) for name, point in points if point is not None]
+        if found:
+            return found
+    return []
+
+
+def _jpeg(scenes: Sequence[_Scene]) -> bytes:
+    figure = Figure(figsize=(len(VIEWS) * _INCHES, len(scenes) * _INCHES), facecolor="black", dpi=100)
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01, hspace=0.01)
+    axes = figure.subplots(len(scenes), len(VIEWS), squeeze=False)
+    for row, scene in zip(axes, scenes, strict=True):
+        for place, view in zip(row, VIEWS, strict=True):
+            _draw_plane(place, scene, view)
+    target = io.BytesIO()
+    figure.savefig(target, format="jpg", facecolor="black", pil_kwargs={"quality": 82, "optimize": True})
+    return target.getvalue()
+
+
+def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
+    ct = cut(scene.ct, view, scene.centre_mm, outside=-1024.0)
+    axes.imshow(ct, cmap="gray", vmin=CT_WINDOW_HU[0], vmax=CT_WINDOW_HU[1], interpolation="bilinear")
+    axes.imshow(_pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
+    for colour, mask in scene.masks:
+        for label, style in LINE_STYLES.items():
+            inside = _share_of_label(mask, label, view, scene.centre_mm)
+            if inside.max() > 0.5:
+                axes.contour(inside, levels=[0.5], colors=[colour], linewidths=1.3, linestyles=style)
+    axes.set_axis_off()
+    text = {"transform": axes.transAxes, "color": "white", "fontsize": 10, "ha": "center", "va": "center"}
+    for x, y, letter in (
+        (0.03, 0.5, view.left),
+        (0.97, 0.5, view.right),
+        (0.5, 0.965, view.top),
+        (0.5, 0.035, view.bottom),
+    ):
+        axes.text(x, y, letter, **text)
+    axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
+
+
+def _share_of_label(mask: Volume | None, label: int, view: View, centre_mm: Floats) -> Picture:
+    only = None if mask is None else Volume((mask.array == label).astype(np.float32), mask.geometry)
+    return cut(only, view, centre_mm, outside=0.0)
+
+
+def _pet_colours(suv: Picture) -> npt.NDArray[np.float32]:
+    """RGBA of a PET plane: clear at the low end of the shown range, opaque at its high end."""
+    low, high = PET_SHOWN_SUV
+    share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)
+    colours = np.asarray(mpl.colormaps["hot"](0.15 + 0.75 * share), dtype=np.float32)
+    colours[..., 3] = _PET_OPACITY * np.minimum(1.0, 4 * share)
+    return colours

@@ -1,0 +1,141 @@
+"""Plots of a task: every metric with its interval, survival by predicted risk, sensitivity and specificity."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from evaluation.bootstrap import Estimate
+from evaluation.metrics_json import TeamMetrics
+from evaluation.report.sources import TaskResults
+from evaluation.survival import kaplan_meier, log_rank_p
+
+_DAYS_A_YEAR: Final = 365.25
+_INK: Final = "#1f2933"
+_STYLE: Final[Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa5b1",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "svg.hashsalt": "hecktor",
+}
+
+Plot = Callable[[TaskResults, Mapping[str, str]], str]
+
+
+def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+    """Each metric's value and 95% interval for each team, as SVG text."""
+    metrics: Mapping[str, str] = results.board["metrics"]
+    teams = list(results.teams)
+    figure, panels = _figure(len(metrics), height=0.75 + 0.32 * len(teams))
+    for axes, (name, title) in zip(panels, metrics.items(), strict=True):
+        for place, team in enumerate(reversed(teams)):
+            found = team.estimates.get(name)
+            if found is not None and found.value is not None:
+                axes.plot(*_interval(found, place), color=colours[team.team], linewidth=2, solid_capstyle="butt")
+                axes.plot(found.value, place, "o", color=colours[team.team], markersize=6)
+        axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.6, len(teams) - 0.4)
+        axes.set_yticks(range(len(teams)), [team.team for team in reversed(teams)])
+        axes.tick_params(axis="y", length=0, labelleft=axes is panels[0])
+        axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return _svg(figure)
+
+
+def _interval(found: Estimate, place: int) -> tuple[list[float], list[int]]:
+    ends = [found.ci95_low, found.ci95_high]
+    return [end for end in ends if end is not None], [place for end in ends if end is not None]
+
+
+def survival_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+    """Kaplan-Meier curves of the patients above and up to each team's median risk, with the log-rank p."""
+    teams = [team for team in results.teams if _followed(team)]
+    if not teams:
+        return ""
+    figure, panels = _figure(len(teams), height=2.5)
+    for axes, team in zip(panels, teams, strict=True):
+        _survival_panel(axes, team, colours[team.team])
+        axes.tick_params(labelleft=axes is panels[0])
+    panels[0].set_ylabel("free of recurrence")
+    return _svg(figure)
+
+
+def _survival_panel(axes: Any, team: TeamMetrics, colour: str) -> None:
+    rows = _followed(team)
+    days = np.array([row["rfs_days"] for row in rows], dtype=float)
+    relapse = np.array([row["relapse"] for row in rows], dtype=np.bool_)
+    risk = np.array([row["risk"] for row in rows], dtype=float)
+    high = risk > np.median(risk)
+    for group, name, style in ((high, "higher risk", "solid"), (~high, "lower risk", "dashed")):
+        curve = kaplan_meier(days[group], relapse[group])
+        years = curve.times_days / _DAYS_A_YEAR
+        label = f"{name}, {int(relapse[group].sum())} of {int(group.sum())} recurred"
+        axes.step(years, curve.survival, where="post", color=colour, linestyle=style, linewidth=1.8, label=label)
+    p = log_rank_p(days, relapse, high)
+    shown = "no log-rank test" if p is None else "log-rank p < 0.001" if p < 0.001 else f"log-rank p = {p:.3f}"
+    axes.set_title(f"{team.team}: {shown}", loc="left", fontsize=9, fontweight="bold")
+    axes.set_ylim(0, 1.03)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("years")
+    axes.legend(fontsize=7.5, frameon=False, loc="lower left")
+
+
+def _followed(team: TeamMetrics) -> list[Mapping[str, Any]]:
+    return [row for row in team.rows if row.get("risk") is not None and "rfs_days" in row]
+
+
+def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+    """Sensitivity against 1 - specificity of each team with both intervals; the diagonal is chance."""
+    figure, (axes,) = _figure(1, height=3.4, width=3.6)
+    axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
+    for team in results.teams:
+        up, right = team.estimates.get("sensitivity"), team.estimates.get("specificity")
+        if up is None or right is None or up.value is None or right.value is None:
+            continue
+        colour = colours[team.team]
+        if up.ci95_low is not None and up.ci95_high is not None:
+            axes.plot([1 - right.value] * 2, [up.ci95_low, up.ci95_high], color=colour, linewidth=1.4)
+        if right.ci95_low is not None and right.ci95_high is not None:
+            axes.plot([1 - right.ci95_low, 1 - right.ci95_high], [up.value] * 2, color=colour, linewidth=1.4)
+        axes.plot(1 - right.value, up.value, "o", color=colour, label=team.team, markersize=7, clip_on=False)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="1 - specificity", ylabel="sensitivity", aspect="equal")
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    return _svg(figure)
+
+
+# The plots of a kind of task besides the metrics' own, by a metric that only this kind has.
+SPECIAL_PLOTS: Final[Mapping[str, tuple[str, Plot]]] = {
+    "c_index": ("Recurrence-free survival by predicted risk (split at each team's median)", survival_plot),
+    "sensitivity": ("Sensitivity and specificity with 95% intervals", sensitivity_plot),
+}
+
+
+def special_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(caption, SVG text) of the plots that belong to this task's metrics."""
+    wanted = [SPECIAL_PLOTS[name] for name in results.board["metrics"] if name in SPECIAL_PLOTS]
+    drawn = [(caption, plot(results, colours)) for caption, plot in wanted]
+    return [(caption, svg) for caption, svg in drawn if svg]
+
+
+def _figure(panels: int, height: float, width: float | None = None) -> tuple[Figure, Sequence[Any]]:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width or max(4.0, 3.1 * panels), height), layout="constrained")
+        axes = figure.subplots(1, panels, squeeze=False)[0]
+    return figure, list(axes)
+
+
+def _svg(figure: Figure) -> str:
+    target = io.StringIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+    text = target.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,106 @@
+"""Where a report finds its results, scans and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from contract import sockets
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.images import find_single_image, list_images
+from contract.tasks import SEGMENTATION, TASKS, Task
+from evaluation.ground_truth import case_of, read_mask_folder
+from evaluation.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
+
+LEADERBOARD_JSON: Final = "leaderboard.json"
+PREDICTIONS_DIR: Final = "predictions"
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """One task's leaderboard (plain data) and each team's metrics, in the leaderboard's order."""
+
+    task: Task
+    board: Mapping[str, Any]
+    teams: Sequence[TeamMetrics]
+
+
+@dataclass(frozen=True)
+class PatientFiles:
+    """Files of one patient; `predictions` by team, absent where the team has no mask."""
+
+    case: str
+    ct: Path
+    pet: Path
+    reference: Path
+    predictions: Mapping[str, Path]
+
+
+def find_results(results_dir: Path) -> list[TaskResults]:
+    """Results below `task1/`, `task2/`, `task3/`: `leaderboard.json`, and `metrics.json` in a folder a team.
+
+    Raises:
+        HecktorError: no task at all, or a leaderboard that names a team without metrics.
+    """
+    found = []
+    for task in TASKS:
+        folder = results_dir / f"task{task.number}"
+        if (folder / LEADERBOARD_JSON).is_file():
+            found.append(_task_results(task, folder))
+    if not found:
+        raise HecktorError(f"{results_dir.name}: found no task1/{LEADERBOARD_JSON}, expected the results of `rank`")
+    return found
+
+
+def _task_results(task: Task, folder: Path) -> TaskResults:
+    board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+    if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
+        raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}: expected a leaderboard of `hecktor rank`")
+    names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
+    return TaskResults(task, board, [read_metrics(folder / name / sockets.METRICS_JSON, name) for name in names])
+
+
+def team_names(results: Sequence[TaskResults]) -> list[str]:
+    """Every team once, in the order of first appearance."""
+    return list(dict.fromkeys(team.team for result in results for team in result.teams))
+
+
+def find_masks(results_dir: Path, teams: Sequence[str], given: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
+    """Predicted masks by team and case: from the folders `given`, else from `task1/<team>/predictions`.
+
+    Raises:
+        HecktorError: a given folder does not exist, or belongs to a team without results.
+    """
+    unknown = sorted(set(given) - set(teams))
+    if unknown:
+        raise HecktorError(f"--masks: unknown team {unknown[0]!r}, expected one of {', '.join(teams)}")
+    masks: dict[str, dict[str, Path]] = {}
+    for team in teams:
+        folder = given.get(team, results_dir / f"task{SEGMENTATION.number}" / team / PREDICTIONS_DIR)
+        if folder.is_dir():
+            masks[team] = {case_of(path.name): path for path in list_images(folder)}
+        elif team in given:
+            raise HecktorError(f"--masks: no folder {folder.name!r} for team {team!r}")
+    return masks
+
+
+def find_patients(cohort_dir: Path, masks: Mapping[str, Mapping[str, Path]]) -> list[PatientFiles]:
+    """Patients of a cohort in the platform's layout: `<case>/input/...` and `ground_truth/<case>.mha`, sorted.
+
+    Raises:
+        HecktorError: no ground truth, or a patient without exactly one CT and one PET.
+    """
+    references = read_mask_folder(cohort_dir / "ground_truth").targets
+    return [
+        PatientFiles(
+            case=case,
+            ct=find_single_image(sockets.CT.path_under(cohort_dir / case / "input")),
+            pet=find_single_image(sockets.PET.path_under(cohort_dir / case / "input")),
+            reference=reference,
+            predictions={team: by_case[case] for team, by_case in masks.items() if case in by_case},
+        )
+        for case, reference in references.items()
+    ]
