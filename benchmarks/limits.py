@@ -1,0 +1,57 @@
+"""Physical limits and peers: the least that must be done with the same bytes, by somebody else's code."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import SimpleITK as sitk
+
+from contract import sockets
+from contract.geometry import Geometry
+from contract.images import Volume, find_single_image, read_volume, to_sitk
+
+_DATA_MARK = b"ElementDataFile = LOCAL\n"
+
+
+def scans(input_dir: Path) -> list[Path]:
+    """CT and PET of a patient."""
+    return [find_single_image(socket.path_under(input_dir)) for socket in (sockets.CT, sockets.PET)]
+
+
+def read_with_simpleitk(paths: list[Path]) -> Callable[[], object]:
+    """Just reading images."""
+    return lambda: [sitk.ReadImage(str(path)) for path in paths]
+
+
+def inflate(paths: list[Path]) -> Callable[[], object]:
+    """Just decompressing the pixels of compressed MHA files that are in memory already."""
+    packed = [content[content.index(_DATA_MARK) + len(_DATA_MARK) :] for content in map(Path.read_bytes, paths)]
+    return lambda: [zlib.decompress(pixels) for pixels in packed]
+
+
+def deflate(path: Path) -> Callable[[], object]:
+    """Just compressing an image's voxels at the level that `contract.images` uses."""
+    pixels = read_volume(path).array.tobytes()
+    return lambda: zlib.compress(pixels, 1)
+
+
+def copy_in_memory(path: Path) -> Callable[[], object]:
+    """Reading and writing each voxel of an image in memory once."""
+    source = read_volume(path).array
+    target = np.empty_like(source)
+    return lambda: np.copyto(target, source)
+
+
+def linear_with_simpleitk(volumes: list[Volume], grid: Geometry) -> Callable[[], object]:
+    """Just SimpleITK's linear interpolation of images on a grid, without averaging where it shrinks."""
+    sources = [to_sitk(volume) for volume in volumes]
+    reference = sitk.Image(list(grid.size), sitk.sitkFloat32)
+    reference.SetSpacing(grid.spacing_mm)
+    reference.SetOrigin(grid.origin_mm)
+    reference.SetDirection(grid.direction)
+    return lambda: [
+        sitk.Resample(image, reference, sitk.Transform(), sitk.sitkLinear, 0.0, sitk.sitkFloat32) for image in sources
+    ]
