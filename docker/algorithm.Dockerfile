@@ -2,6 +2,7 @@
 #
 #   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one where no registry is reachable
 #   TORCH        cpu, or cuda for the CUDA 12.6 build that the platform's T4 asks for
+#   VERSION      what the packages say of themselves
 #   API_METHOD   what the platform's label says of how the image is called
 #   secret `ca`  the host's CA bundle, for networks that need one; may be absent
 #   build/wheelhouse  wheels that pip takes before it asks an index; may be empty
@@ -37,7 +38,11 @@ RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home -
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY algorithm /opt/app/algorithm
-RUN /opt/venv/bin/python -m compileall -q /opt/app
+# The packages are copied, not installed; this is what tells them their version.
+ARG VERSION=0
+RUN mkdir /opt/app/hecktor.dist-info \
+    && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \
+    && /opt/venv/bin/python -m compileall -q /opt/app
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.grand-challenge.api-method=${API_METHOD}
 WORKDIR /opt/app

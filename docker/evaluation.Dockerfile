@@ -20,7 +20,11 @@ RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home -
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY evaluation /opt/app/evaluation
-RUN /opt/venv/bin/python -m compileall -q /opt/app
+# The packages are copied, not installed; this is what tells them their version.
+ARG VERSION=0
+RUN mkdir /opt/app/hecktor.dist-info \
+    && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \
+    && /opt/venv/bin/python -m compileall -q /opt/app
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.grand-challenge.api-method=exec
 WORKDIR /opt/app

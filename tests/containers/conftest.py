@@ -1,0 +1,127 @@
+"""A container engine, toy images that misbehave, and the project's own images, each made once."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from contract.errors import EngineError
+from rehearsal.engines import ContainerEngine, find_engine
+
+ROOT = Path(__file__).parents[2]
+TOYS = ROOT / "tests" / "rehearsal"
+TOY_DOCKERFILE = """\
+FROM {base}
+RUN useradd --uid 1000 --create-home toy
+ENV GRAND_CHALLENGE_TOKEN=secret
+COPY {program} /toy.py
+{user}
+{label}
+ENTRYPOINT ["python3", "/toy.py"]
+"""
+
+
+@pytest.fixture(scope="session")
+def engine() -> ContainerEngine:
+    """The engine that answers. Without one the tests are skipped, in CI (HECKTOR_REQUIRE_ENGINE) they fail."""
+    try:
+        return find_engine(os.environ.get("HECKTOR_ENGINE"))
+    except EngineError as problem:
+        if os.environ.get("HECKTOR_REQUIRE_ENGINE"):
+            pytest.fail(problem.message)
+        pytest.skip(problem.message)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Keep parallel test processes from building the same image at once."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def base_image(engine: ContainerEngine) -> str:
+    """An image with Python: the one named, the local one, or a public one."""
+    local = os.environ.get("HECKTOR_BASE_IMAGE", "hecktor-base:bookworm")
+    if "BASE_IMAGE" in os.environ:
+        return os.environ["BASE_IMAGE"]
+    return local if engine.command("image", "ls", "--quiet", local) else "python:3.11-slim-bookworm"
+
+
+def build_toy(
+    engine: ContainerEngine,
+    folder: Path,
+    base: str,
+    name: str,
+    program: str,
+    *,
+    user: str = "USER toy",
+    label: str = "",
+) -> str:
+    """Build an image around a toy program; the old builder will do and every client has it."""
+    shutil.copy(TOYS / program, folder / program)
+    text = TOY_DOCKERFILE.format(base=base, program=program, user=user, label=label)
+    (folder / "Dockerfile").write_text(text)
+    with one_at_a_time():
+        done = subprocess.run(
+            [engine.client, "build", "--quiet", "--tag", name, str(folder)],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "DOCKER_BUILDKIT": "0"},
+        )
+    assert done.returncode == 0, done.stderr
+    return name
+
+
+@pytest.fixture(scope="session")
+def toy_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The toy algorithm with a user of its own."""
+    return build_toy(engine, tmp_path_factory.mktemp("toy"), base_image, "hecktor-test-toy:latest", "toy_algorithm.py")
+
+
+@pytest.fixture(scope="session")
+def root_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The toy algorithm as root."""
+    folder = tmp_path_factory.mktemp("root")
+    return build_toy(engine, folder, base_image, "hecktor-test-root:latest", "toy_algorithm.py", user="")
+
+
+@pytest.fixture(scope="session")
+def invoke_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The toy algorithm, labelled as a server."""
+    folder, label = tmp_path_factory.mktemp("invoke"), "LABEL org.grand-challenge.api-method=invoke"
+    return build_toy(engine, folder, base_image, "hecktor-test-invoke:latest", "toy_algorithm.py", label=label)
+
+
+@pytest.fixture(scope="session")
+def toy_evaluation_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The toy evaluation."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    return build_toy(engine, folder, base_image, "hecktor-test-evaluation:latest", "toy_evaluation.py")
+
+
+@pytest.fixture(scope="session")
+def images(engine: ContainerEngine) -> ContainerEngine:
+    """The engine, with the project's six images built from this tree."""
+    with one_at_a_time():
+        done = subprocess.run([ROOT / "scripts" / "build", "all"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return engine
+
+
+@pytest.fixture(scope="session")
+def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two head-and-neck phantoms in the platform's layout."""
+    folder = tmp_path_factory.mktemp("phantoms")
+    command = [sys.executable, "-m", "rehearsal.phantoms", "--patients", "2", "--seed", "5", "--layout", "platform"]
+    subprocess.run([*command, "--head-and-neck-only", "--output", str(folder)], check=True, capture_output=True)
+    return folder

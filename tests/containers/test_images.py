@@ -1,0 +1,146 @@
+"""The project's own images: what the platform asks of them, and the whole way through them."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from contract import sockets
+from contract.files import read_json, write_json
+from contract.images import read_header, read_volume, write_volume
+from contract.tasks import TASKS, Task, task_named
+from rehearsal.engines import ContainerEngine, ContainerRunner
+from rehearsal.image_checks import upload_problems
+from rehearsal.platform import Rehearsal, rehearse
+from rehearsal.runners import GIB, Limits
+
+pytestmark = pytest.mark.container
+
+ROOT = Path(__file__).parents[2]
+SCANS = ROOT.parent / "shared" / "data" / "sts_petct"
+NAMES = [*(f"hecktor-{task.name}" for task in TASKS), *(f"hecktor-evaluation-{task.name}" for task in TASKS)]
+
+
+def inside(engine: ContainerEngine, image: str, script: str, program: str = "python") -> str:
+    """What a script prints inside an image, without network and on a root file system that cannot be written."""
+    run = ["run", "--rm", "--network=none", "--read-only", "--entrypoint", program, image, "-c", script]
+    return engine.command(*run)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_platform_takes_the_image(images: ContainerEngine, name):
+    facts = images.image_facts(f"{name}:latest")
+    assert upload_problems(facts) == []
+    assert facts.user == "hecktor"
+    assert facts.api_method == "exec"
+    assert facts.stripped_variables == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_baked_where_the_platform_mounts(images: ContainerEngine, name):
+    """/opt/ml, /input and /output do not exist in the image, and /tmp is empty."""
+    assert inside(images, name, "ls -A /tmp; ls -d /opt/ml /input /output 2>/dev/null || true", "/bin/sh") == ""
+
+
+def test_the_evaluation_has_no_torch(images: ContainerEngine):
+    script = "import importlib.util as u, evaluation.cli; print([n for n in ('torch', 'monai', 'nnunetv2') if u.find_spec(n)])"
+    assert inside(images, "hecktor-evaluation-rfs", script).strip() == "[]"
+
+
+def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):
+    script = "import importlib.metadata as m, os; print(m.version('hecktor'), os.getuid(), os.path.expanduser('~'))"
+    version, uid, home = inside(images, "hecktor-rfs", script).split()
+    assert version != "unknown"
+    assert (uid, home) == ("1000", "/home/hecktor")
+
+
+def rehearsed(engine: ContainerEngine, task: Task, cohort: Path, output: Path, *, scored: bool):
+    return rehearse(
+        Rehearsal(
+            task=task,
+            cohort=cohort,
+            output_dir=output,
+            algorithm=ContainerRunner(engine, f"hecktor-{task.name}:latest"),
+            limits=Limits(16 * GIB, task.time_limit_s),
+            evaluation=ContainerRunner(engine, f"hecktor-evaluation-{task.name}:latest") if scored else None,
+            ground_truth_dir=cohort / "ground_truth" if scored else None,
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["segmentation", "rfs", "hpv"])
+def test_phantoms_go_the_whole_way(images: ContainerEngine, phantoms: Path, tmp_path: Path, name):
+    """Two patients are too few for a C-index or a balanced accuracy, so only task 1 must have a ranked value."""
+    result = rehearsed(images, task_named(name), phantoms, tmp_path, scored=True)
+    assert (result.refusals, result.failures) == ((), ())
+    if name == "segmentation":
+        assert result.succeeded, result.problems
+        assert all(0 <= value <= 1 for value in result.metrics.values())
+        metrics = json.loads((tmp_path / "metrics.json").read_text())
+        assert len(metrics["results"]) == 2
+
+
+@pytest.fixture(scope="session")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The two real patients in the platform's layout."""
+    if not SCANS.is_dir():
+        pytest.skip(f"no real scans: {SCANS} is absent")
+    root = tmp_path_factory.mktemp("scans")
+    for patient in sorted(SCANS.iterdir()):
+        folder = root / patient.name / "input"
+        for socket, name in ((sockets.CT, "CT_image"), (sockets.PET, "PET_image")):
+            write_volume(socket.path_under(folder) / "scan.mha", read_volume(patient / f"{name}.nii.gz"))
+        write_json(sockets.EHR.path_under(folder), {"Age": 60, "Gender": 1})
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["segmentation", "rfs", "hpv"])
+def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path, name):
+    """A mask on the CT grid (any other would be a warning), a finite risk, a boolean."""
+    task = task_named(name)
+    result = rehearsed(images, task, scans, tmp_path, scored=False)
+    assert result.succeeded, (result.refusals, result.failures)
+    answers = sorted((tmp_path / "predictions").iterdir())
+    assert [path.stem for path in answers] == ["STS_001", "STS_035"]
+    for path in answers:
+        if task.output.is_image:
+            ct = sockets.CT.path_under(scans / path.stem / "input") / "scan.mha"
+            assert read_header(path).geometry.differences(read_header(ct).geometry) == []
+        else:
+            assert isinstance(read_json(path), bool if name == "hpv" else float)
+
+
+def test_the_scripts_run_and_save(images: ContainerEngine, toy_image: str, phantoms: Path, tmp_path: Path):
+    """try-run on one patient; save says the size and writes the archive."""
+    patient = next(path for path in sorted(phantoms.iterdir()) if (path / "input").is_dir())
+    output = tmp_path / "output"
+    done = subprocess.run(
+        [ROOT / "scripts" / "try-run", "hpv", patient / "input", output], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads((output / "hpv-status.json").read_text()), bool)
+    missing = subprocess.run(
+        [ROOT / "scripts" / "try-run", "no-such", patient / "input", output],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert missing.returncode == 1
+    assert missing.stderr.strip().splitlines()[-1] == "error: no image hecktor-no-such:latest: run scripts/build"
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "manifest.json").write_text("{}")
+    dist = tmp_path / "dist"
+    saved = subprocess.run(
+        [ROOT / "scripts" / "save", toy_image, "--model", model, "--output", dist],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert saved.returncode == 0, saved.stderr
+    assert len(list(dist.iterdir())) == 2
+    assert "model.tar.gz" in saved.stdout

@@ -1,0 +1,155 @@
+"""The look-alike enforces in containers what the platform enforces."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contract.errors import EngineError
+from contract.files import write_json
+from contract.geometry import Geometry
+from contract.images import Volume, write_volume
+from contract.sockets import CT, EHR, PET
+from contract.tasks import task_named
+from rehearsal.engines import ContainerEngine, ContainerRunner
+from rehearsal.image_checks import facts_of_archive, upload_problems
+from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
+from rehearsal.runners import Limits
+
+pytestmark = pytest.mark.container
+
+MIB = 1024**2
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> Path:
+    root, geometry = tmp_path / "cohort", Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
+    for socket in (CT, PET):
+        volume = Volume(np.zeros(geometry.array_shape, np.int16), geometry)
+        write_volume(socket.path_under(root / "A-1" / "input") / "scan.mha", volume, compress=False)
+    write_json(EHR.path_under(root / "A-1" / "input"), {"Age": 60})
+    (root / "ground_truth").mkdir()
+    (root / "ground_truth" / "A-1.txt").touch()
+    return root
+
+
+@pytest.fixture
+def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
+    def run(
+        image: str,
+        behave: str = "well",
+        *,
+        task: str = "segmentation",
+        evaluation: str | None = None,
+        time_limit_s: float = 60,
+        memory_mib: int = 256,
+    ) -> RehearsalResult:
+        return rehearse(
+            Rehearsal(
+                task=task_named(task),
+                cohort=cohort,
+                output_dir=tmp_path / "out",
+                algorithm=ContainerRunner(engine, image, ("--behave", behave)),
+                limits=Limits(memory_mib * MIB, time_limit_s, cpus=1),
+                evaluation=None if evaluation is None else ContainerRunner(engine, evaluation),
+                ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
+            )
+        )
+
+    return run
+
+
+def test_the_whole_way(rehearse_image, toy_image, toy_evaluation_image, tmp_path: Path):
+    result = rehearse_image(toy_image, task="rfs", evaluation=toy_evaluation_image)
+    assert result.succeeded, (result.failures, result.problems)
+    assert result.metrics == {"aggregates.c_index.value": 1.0}
+    assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
+
+
+def test_surroundings(rehearse_image, toy_image):
+    result = rehearse_image(toy_image, "report", memory_mib=256)
+    found = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
+    assert found["uid"] == 1000
+    assert found["home"] == "/home/toy"
+    assert found["shm_bytes"] == 128 * MIB
+    assert found["tmp"] == []
+    assert found["output_mode"] == "0o777"
+    assert found["variables"] == []
+    assert found["log_level"] == "INFO"
+    assert len(found["inputs"]) == 4
+
+
+def test_a_root_user_is_refused(rehearse_image, root_image):
+    result = rehearse_image(root_image)
+    assert not result.succeeded
+    (refusal,) = result.refusals
+    assert "no USER, so it runs as root, expected a user that is not root" in refusal
+    assert "the platform would refuse the image" in refusal
+
+
+@pytest.mark.parametrize(
+    ("behave", "said"),
+    [
+        ("missing", "no output images/tumor-lymph-node-segmentation"),
+        ("two-images", "found 2 images"),
+        ("float-mask", "32-bit float pixels"),
+        ("label-3", "label 3"),
+        ("exit-3", "the scanner was off"),
+        ("network", "Network is unreachable"),
+        ("write-input", "/input/inputs.json"),
+    ],
+)
+def test_a_bad_job_fails(rehearse_image, toy_image, behave, said):
+    (failure,) = rehearse_image(toy_image, behave).failures
+    assert said in failure
+    assert "the platform would fail" in failure
+
+
+def test_a_nan_risk_fails(rehearse_image, toy_image):
+    (failure,) = rehearse_image(toy_image, "NaN", task="rfs").failures
+    assert "null (NaN and infinities become null), expected a number" in failure
+
+
+def test_a_mask_off_the_grid_is_taken_with_a_warning(rehearse_image, toy_image):
+    result = rehearse_image(toy_image, "wrong-geometry")
+    assert result.succeeded
+    assert any("the evaluation would score it as missing" in line for line in result.warnings)
+
+
+def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
+    result = rehearse_image(toy_image, "memory", memory_mib=64)
+    (failure,) = result.failures
+    assert result.jobs[0].outcome.exit_code == 137
+    assert "most likely for memory beyond 0.0625 GiB; the platform would fail the job" in failure
+
+
+@pytest.mark.parametrize(("behave", "shortest_s"), [("sleep", 2), ("ignore-sigterm", 7)])
+def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image, behave, shortest_s):
+    result = rehearse_image(toy_image, behave, time_limit_s=2)
+    (failure,) = result.failures
+    assert "still running after 2 s" in failure
+    assert shortest_s < result.jobs[0].outcome.seconds < 40
+    name = f"hecktor-rehearsal-{result.jobs[0].job.pk}"
+    assert engine.command("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
+
+
+def test_server_mode_is_refused_in_plain_words(rehearse_image, invoke_image):
+    with pytest.raises(EngineError, match="asks for `invoke`, only `exec` is rehearsed"):
+        rehearse_image(invoke_image)
+
+
+def test_an_image_that_is_not_there(rehearse_image):
+    with pytest.raises(EngineError):
+        rehearse_image("hecktor-no-such-image:latest")
+
+
+def test_a_saved_image_says_the_same_as_the_engine(engine: ContainerEngine, toy_image, tmp_path: Path):
+    archive = tmp_path / "toy.tar"
+    subprocess.run([engine.client, "save", "--output", str(archive), toy_image], check=True, capture_output=True)
+    held, saved = engine.image_facts(toy_image), facts_of_archive(archive)
+    assert (saved.user, saved.architecture, saved.api_method) == (held.user, held.architecture, held.api_method)
+    assert saved.stripped_variables == held.stripped_variables == ("GRAND_CHALLENGE_TOKEN",)
+    assert upload_problems(saved) == []
+    assert toy_image in engine.load(archive)

@@ -1,0 +1,74 @@
+"""A tiny cohort in the platform's layout, and a rehearsal of the toy programs over it."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contract import sockets
+from contract.files import write_json
+from contract.geometry import Geometry
+from contract.images import Volume, write_volume
+from contract.tasks import task_named
+from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
+from rehearsal.runners import Limits, ProcessRunner
+
+HERE = Path(__file__).parent
+GEOMETRY = Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
+
+
+def write_case(cohort: Path, case: str) -> None:
+    folder = cohort / case / "input"
+    for socket in (sockets.CT, sockets.PET):
+        volume = Volume(np.zeros(GEOMETRY.array_shape, np.int16), GEOMETRY)
+        write_volume(socket.path_under(folder) / "scan.mha", volume, compress=False)
+    write_json(sockets.EHR.path_under(folder), {"Age": 60})
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> Path:
+    """Two cases and a ground truth with as many files."""
+    root = tmp_path / "cohort"
+    for case in ("A-1", "B-2"):
+        write_case(root, case)
+        (root / "ground_truth").mkdir(exist_ok=True)
+        (root / "ground_truth" / f"{case}.txt").touch()
+    return root
+
+
+Rehearse = Callable[..., RehearsalResult]
+
+
+@pytest.fixture
+def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
+    """Rehearse the toy algorithm with a behaviour, and the toy evaluation with another, as plain processes."""
+
+    def run(
+        behave: str = "well",
+        *,
+        task: str = "segmentation",
+        evaluation: str | None = None,
+        time_limit_s: float = 30,
+        on_failure: str = "abort",
+        parallel: int = 1,
+    ) -> RehearsalResult:
+        python = shlex.split(sys.executable)
+        scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
+        return rehearse(
+            Rehearsal(
+                task=task_named(task),
+                cohort=cohort,
+                output_dir=tmp_path / "out",
+                algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave)),
+                limits=Limits(2**30, time_limit_s),
+                evaluation=None if evaluation is None else scored,
+                ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
+                on_failure=on_failure,
+                parallel=parallel,
+            )
+        )
+
+    return run

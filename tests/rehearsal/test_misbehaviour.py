@@ -1,0 +1,163 @@
+"""What the platform would not take is caught, and the message says what the platform would do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contract.errors import EngineError
+from contract.predictions import read_predictions
+from contract.tasks import RFS
+from rehearsal.outputs import check_output
+from rehearsal.runners import Call, Limits, ProcessRunner
+
+
+@pytest.mark.parametrize(
+    ("behave", "task", "said"),
+    [
+        ("missing", "segmentation", "no output images/tumor-lymph-node-segmentation"),
+        ("missing", "rfs", "no output rfs.json"),
+        ("two-images", "segmentation", "found 2 images (again.mha, output.mha)"),
+        ("float-mask", "segmentation", "32-bit float pixels"),
+        ("label-3", "segmentation", "label 3, expected only 0, 1, 2"),
+        ("nifti", "segmentation", "found output.nii.gz, no importable image"),
+        ("truncated", "segmentation", "output.mha: truncated"),
+        ("NaN", "rfs", "found null (NaN and infinities become null), expected a number"),
+        ("Infinity", "rfs", "found null"),
+        ("null", "rfs", "found null"),
+        ('"0.5"', "rfs", "found a text, expected a number"),
+        ("true", "rfs", "found a boolean, expected a number"),
+        ("7", "hpv", "found a number, expected a boolean"),
+        ("null", "hpv", "expected a boolean"),
+        ("exit-3", "hpv", "exit status 3"),
+        ("exit-3", "hpv", "show the submitter its last line on stderr: the scanner was off"),
+        ("write-input", "hpv", "/input is read-only"),
+    ],
+)
+def test_a_bad_job_fails(rehearse_toy, behave, task, said):
+    result = rehearse_toy(behave, task=task)
+    assert len(result.failures) == 2
+    assert all(said in failure and "platform" in failure for failure in result.failures), result.failures
+    assert not result.succeeded
+
+
+@pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
+def test_a_good_job_passes(rehearse_toy, task):
+    result = rehearse_toy(task=task, evaluation="well")
+    assert result.succeeded
+    assert result.failures == result.problems == ()
+
+
+def test_a_whole_number_is_a_number(rehearse_toy):
+    assert rehearse_toy("7", task="rfs").succeeded
+
+
+def test_a_mask_off_the_ct_grid_is_taken_with_a_warning(rehearse_toy):
+    result = rehearse_toy("wrong-geometry")
+    assert result.succeeded
+    found = [line for line in result.warnings if "its grid is not the CT's" in line]
+    assert len(found) == 2
+    assert "origin_mm (-10, 4, 100) against (7, 8, 9)" in found[0]
+    assert "the platform would accept it, the evaluation would score it as missing" in found[0]
+
+
+def test_outputs_of_other_tasks_and_long_logs_are_named(rehearse_toy):
+    warnings = rehearse_toy("chatter", task="rfs").warnings
+    assert any("would drop 2 such file(s)" in line for line in warnings)
+    assert any("600 lines on stderr; the platform would keep 500" in line for line in warnings)
+
+
+def test_the_time_limit_terminates(rehearse_toy):
+    result = rehearse_toy("sleep", task="hpv", time_limit_s=1, parallel=2)
+    assert all("still running after 1 s" in failure and "SIGTERM" in failure for failure in result.failures)
+    assert all(1 < job.outcome.seconds < 5 for job in result.jobs)
+    assert {job.outcome.exit_code for job in result.jobs} == {-15}
+
+
+def test_what_ignores_sigterm_is_killed_five_seconds_later(rehearse_toy):
+    result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=1, parallel=2)
+    assert {job.outcome.exit_code for job in result.jobs} == {-9}
+    assert all(6 < job.outcome.seconds < 15 for job in result.jobs)
+
+
+def test_a_failed_job_stops_the_evaluation_unless_told_otherwise(rehearse_toy, tmp_path: Path):
+    stopped = rehearse_toy("label-3", evaluation="well")
+    assert stopped.problems == ("a job failed, so the platform would not start the evaluation",)
+    assert not (tmp_path / "out" / "metrics.json").exists()
+    went_on = rehearse_toy("label-3", evaluation="well", on_failure="mark-missing")
+    assert went_on.problems == ()
+    assert set(went_on.metrics.values()) == {0.0}
+    jobs = read_predictions(tmp_path / "out" / "evaluation" / "input" / "predictions.json")
+    assert [(job.status, job.outputs) for job in jobs] == [("Failed", ())] * 2
+
+
+@pytest.mark.parametrize("behave", ["null", "NaN", "list"])
+def test_a_ranked_metric_that_is_no_number_leaves_the_result_unranked(rehearse_toy, behave):
+    result = rehearse_toy(evaluation=behave)
+    assert len(result.problems) == 1
+    assert (
+        "aggregates.gtvn_f1_agg.value, expected a number; the platform would leave the whole result unranked"
+        in (result.problems[0])
+    )
+
+
+def test_a_missing_metrics_file_fails_the_evaluation(rehearse_toy):
+    (problem,) = rehearse_toy(evaluation="missing").problems
+    assert "metrics.json: not found" in problem
+    assert "the platform would fail the evaluation" in problem
+
+
+def test_what_is_written(rehearse_toy, tmp_path: Path):
+    rehearse_toy(evaluation="well")
+    out = tmp_path / "out"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "evaluation",
+        "logs",
+        "metrics.json",
+        "predictions",
+        "rehearsal.json",
+    ]
+    assert sorted(path.name for path in (out / "predictions").iterdir()) == ["A-1.mha", "B-2.mha"]
+    jobs = read_predictions(out / "evaluation" / "input" / "predictions.json")
+    assert {job.input_image_name("ct-image") for job in jobs} == {"A-1.mha", "B-2.mha"}
+    for job in jobs:
+        output = job.output("tumor-lymph-node-segmentation")
+        folder = out / "evaluation" / "input" / job.pk / "output" / output.relative_path
+        assert [path.name for path in folder.iterdir()] == [f"{output.image_pk}.mha"]
+    report = json.loads((out / "rehearsal.json").read_text())
+    assert [case["case"] for case in report["cases"]] == ["A-1", "B-2"]
+    assert all(case["peak_memory_bytes"] > 1e6 for case in report["cases"])
+
+
+def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("GRAND_CHALLENGE_TOKEN", "secret")
+    result = rehearse_toy("report", task="rfs")
+    report = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
+    assert report["variables"] == []
+    assert report["log_level"] == "INFO"
+    assert report["output_mode"] == "0o777" or report["uid"] == 0
+    ehr, ct, pet, listed = report["inputs"]
+    assert (ehr, listed) == ("ehr.json", "inputs.json")
+    image_pks = [entry["image"]["pk"] for entry in result.jobs[0].job.entries if entry["image"]]
+    assert [ct, pet] == [f"images/ct/{image_pks[0]}.mha", f"images/pet/{image_pks[1]}.mha"]
+    assert result.jobs[0].job.entries[0]["socket"] == result.jobs[0].job.entries[0]["interface"]
+
+
+def test_more_than_a_thousand_files_fail(tmp_path: Path):
+    from contract.errors import OutputError
+    from contract.tasks import SEGMENTATION
+
+    folder = SEGMENTATION.output.path_under(tmp_path)
+    folder.mkdir(parents=True)
+    for number in range(1001):
+        (folder / f"{number}.txt").touch()
+    with pytest.raises(OutputError, match="1001 files, expected at most 1000"):
+        check_output(tmp_path, SEGMENTATION.output, None)
+    with pytest.raises(OutputError, match=r"no output rfs\.json"):
+        check_output(tmp_path, RFS.output, None)
+
+
+def test_a_command_that_is_not_there(tmp_path: Path):
+    call = Call("n", tmp_path, tmp_path, tmp_path, tmp_path / "o", tmp_path / "e", Limits(2**30, 5))
+    with pytest.raises(EngineError, match="no such command"):
+        ProcessRunner(("no-such-program-here",)).run(call)

@@ -1,0 +1,109 @@
+"""An algorithm that misbehaves on demand, with the standard library alone, as a process or in a container.
+
+Without a behaviour it writes an empty mask on the CT's grid, a risk of 0.5 and a positive HPV status.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+MASK_FOLDER = "images/tumor-lymph-node-segmentation"
+GEOMETRY_KEYS = ("Offset", "TransformMatrix", "ElementSpacing", "DimSize")
+
+
+def header_of(folder: Path) -> dict[str, str]:
+    (path,) = folder.iterdir()
+    with path.open("rb") as file:
+        lines = [line.decode("latin-1") for line in iter(file.readline, b"") if b"=" in line[:40]][:16]
+    pairs = [re.split(r"\s*=\s*", line.strip(), maxsplit=1) for line in lines]
+    return {pair[0]: pair[1] for pair in pairs if pair[0] in GEOMETRY_KEYS}
+
+
+def write_mask(path: Path, header: dict[str, str], *, element: str = "MET_UCHAR", size: int = 1, fill: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 1
+    for extent in header["DimSize"].split():
+        count *= int(extent)
+    text = "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = False\n"
+    text += "".join(f"{key} = {header[key]}\n" for key in GEOMETRY_KEYS)
+    text += f"ElementType = {element}\nElementDataFile = LOCAL\n"
+    path.write_bytes(text.encode() + bytes([fill]) * (count * size))
+
+
+def answer(options: argparse.Namespace) -> None:
+    header = header_of(options.input / "images" / "ct")
+    mask = options.output / MASK_FOLDER / "output.mha"
+    write_mask(mask, header)
+    (options.output / "rfs.json").write_text("0.5")
+    (options.output / "hpv-status.json").write_text("true")
+    behaviour = options.behave
+    if behaviour == "two-images":
+        write_mask(mask.with_name("again.mha"), header)
+    elif behaviour == "float-mask":
+        write_mask(mask, header, element="MET_FLOAT", size=4)
+    elif behaviour == "label-3":
+        write_mask(mask, header, fill=3)
+    elif behaviour == "wrong-geometry":
+        write_mask(mask, {**header, "Offset": "7 8 9"})
+    elif behaviour == "nifti":
+        mask.rename(mask.with_name("output.nii.gz"))
+    elif behaviour == "truncated":
+        mask.write_bytes(mask.read_bytes()[:-5])
+    elif behaviour in {"NaN", "Infinity", "null", '"0.5"', "true", "7"}:
+        (options.output / "rfs.json").write_text(behaviour)
+        (options.output / "hpv-status.json").write_text(behaviour)
+
+
+def surroundings(options: argparse.Namespace) -> dict[str, object]:
+    memory = os.statvfs("/dev/shm")
+    return {
+        "uid": os.getuid(),
+        "home": str(Path.home()),
+        "shm_bytes": memory.f_blocks * memory.f_frsize,
+        "tmp": [path.name for path in Path("/tmp").iterdir()],
+        "output_mode": oct(options.output.stat().st_mode & 0o777),
+        "variables": sorted(name for name in os.environ if name.startswith("GRAND_CHALLENGE_")),
+        "log_level": os.environ.get("LOG_LEVEL"),
+        "inputs": sorted(str(path.relative_to(options.input)) for path in options.input.rglob("*") if path.is_file()),
+    }
+
+
+def misbehave(options: argparse.Namespace) -> None:
+    behaviour = options.behave
+    if behaviour == "missing":
+        sys.exit(0)
+    elif behaviour == "exit-3":
+        sys.stderr.write("first\nthe scanner was off\n\n")
+        sys.exit(3)
+    elif behaviour == "ignore-sigterm":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    elif behaviour == "sleep":
+        time.sleep(60)
+    elif behaviour == "write-input":
+        (options.input / "inputs.json").write_text("[]")
+    elif behaviour == "network":
+        socket.create_connection(("192.0.2.1", 80), timeout=5)
+    elif behaviour == "memory":
+        bytearray(b"x") * 2**32
+    elif behaviour == "chatter":
+        sys.stderr.writelines(f"line {number}\n" for number in range(600))
+    elif behaviour == "report":
+        sys.stderr.write(json.dumps(surroundings(options)) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", type=Path, default=Path("/input"))
+    parser.add_argument("--output", type=Path, default=Path("/output"))
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--behave", default="well")
+    given = parser.parse_args()
+    misbehave(given)
+    answer(given)
