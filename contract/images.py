@@ -23,6 +23,9 @@ from contract.sockets import READABLE_IMAGE_SUFFIXES
 # A CT of 1,000 slices at 1024 x 1024 still passes; what is larger is no patient.
 MAX_VOXELS: Final = 2**30
 
+# Named, so that a suffix in capitals is read too and a foreign format under a known suffix is not.
+_ITK_READERS: Final = {".mha": "MetaImageIO", ".tif": "TIFFImageIO", ".tiff": "TIFFImageIO", ".nii.gz": "NiftiImageIO"}
+
 _Array = npt.NDArray[Any]
 
 
@@ -182,6 +185,7 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
         raise error(f"{path.name}: empty file, expected an image")
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
+    reader.SetImageIO(_ITK_READERS[image_suffix(path) or ".mha"])
     try:
         reader.ReadImageInformation()
     except RuntimeError as problem:

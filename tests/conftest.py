@@ -1,0 +1,204 @@
+"""What tests of several packages share: a case on disk in the platform's layout, a tiny model package, real scans."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+from contract import sockets
+from contract.files import write_json
+from contract.geometry import Geometry
+from contract.images import Volume, write_volume
+
+hypothesis.settings.register_profile("hecktor", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("hecktor")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+EHR = {
+    "Age": 61,
+    "Gender": 1,
+    "Tobacco Consumption": 0,
+    "Alcohol Consumption": 1,
+    "Performance Status": 0,
+    "Treatment": 1,
+    "M-stage": "M0",
+}
+
+
+def small_patient(geometry: Geometry) -> np.ndarray:
+    """HU of a cylinder of soft tissue in air, axis along z, on any grid that covers it."""
+    z, y, x = np.meshgrid(*(np.arange(n, dtype=np.float64) for n in geometry.array_shape), indexing="ij")
+    matrix = geometry.index_to_physical_matrix()
+    px = matrix[0, 0] * x + matrix[0, 1] * y + matrix[0, 2] * z + matrix[0, 3]
+    py = matrix[1, 0] * x + matrix[1, 1] * y + matrix[1, 2] * z + matrix[1, 3]
+    return np.where(px**2 + py**2 < 70**2, 40, -1000).astype(np.int16)
+
+
+@dataclass
+class CaseFolder:
+    """A case as the platform lays it out; change the volumes, then `write`."""
+
+    root: Path
+    ct: Volume = field(init=False)
+    pet: Volume = field(init=False)
+    ehr: Any = field(default_factory=lambda: dict(EHR))
+
+    def __post_init__(self) -> None:
+        ct = Geometry((24, 24, 20), (8.0, 8.0, 9.0), (-92.0, -92.0, -85.0))
+        pet = Geometry((20, 20, 18), (10.0, 10.0, 10.0), (-95.0, -95.0, -85.0))
+        self.ct = Volume(small_patient(ct), ct)
+        suv = np.where(small_patient(pet) > 0, 1.0, 0.0).astype(np.float32)
+        suv[8:10, 9:11, 9:11] = 12.0
+        self.pet = Volume(suv, pet)
+
+    @property
+    def input(self) -> Path:
+        return self.root / "input"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def ct_path(self) -> Path:
+        return sockets.CT.path_under(self.input) / "0a1b2c3d-ct.mha"
+
+    @property
+    def pet_path(self) -> Path:
+        return sockets.PET.path_under(self.input) / "4e5f6a7b-pet.mha"
+
+    @property
+    def ehr_path(self) -> Path:
+        return sockets.EHR.path_under(self.input)
+
+    def write(self, *, compress: bool = True) -> CaseFolder:
+        write_volume(self.ct_path, self.ct, compress=compress)
+        write_volume(self.pet_path, self.pet, compress=compress)
+        self.ehr_path.write_text(json.dumps(self.ehr))
+        self.output.mkdir(exist_ok=True)
+        return self
+
+
+@pytest.fixture
+def case_folder(tmp_path: Path) -> CaseFolder:
+    """A small sound case below `tmp_path`, not yet written."""
+    return CaseFolder(tmp_path)
+
+
+def tiny_plans() -> dict[str, Any]:
+    """nnU-Net plans of a network of two stages with 16^3 patches at 9 mm."""
+    convolution = "torch.nn.modules.conv.Conv3d"
+    channel = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
+    return {
+        "plans_name": "tinyPlans",
+        "label_manager": "LabelManager",
+        "foreground_intensity_properties_per_channel": {"0": channel, "1": channel},
+        "configurations": {
+            "3d_fullres": {
+                "patch_size": [16, 16, 16],
+                "spacing": [9.0, 9.0, 9.0],
+                "normalization_schemes": ["CTNormalization", "ZScoreNormalization"],
+                "use_mask_for_norm": [False, False],
+                "architecture": {
+                    "network_class_name": "dynamic_network_architectures.architectures.unet.PlainConvUNet",
+                    "arch_kwargs": {
+                        "n_stages": 2,
+                        "features_per_stage": [4, 8],
+                        "conv_op": convolution,
+                        "kernel_sizes": [[3, 3, 3]] * 2,
+                        "strides": [[1, 1, 1], [2, 2, 2]],
+                        "n_conv_per_stage": [1, 1],
+                        "n_conv_per_stage_decoder": [1],
+                        "conv_bias": True,
+                        "norm_op": "torch.nn.modules.instancenorm.InstanceNorm3d",
+                        "norm_op_kwargs": {"eps": 1e-5, "affine": True},
+                        "dropout_op": None,
+                        "dropout_op_kwargs": None,
+                        "nonlin": "torch.nn.LeakyReLU",
+                        "nonlin_kwargs": {"inplace": True},
+                    },
+                    "_kw_requires_import": ["conv_op", "norm_op", "dropout_op", "nonlin"],
+                },
+            }
+        },
+    }
+
+
+def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict[str, Any]:
+    """A head over (feature, weight), each standardised by mean 0 and sd 1 and filled with 1."""
+    described = [
+        {"feature": name, "transform": "identity", "fill": 1.0, "mean": 0.0, "sd": 1.0, "weight": weight}
+        for name, weight in terms
+    ]
+    return {"kind": "test", "intercept": 0.5, "threshold": threshold, "terms": described}
+
+
+def write_manifest(root: Path, **changes: Any) -> None:
+    """The manifest over all files below `root`, with right sizes and checksums."""
+    from algorithm.model_package import file_entry
+
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
+    manifest = {
+        "format_version": 1,
+        "name": "tiny",
+        "purpose": "for tests",
+        "mirror_axes": [2],
+        "channels": ["CT", "PET"],
+        "labels": {"0": "background", "1": "GTVp", "2": "GTVn"},
+        "configuration": "3d_fullres",
+        "folds": [path.name for path in files if path.suffix == ".safetensors"],
+        "files": {path.relative_to(root).as_posix(): file_entry(path) for path in files},
+    }
+    write_json(root / "manifest.json", manifest | changes)
+
+
+def write_tiny_package(root: Path, folds: int = 2) -> Path:
+    """A package of random weights whose network runs in an instant."""
+    import torch
+    from safetensors.torch import save_file
+
+    from algorithm.segment import own_tensors, untrained_network
+
+    plans = tiny_plans()
+    write_json(root / "plans.json", plans)
+    for fold in range(folds):
+        torch.manual_seed(fold)
+        network = untrained_network(plans["configurations"]["3d_fullres"], 2, 3)
+        weights = {name: tensor.detach().clone().contiguous() for name, tensor in own_tensors(network)}
+        save_file(weights, str(root / f"fold_{fold}.safetensors"))
+    write_json(root / "heads" / "rfs.json", head_json(("gtvp_volume_ml", 0.1), ("age_years", 0.02)))
+    write_json(root / "heads" / "rfs_clinical.json", head_json(("age_years", 0.02)))
+    write_json(root / "heads" / "hpv.json", head_json(("gtvp_suv_max", 0.1), threshold=0.6))
+    write_json(root / "heads" / "hpv_clinical.json", head_json(("tobacco", -1.0), threshold=0.0))
+    write_manifest(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound package of random weights; copy it before changing it."""
+    return write_tiny_package(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture
+def sign_package() -> Callable[..., None]:
+    """Write a package's manifest anew after its files were changed."""
+    return write_manifest
+
+
+@pytest.fixture(scope="session")
+def sts_scans() -> Path:
+    """The real PET/CT scans of two patients; skips where they are absent."""
+    folder = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "data" / "sts_petct"
+    if not folder.is_dir():
+        pytest.skip(f"no real scans in {folder} (HECKTOR_SHARED can name the folder that holds data/sts_petct)")
+    return folder

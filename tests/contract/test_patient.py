@@ -1,0 +1,205 @@
+"""Missing is explicit: every way in which a value can be absent, and every spelling of one that is present."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.errors import InputError
+from contract.patient import EHR_KEYS, Patient, PatientRecord, parse_ehr, read_ehr
+
+FULL = {
+    "Age": 61,
+    "Gender": 1,
+    "Tobacco Consumption": 0,
+    "Alcohol Consumption": 1,
+    "Performance Status": 2,
+    "Treatment": 1,
+    "M-stage": "M0",
+    "CenterID": "CHUM",
+}
+PATIENT = Patient(61.0, 1, 0, 1, 2, 1, "M0", "CHUM")
+
+
+def parsed(key: str, value: Any) -> PatientRecord:
+    return parse_ehr(FULL | {key: value}, "ehr.json")
+
+
+def test_the_plain_record() -> None:
+    assert parse_ehr(FULL, "ehr.json") == PatientRecord(PATIENT, ())
+    assert PATIENT.missing() == ()
+
+
+@pytest.mark.parametrize("key", list(FULL))
+@pytest.mark.parametrize("value", [None, "", "  ", "nan", "NaN", "N/A", "unknown", "?", math.nan], ids=repr)
+def test_missing_in_every_spelling(key: str, value: Any) -> None:
+    record = parsed(key, value)
+    field = next(name for name, column in EHR_KEYS.items() if column == key)
+    assert getattr(record.patient, field) is None
+    assert record.patient.missing() == (field,)
+    assert record.warnings == (() if key == "CenterID" else (f"ehr.json: missing {key}",))
+
+
+@pytest.mark.parametrize("key", list(FULL))
+def test_absent_key_is_missing(key: str) -> None:
+    record = parse_ehr({k: v for k, v in FULL.items() if k != key}, "ehr.json")
+    assert len(record.patient.missing()) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("Age", "61", 61.0),
+        ("Age", "61.5", 61.5),
+        ("Age", "61,5", 61.5),
+        ("Age", " 61 ", 61.0),
+        ("Age", 61.0, 61.0),
+        ("Gender", 0, 0),
+        ("Gender", 0.0, 0),
+        ("Gender", "0", 0),
+        ("Gender", "0.0", 0),
+        ("Gender", "1.0", 1),
+        ("Gender", "M", 1),
+        ("Gender", "female", 0),
+        ("Gender", True, 1),
+        ("Tobacco Consumption", "yes", 1),
+        ("Alcohol Consumption", "No", 0),
+        ("Performance Status", "4.0", 4),
+        ("Performance Status", 0.0, 0),
+        ("Treatment", False, 0),
+        ("M-stage", "m1", "M1"),
+        ("M-stage", "cM0", "M0"),
+        ("M-stage", 0, "M0"),
+        ("M-stage", 0.0, "M0"),
+        ("M-stage", "1", "M1"),
+        ("CenterID", 3, "3"),
+        ("CenterID", 3.0, "3"),
+        ("CenterID", " MDA ", "MDA"),
+    ],
+)
+def test_spellings_of_a_value(key: str, value: Any, expected: Any) -> None:
+    record = parsed(key, value)
+    field = next(name for name, column in EHR_KEYS.items() if column == key)
+    found = getattr(record.patient, field)
+    assert (found, type(found)) == (expected, type(expected))
+    assert record.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Age", 0),
+        ("Age", -5),
+        ("Age", 121),
+        ("Age", True),
+        ("Age", "old"),
+        ("Age", [61]),
+        ("Age", 10**400),
+        ("Age", math.inf),
+        ("Gender", 2),
+        ("Gender", 0.5),
+        ("Gender", "divers"),
+        ("Tobacco Consumption", -1),
+        ("Alcohol Consumption", {"drinks": 3}),
+        ("Performance Status", 5),
+        ("Performance Status", "1.5"),
+        ("Treatment", 7),
+        ("M-stage", "MX"),
+        ("M-stage", 2),
+        ("M-stage", ["M0"]),
+        ("CenterID", ["CHUM"]),
+        ("CenterID", True),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_impossible_values_count_as_missing_with_a_warning(key: str, value: Any) -> None:
+    record = parsed(key, value)
+    field = next(name for name, column in EHR_KEYS.items() if column == key)
+    assert getattr(record.patient, field) is None
+    assert record.warnings[0].startswith(f"ehr.json: {key} ")
+    assert "expected" in record.warnings[0]
+    assert "counts as missing" in record.warnings[0]
+
+
+def test_keys_in_other_spellings() -> None:
+    record = parse_ehr({"age": 50, "m_stage": "M1", "performance-status": 1, "Center": "USZ"}, "x")
+    assert (record.patient.age_years, record.patient.m_stage) == (50.0, "M1")
+    assert (record.patient.performance_status, record.patient.centre) == (1, "USZ")
+
+
+def test_unknown_keys_are_named_and_the_patient_id_is_not() -> None:
+    record = parse_ehr(FULL | {"Shoe size": 44, "PatientID": "CHUM-001"}, "ehr.json")
+    assert record == PatientRecord(PATIENT, ("ehr.json: unknown key 'Shoe size' is ignored",))
+
+
+def test_an_empty_record_misses_all_in_one_line() -> None:
+    record = parse_ehr({}, "ehr.json")
+    assert record.patient == Patient()
+    assert len(record.warnings) == 1
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*FULL, "other"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+            max_leaves=3,
+        ),
+    )
+)
+def test_no_value_at_all_is_an_error(content: dict[str, Any]) -> None:
+    record = parse_ehr(content, "ehr.json")
+    assert all("\n" not in warning for warning in record.warnings)
+    age = record.patient.age_years
+    assert age is None or 0 < age <= 120
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("[1, 2]", "found a JSON list, expected an object"),
+        ("3", "found a JSON int, expected an object"),
+        ("null", "found a JSON NoneType, expected an object"),
+        ('{"Age": 61, "Age": 62}', "'Age' stands twice"),
+        ("[" * 100_000, "nested too deeply|not valid JSON"),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_unusable_files(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "ehr.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf"^ehr\.json: .*({message})"):
+        read_ehr(path)
+
+
+def test_absent_directory_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"ehr\.json: not found"):
+        read_ehr(tmp_path / "ehr.json")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(InputError, match="not a regular file"):
+        read_ehr(tmp_path / "folder.json")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_ehr(tmp_path / "binary.json")
+
+
+def test_nan_tokens_and_numbers_beyond_a_double_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "ehr.json"
+    path.write_text('{"Age": NaN, "Gender": 1e999, "Treatment": -Infinity, "Performance Status": 1}')
+    patient = read_ehr(path).patient
+    assert patient == Patient(performance_status=1)
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "ehr.json"
+    path.write_text(json.dumps(FULL), encoding="utf-8-sig")
+    assert read_ehr(path).patient == PATIENT

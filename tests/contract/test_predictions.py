@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract import sockets
+from contract.errors import InputError, PredictionError
+from contract.predictions import iso_duration, job_entry, read_inputs, read_predictions, socket_entry
+
+
+def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:
+    inputs = [
+        socket_entry(sockets.CT, 1, image=("uuid-1", "case001.mha")),
+        socket_entry(sockets.EHR, 2, value={"Age": 1}),
+    ]
+    outputs = [socket_entry(sockets.RFS_RISK, 3, value=0.7)]
+    return job_entry(pk, inputs, outputs, algorithm_image="image", exec_duration_s=72.4) | changes
+
+
+def written(tmp_path: Path, content: Any) -> Path:
+    path = tmp_path / "predictions.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_as_the_platform_writes_it() -> None:
+    """The shape and the duration stand in the platform's own example."""
+    entry = job()
+    assert entry["exec_duration"] == "P0DT00H01M12S"
+    assert entry["invoke_duration"] is None
+    assert set(entry) == {"pk", "algorithm_image", "status", "inputs", "outputs", "exec_duration", "invoke_duration"}
+    ct = entry["inputs"][0]
+    assert ct["socket"] == ct["interface"]
+    assert set(ct) == {"socket", "interface", "value", "file", "image", "pk"}
+    assert ct["socket"]["relative_path"] == "images/ct"
+    assert ct["image"] == {"pk": "uuid-1", "name": "case001.mha"}
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "P0DT00H00M00S"), (90061, "P1DT01H01M01S"), (-1, "P0DT00H00M00S")])
+def test_durations(seconds: float, text: str) -> None:
+    assert iso_duration(seconds) == text
+
+
+@pytest.mark.parametrize("dropped", ["socket", "interface", None])
+def test_either_key_will_do(tmp_path: Path, dropped: str | None) -> None:
+    entry = job()
+    for item in (*entry["inputs"], *entry["outputs"]):
+        if dropped:
+            del item[dropped]
+    (found,) = read_predictions(written(tmp_path, [entry]))
+    assert found.input_image_name("ct-image") == "case001.mha"
+    assert found.input_image_name("pet-image") is None
+    output = found.output("rfs")
+    assert output is not None
+    assert (output.value, output.relative_path) == (0.7, "rfs.json")
+    assert found.output("hpv-status") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "found a dict, expected a list"),
+        ([3], "job 0: found a int"),
+        ([job(pk="")], "no usable `pk`"),
+        ([job(pk="../other")], "no usable `pk`"),
+        ([job(pk="..")], "no usable `pk`"),
+        ([job(status=None)], "no `status`"),
+        ([job(outputs=None)], "no list `outputs`"),
+        ([job(inputs=[{}])], "without a socket's slug"),
+        ([job(inputs=[{"socket": {"slug": "ct-image"}, "image": "name"}])], "`image` is a str"),
+        ([job(), job()], "job job-1 stands twice"),
+    ],
+)
+def test_what_the_platform_never_writes(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(PredictionError, match=rf"^predictions\.json: .*{message}"):
+        read_predictions(written(tmp_path, content))
+
+
+def test_nan_becomes_none_as_on_the_platform(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.json"
+    path.write_text(json.dumps([job()]).replace("0.7", "NaN"))
+    output = read_predictions(path)[0].output("rfs")
+    assert output is not None
+    assert output.value is None
+
+
+def test_inputs_json(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.json"
+    path.write_text(json.dumps(job()["inputs"]))
+    assert [item.slug for item in read_inputs(path)] == ["ct-image", "ehr"]
+    path.write_text('{"a": 1}')
+    with pytest.raises(InputError, match="expected a list of sockets"):
+        read_inputs(path, error=InputError)
