@@ -18,6 +18,13 @@ from evaluation.report.sources import TaskResults
 # Bright enough on a CT, dark enough on white; further teams begin again.
 _TEAM_COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
 
+_TIES: Final = {
+    "min": "share the best of their ranks",
+    "max": "share the worst of their ranks",
+    "average": "share the mean of their ranks",
+    "dense": "share a rank, and the next rank follows at once",
+}
+
 
 @dataclass(frozen=True)
 class PageContent:
@@ -75,10 +82,10 @@ def _task_section(results: TaskResults, colours: Mapping[str, str]) -> str:
     plots = [("Every metric with its 95% interval", metrics_plot(results, colours)), *special_plots(results, colours)]
     figures = "\n".join(f"<figure><figcaption>{escape(text)}</figcaption>{svg}</figure>" for text, svg in plots)
     cases = results.teams[0].cases
-    ties = results.board["ties"]
     about = (
         f"{cases.get('used')} of {cases.get('in_ground_truth')} cases. "
-        f"Official order: {_words(results.board['official'])}; equal teams share the {ties} rank."
+        f"Official order by {_scheme(results.board, results.board['official'])}; "
+        f"equal teams {_TIES[results.board['ties']]}."
     )
     return (
         f'<section id="task{results.task.number}"><h2>{escape(_task_title(results))}</h2><p>{escape(about)}</p>'
@@ -88,7 +95,7 @@ def _task_section(results: TaskResults, colours: Mapping[str, str]) -> str:
 
 def _leaderboard_table(board: Mapping[str, Any], colours: Mapping[str, str]) -> str:
     others = [name for name in _schemes(board) if name != board["official"]]
-    heads = ["Rank", "Team", *board["metrics"].values(), *(f"Rank by {_words(name)}" for name in others)]
+    heads = ["Rank", "Team", *board["metrics"].values(), *(f"Rank by {_scheme(board, name)}" for name in others)]
     rows = []
     for entry in board["teams"]:
         cells = [f'<td class="rank">{entry["rank"]}</td>', f"<td>{_team(entry['team'], colours)}</td>"]
@@ -174,5 +181,6 @@ def _swatch(colour: str) -> str:
     return f'<span class="swatch" style="background:{colour}"></span>'
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def _scheme(board: Mapping[str, Any], name: str) -> str:
+    """A ranking's name in words."""
+    return str(board["metrics"].get(name, name.replace("_", " ").replace("borda", "Borda")))

@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from contract import labels
 from contract.errors import HecktorError, PredictionError
@@ -25,7 +26,6 @@ from evaluation.report.planes import (
     centre_of_grid_mm,
     cut,
     lesion_centre_mm,
-    neighbourhood,
 )
 from evaluation.report.sources import PatientFiles
 
@@ -57,13 +57,13 @@ class PatientPicture:
 
 @dataclass(frozen=True)
 class _Scene:
-    """Volumes around one point; masks of who drew them, the reference last so that it lies on top."""
+    """A patient around one point; masks by colour, the reference first so that it lies below."""
 
     title: str
     centre_mm: Floats
-    ct: Volume | None
-    pet: Volume | None
-    masks: Sequence[tuple[str, Volume | None]]
+    ct: Volume
+    pet: Volume
+    masks: Sequence[tuple[str, Volume]]
 
 
 def draw_patient(request: PictureRequest) -> PatientPicture:
@@ -75,7 +75,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     files = request.files
     ct, pet = read_volume(files.ct), read_volume(files.pet)
     reference = read_labels(files.reference, HecktorError)
-    drawn: list[tuple[str, Volume]] = []
+    drawn = [(REFERENCE_COLOUR, reference)]
     notes = []
     for team, path in files.predictions.items():
         mask = _prediction(path)
@@ -83,17 +83,14 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
             drawn.append((request.colours[team], mask))
         else:
             notes.append(f"{team}: {mask}")
-    drawn.append((REFERENCE_COLOUR, reference))
-    centres = _centres([reference, *(mask for _, mask in drawn[:-1])]) or [
-        ("no lesion", centre_of_grid_mm(ct.geometry))
-    ]
+    centres = _centres([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
     scenes = [
         _Scene(
             title,
             centre,
-            neighbourhood(ct, centre),
-            neighbourhood(pet, centre),
-            [(colour, neighbourhood(mask, centre)) for colour, mask in drawn],
+            ct,
+            pet,
+            drawn,
         )
         for title, centre in centres
     ]
@@ -135,12 +132,20 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     axes.imshow(ct, cmap="gray", vmin=CT_WINDOW_HU[0], vmax=CT_WINDOW_HU[1], interpolation="bilinear")
     axes.imshow(_pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
     for colour, mask in scene.masks:
+        width = 2.4 if colour == REFERENCE_COLOUR else 1.2
         for label, style in LINE_STYLES.items():
-            inside = _share_of_label(mask, label, view, scene.centre_mm)
+            inside = cut(mask, view, scene.centre_mm, outside=0.0, label=label)
             if inside.max() > 0.5:
-                axes.contour(inside, levels=[0.5], colors=[colour], linewidths=1.3, linestyles=style)
+                axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=style)
     axes.set_axis_off()
-    text = {"transform": axes.transAxes, "color": "white", "fontsize": 10, "ha": "center", "va": "center"}
+    text = {
+        "transform": axes.transAxes,
+        "color": "white",
+        "fontsize": 10,
+        "ha": "center",
+        "va": "center",
+        "path_effects": [withStroke(linewidth=2, foreground="black")],
+    }
     for x, y, letter in (
         (0.03, 0.5, view.left),
         (0.97, 0.5, view.right),
@@ -149,11 +154,6 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     ):
         axes.text(x, y, letter, **text)
     axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
-
-
-def _share_of_label(mask: Volume | None, label: int, view: View, centre_mm: Floats) -> Picture:
-    only = None if mask is None else Volume((mask.array == label).astype(np.float32), mask.geometry)
-    return cut(only, view, centre_mm, outside=0.0)
 
 
 def _pet_colours(suv: Picture) -> npt.NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -70,37 +71,25 @@ def _to_mm(geometry: Geometry, index_xyz: npt.NDArray[Any]) -> Floats:
     return np.asarray(matrix[:3, :3] @ index_xyz + matrix[:3, 3], dtype=np.float64)
 
 
-def neighbourhood(volume: Volume, centre_mm: Floats) -> Volume | None:
-    """The part of a volume that the three planes through a point can touch; None where there is none."""
-    half = FIELD_MM / 2
-    corners = np.array([[x, y, z] for x in (-half, half) for y in (-half, half) for z in (-half, half)]) + centre_mm
-    matrix = volume.geometry.physical_to_index_matrix()
-    index = corners @ matrix[:3, :3].T + matrix[:3, 3]
-    low = np.maximum(np.floor(index.min(axis=0)).astype(int) - 1, 0)
-    high = np.minimum(np.ceil(index.max(axis=0)).astype(int) + 2, volume.geometry.size)
-    if (high <= low).any():
-        return None
-    (x0, y0, z0), (x1, y1, z1) = low.tolist(), high.tolist()
-    part = np.ascontiguousarray(volume.array[z0:z1, y0:y1, x0:x1])
-    return Volume(part, volume.geometry.cropped((x0, y0, z0), (x1 - x0, y1 - y0, z1 - z0)))
-
-
-def cut(volume: Volume | None, view: View, centre_mm: Floats, outside: float) -> Picture:
+def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: int | None = None) -> Picture:
     """A square picture of `FIELD_MM` around a point, linearly interpolated; rows run from top to bottom.
 
     Args:
-        volume: the volume, or None for a picture of `outside` alone.
+        volume: the scan or mask.
         view: which plane.
         centre_mm: the point in the middle, LPS.
         outside: the value beyond the volume.
+        label: show how much of each pixel has this label instead of the values.
     """
-    if volume is None:
+    slab = _slab(volume, view, centre_mm)
+    if slab is None:
         return np.full((_PIXELS, _PIXELS), outside, dtype=np.float32)
+    shown = slab.array if label is None else slab.array == label
     size = [_PIXELS] * 3
     size[view.normal] = 1
     corner = centre_mm - PIXEL_MM * (np.asarray(size) - 1) / 2
     plane = sitk.Resample(
-        to_sitk(Volume(volume.array.astype(np.float32), volume.geometry)),
+        to_sitk(Volume(shown.astype(np.float32), slab.geometry)),
         size,
         sitk.Transform(),
         sitk.sitkLinear,
@@ -113,3 +102,19 @@ def cut(volume: Volume | None, view: View, centre_mm: Floats, outside: float) ->
     picture = np.squeeze(sitk.GetArrayFromImage(plane), axis=2 - view.normal)
     # Rows of coronal and sagittal planes run along z, upwards in the patient.
     return picture if view.name == "axial" else picture[::-1]
+
+
+def _slab(volume: Volume, view: View, centre_mm: Floats) -> Volume | None:
+    """The voxels that a plane's interpolation can touch; None where the plane misses the volume."""
+    half = np.full(3, FIELD_MM / 2)
+    half[view.normal] = 0.0
+    corners = centre_mm + np.array(list(product((-1, 1), repeat=3))) * half
+    matrix = volume.geometry.physical_to_index_matrix()
+    index = corners @ matrix[:3, :3].T + matrix[:3, 3]
+    low = np.maximum(np.floor(index.min(axis=0)).astype(int) - 1, 0)
+    high = np.minimum(np.ceil(index.max(axis=0)).astype(int) + 2, volume.geometry.size)
+    if (high <= low).any():
+        return None
+    (x0, y0, z0), (x1, y1, z1) = low.tolist(), high.tolist()
+    part = np.ascontiguousarray(volume.array[z0:z1, y0:y1, x0:x1])
+    return Volume(part, volume.geometry.cropped((x0, y0, z0), (x1 - x0, y1 - y0, z1 - z0)))
