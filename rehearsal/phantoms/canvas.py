@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
 from rehearsal.phantoms.shapes import Floats, Part, Point
 
 AIR_HU = -1000.0
+# The canvas is this coarse in plane, and so are the painted edges.
+EDGE_MM = 2.0
+# Bumps of organ surfaces and of tissue density are about this wide.
+UNEVENNESS_MM = 14.0
+# The neck leans and sways between these anatomical heights; above and below the body stays straight.
+LEANING_MM = (-200, 170)
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Frame:
 
     def shift(self, z: Floats) -> tuple[Floats, Floats]:
         """Shift of the midline (x, y), in mm, at anatomical height ``z``."""
-        height = np.clip(z, -200, 170)
+        height = np.clip(z, *LEANING_MM)
         wave = np.sin(height / 70 + self.sway_phase)
         return (
             np.asarray(height * self.lean[0] + wave * self.sway_mm[0], dtype=np.float32),
@@ -82,14 +89,11 @@ def regular_axes(low: Point, high: Point, spacing: Point) -> Axes:
     return Axes(lines[2], lines[1], lines[0])
 
 
-def lerp_indices(source: Floats, target: Floats) -> tuple[NDArrayInt, Floats]:
+def lerp_indices(source: Floats, target: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Index of the lower neighbour in ``source`` of each ``target``, and the weight of the upper; ends repeat."""
     position = np.clip((target - source[0]) / (source[1] - source[0]), 0, len(source) - 1)
     lower = np.minimum(position.astype(np.intp), len(source) - 2)
     return lower, (position - lower).astype(np.float32)
-
-
-NDArrayInt = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 def sample(array: Floats, source: Axes, target: Axes, outside: float) -> Floats:
@@ -103,8 +107,7 @@ def sample(array: Floats, source: Axes, target: Axes, outside: float) -> Floats:
         return result
     zs, ys, xs = (slice(int(i[0]), int(i[-1]) + 1) for i in inside)
     (zi, zw), (yi, yw), (xi, xw) = (
-        lerp_indices(s, t)
-        for s, t in ((source.z, target.z[zs]), (source.y, target.y[ys]), (source.x, target.x[xs]))
+        lerp_indices(s, t) for s, t in ((source.z, target.z[zs]), (source.y, target.y[ys]), (source.x, target.x[xs]))
     )
     for row, (lower, weight) in enumerate(zip(zi, zw, strict=True)):
         plane = array[lower] * (1 - weight) + array[lower + 1] * weight
@@ -123,7 +126,7 @@ class Canvas:
         self.suv: Floats = np.zeros(axes.shape, dtype=np.float32)
         self._height = ((axes.z - frame.origin_mm[2]) / frame.scale[2]).astype(np.float32)
         self._shift_x, self._shift_y = frame.shift(self._height)
-        self.unevenness = smooth_noise(axes, 14.0, rng)
+        self.unevenness = smooth_noise(axes, UNEVENNESS_MM, rng)
 
     def paint(self, part: Part) -> None:
         """Paint one part with an edge one voxel wide."""
@@ -134,7 +137,7 @@ class Canvas:
         distance = part.shape.distance(x, y, z)
         if part.rough_mm:
             distance = distance + self.unevenness[box] * np.float32(part.rough_mm)
-        alpha = np.clip(0.5 - distance / np.float32(2.0), 0, 1)
+        alpha = np.clip(0.5 - distance / np.float32(EDGE_MM), 0, 1)
         for image, value in ((self.hu, part.hu), (self.suv, part.suv)):
             if value is not None:
                 view = image[box]
@@ -142,7 +145,7 @@ class Canvas:
 
     def _box(self, part: Part) -> tuple[slice, slice, slice]:
         low, high = part.shape.bounds()
-        margin = 2.0 + 2.5 * part.rough_mm
+        margin = EDGE_MM + 2.5 * part.rough_mm
         frame = self.frame
         rows = (self._height >= low[2] - margin) & (self._height <= high[2] + margin)
         if not rows.any():

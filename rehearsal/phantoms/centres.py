@@ -27,11 +27,12 @@ class MissingRates:
 
 @dataclass(frozen=True)
 class Centre:
-    """One centre: ranges are (low, high), sizes in mm, shares 0 to 1.
+    """One centre: ranges are (low, high), sizes in mm, shares 0 to 1; of several values one is drawn evenly.
 
     ``psf_fwhm_mm`` is the PET point spread's full width at half maximum; ``pet_noise`` the standard deviation
     of the PET at SUV 1 after reconstruction; ``ct_noise_hu`` that of the CT at the neck; ``suv_bias`` the
-    factor by which all SUV are read too high.
+    factor by which all SUV are read too high; ``weight`` how often a patient is this centre's, relative to the
+    others.
     """
 
     code: str
@@ -55,29 +56,90 @@ class Centre:
     weight: float = 1.0
 
 
+# fmt: off
 CENTRES: tuple[Centre, ...] = (
-    Centre("CHB", "TOF, point spread modelled", (0.98,), (2.0, 2.5), (200,), (4.07,), (3.0, 5.0), (5.0, 6.0),
-           (0.10, 0.18), (8, 14), 1.05, 0.4, 0.15, 0.05, 0.10, 0.3, 0.1, MissingRates(1.0, 1.0, 0.6)),
-    Centre("CHUM", "OSEM", (0.98, 0.98, 1.37), (1.5, 2.5, 3.75), (128, 144), (4.0, 5.47), (3.27, 4.0), (6.0, 7.5),
-           (0.14, 0.24), (8, 14), 1.00, 0.5, 0.10, 0.05, 0.10, 0.1, 0.4, MissingRates(0.6, 0.8, 0.9)),
-    Centre("CHUP", "TOF, point spread modelled", (0.853, 0.977), (5.0, 3.0), (168, 200), (4.0,), (4.0,), (5.5, 7.0),
-           (0.10, 0.20), (10, 16), 1.10, 0.0, 0.30, 0.00, 0.10, 0.5, 0.0, MissingRates(0.5, 0.6, 0.4)),
-    Centre("CHUS", "LOR-RAMLA", (1.17, 1.17, 0.68), (2.0, 3.0, 5.0), (144,), (4.0,), (4.0,), (6.0, 7.5),
-           (0.16, 0.28), (8, 14), 0.95, 0.3, 0.10, 0.10, 0.10, 0.1, 0.4, MissingRates(0.3, 0.4, 0.5)),
-    Centre("HGJ", "OSEM", (0.98,), (3.75,), (128, 144), (3.52, 4.69), (3.27,), (6.5, 8.0),
-           (0.14, 0.26), (16, 24), 0.92, 0.0, 0.05, 0.10, 0.15, 0.0, 0.4, MissingRates(0.7, 0.8, 0.9)),
-    Centre("HMR", "OSEM", (0.98, 1.37), (3.75,), (128, 192), (3.52, 5.47), (3.27,), (6.5, 8.0),
-           (0.18, 0.30), (16, 26), 1.00, 0.0, 0.05, 0.05, 0.15, 0.0, 0.4, MissingRates(0.7, 0.8, 0.9), 0.4),
-    Centre("MDA", "mixed vendors", (0.98, 1.17, 1.37), (2.0, 3.27, 3.75), (128, 192), (3.52, 4.06, 5.47), (3.27,),
-           (5.5, 8.0), (0.12, 0.26), (10, 20), 1.00, 0.3, 0.20, 0.03, 0.10, 0.3, 0.3,
-           MissingRates(0.1, 0.2, 0.4), 2.0),
-    Centre("USZ", "TOF", (0.98, 0.70), (3.27, 2.5), (128, 192), (5.47, 3.65), (3.27,), (5.0, 7.0),
-           (0.12, 0.24), (10, 18), 1.08, 0.5, 0.25, 0.02, 0.10, 0.3, 0.0, MissingRates(0.2, 0.6, 0.9)),
-    Centre("CHUB", "TOF, sharp and noisy", (0.90, 1.10), (2.0, 3.0), (200,), (3.5, 4.07), (3.0, 5.0), (4.5, 5.5),
-           (0.22, 0.34), (12, 22), 1.12, 0.2, 0.15, 0.05, 0.15, 0.4, 0.2, MissingRates(0.5, 0.7, 0.3)),
-    Centre("CHUN", "older OSEM, blurred", (1.17, 0.98), (4.0, 5.0), (128,), (5.31,), (5.0,), (7.5, 8.5),
-           (0.14, 0.22), (12, 20), 0.88, 0.0, 0.10, 0.10, 0.15, 0.1, 0.2, MissingRates(0.4, 0.5, 0.6)),
+    Centre(
+        code="CHB", scanner="TOF, point spread modelled",
+        ct_pixel_mm=(0.98,), ct_slice_mm=(2.0, 2.5), ct_noise_hu=(8, 14), contrast_share=0.4,
+        pet_matrix=(200,), pet_pixel_mm=(4.07,), pet_slice_mm=(3.0, 5.0),
+        psf_fwhm_mm=(5.0, 6.0), pet_noise=(0.1, 0.18), suv_bias=1.05,
+        whole_body_share=0.15, head_only_share=0.05, cut_share=0.1, arms_up_share=0.3, rt_dose_share=0.1,
+        missing=MissingRates(tobacco=1.0, alcohol=1.0, performance_status=0.6),
+    ),
+    Centre(
+        code="CHUM", scanner="OSEM",
+        ct_pixel_mm=(0.98, 0.98, 1.37), ct_slice_mm=(1.5, 2.5, 3.75), ct_noise_hu=(8, 14), contrast_share=0.5,
+        pet_matrix=(128, 144), pet_pixel_mm=(4.0, 5.47), pet_slice_mm=(3.27, 4.0),
+        psf_fwhm_mm=(6.0, 7.5), pet_noise=(0.14, 0.24), suv_bias=1.0,
+        whole_body_share=0.1, head_only_share=0.05, cut_share=0.1, arms_up_share=0.1, rt_dose_share=0.4,
+        missing=MissingRates(tobacco=0.6, alcohol=0.8, performance_status=0.9),
+    ),
+    Centre(
+        code="CHUP", scanner="TOF, point spread modelled",
+        ct_pixel_mm=(0.853, 0.977), ct_slice_mm=(5.0, 3.0), ct_noise_hu=(10, 16), contrast_share=0.0,
+        pet_matrix=(168, 200), pet_pixel_mm=(4.0,), pet_slice_mm=(4.0,),
+        psf_fwhm_mm=(5.5, 7.0), pet_noise=(0.1, 0.2), suv_bias=1.1,
+        whole_body_share=0.3, head_only_share=0.0, cut_share=0.1, arms_up_share=0.5, rt_dose_share=0.0,
+        missing=MissingRates(tobacco=0.5, alcohol=0.6, performance_status=0.4),
+    ),
+    Centre(
+        code="CHUS", scanner="LOR-RAMLA",
+        ct_pixel_mm=(1.17, 1.17, 0.68), ct_slice_mm=(2.0, 3.0, 5.0), ct_noise_hu=(8, 14), contrast_share=0.3,
+        pet_matrix=(144,), pet_pixel_mm=(4.0,), pet_slice_mm=(4.0,),
+        psf_fwhm_mm=(6.0, 7.5), pet_noise=(0.16, 0.28), suv_bias=0.95,
+        whole_body_share=0.1, head_only_share=0.1, cut_share=0.1, arms_up_share=0.1, rt_dose_share=0.4,
+        missing=MissingRates(performance_status=0.5),
+    ),
+    Centre(
+        code="HGJ", scanner="OSEM",
+        ct_pixel_mm=(0.98,), ct_slice_mm=(3.75,), ct_noise_hu=(16, 24), contrast_share=0.0,
+        pet_matrix=(128, 144), pet_pixel_mm=(3.52, 4.69), pet_slice_mm=(3.27,),
+        psf_fwhm_mm=(6.5, 8.0), pet_noise=(0.14, 0.26), suv_bias=0.92,
+        whole_body_share=0.05, head_only_share=0.1, cut_share=0.15, arms_up_share=0.0, rt_dose_share=0.4,
+        missing=MissingRates(tobacco=0.7, alcohol=0.8, performance_status=0.9),
+    ),
+    Centre(
+        code="HMR", scanner="OSEM",
+        ct_pixel_mm=(0.98, 1.37), ct_slice_mm=(3.75,), ct_noise_hu=(16, 26), contrast_share=0.0,
+        pet_matrix=(128, 192), pet_pixel_mm=(3.52, 5.47), pet_slice_mm=(3.27,),
+        psf_fwhm_mm=(6.5, 8.0), pet_noise=(0.18, 0.3), suv_bias=1.0,
+        whole_body_share=0.05, head_only_share=0.05, cut_share=0.15, arms_up_share=0.0, rt_dose_share=0.4,
+        missing=MissingRates(tobacco=0.7, alcohol=0.8, performance_status=0.9), weight=0.4,
+    ),
+    Centre(
+        code="MDA", scanner="mixed vendors",
+        ct_pixel_mm=(0.98, 1.17, 1.37), ct_slice_mm=(2.0, 3.27, 3.75), ct_noise_hu=(10, 20), contrast_share=0.3,
+        pet_matrix=(128, 192), pet_pixel_mm=(3.52, 4.06, 5.47), pet_slice_mm=(3.27,),
+        psf_fwhm_mm=(5.5, 8.0), pet_noise=(0.12, 0.26), suv_bias=1.0,
+        whole_body_share=0.2, head_only_share=0.03, cut_share=0.1, arms_up_share=0.3, rt_dose_share=0.3,
+        missing=MissingRates(tobacco=0.1, alcohol=0.2, performance_status=0.4), weight=2.0,
+    ),
+    Centre(
+        code="USZ", scanner="TOF",
+        ct_pixel_mm=(0.98, 0.7), ct_slice_mm=(3.27, 2.5), ct_noise_hu=(10, 18), contrast_share=0.5,
+        pet_matrix=(128, 192), pet_pixel_mm=(5.47, 3.65), pet_slice_mm=(3.27,),
+        psf_fwhm_mm=(5.0, 7.0), pet_noise=(0.12, 0.24), suv_bias=1.08,
+        whole_body_share=0.25, head_only_share=0.02, cut_share=0.1, arms_up_share=0.3, rt_dose_share=0.0,
+        missing=MissingRates(tobacco=0.2, alcohol=0.6, performance_status=0.9),
+    ),
+    Centre(
+        code="CHUB", scanner="TOF, sharp and noisy",
+        ct_pixel_mm=(0.9, 1.1), ct_slice_mm=(2.0, 3.0), ct_noise_hu=(12, 22), contrast_share=0.2,
+        pet_matrix=(200,), pet_pixel_mm=(3.5, 4.07), pet_slice_mm=(3.0, 5.0),
+        psf_fwhm_mm=(4.5, 5.5), pet_noise=(0.22, 0.34), suv_bias=1.12,
+        whole_body_share=0.15, head_only_share=0.05, cut_share=0.15, arms_up_share=0.4, rt_dose_share=0.2,
+        missing=MissingRates(tobacco=0.5, alcohol=0.7),
+    ),
+    Centre(
+        code="CHUN", scanner="older OSEM, blurred",
+        ct_pixel_mm=(1.17, 0.98), ct_slice_mm=(4.0, 5.0), ct_noise_hu=(12, 20), contrast_share=0.0,
+        pet_matrix=(128,), pet_pixel_mm=(5.31,), pet_slice_mm=(5.0,),
+        psf_fwhm_mm=(7.5, 8.5), pet_noise=(0.14, 0.22), suv_bias=0.88,
+        whole_body_share=0.1, head_only_share=0.1, cut_share=0.15, arms_up_share=0.1, rt_dose_share=0.2,
+        missing=MissingRates(tobacco=0.4, alcohol=0.5, performance_status=0.6),
+    ),
 )
+# fmt: on
 
 TRAINING_CENTRES = ("CHB", "CHUM", "CHUP", "CHUS", "HGJ", "HMR", "MDA")
 UNSEEN_CENTRES = ("USZ", "CHUB", "CHUN")

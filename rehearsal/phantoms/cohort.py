@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.phantoms.anatomy import Body, random_body
+from rehearsal.phantoms.body import Body, random_body
 from rehearsal.phantoms.canvas import Frame
 from rehearsal.phantoms.centres import Centre
 from rehearsal.phantoms.lesions import Disease, random_disease

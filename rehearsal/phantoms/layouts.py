@@ -23,7 +23,13 @@ from rehearsal.phantoms.scanner import Rendered
 
 TASK_FOLDERS = ("Task 1", "Task 2", "Task 3")
 CLINICAL_COLUMNS = (
-    "Age", "Gender", "Tobacco Consumption", "Alcohol Consumption", "Performance Status", "Treatment", "M-stage",
+    "Age",
+    "Gender",
+    "Tobacco Consumption",
+    "Alcohol Consumption",
+    "Performance Status",
+    "Treatment",
+    "M-stage",
 )
 TARGETS: dict[int, Callable[[PhantomCase], dict[str, int]]] = {
     1: lambda _: {},

@@ -1,4 +1,8 @@
-"""Tumours, metastatic nodes and the reactive nodes that look a little like them."""
+"""Tumours, metastatic nodes and the reactive nodes that look a little like them.
+
+Volumes and uptake of the primary follow what the HECKTOR overviews report (median 7 to 11 ml, SUVmax around 15);
+node counts, sizes and levels, and all shares of faint, necrotic and cystic lesions, are invented within clinical range.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
 # Natural log of how far, in radii, a surface may stick out.
 MAX_HEIGHT = 0.6
+# Lesions keep this clear of each other.
+GAP_MM = 3.0
 # Anatomical place (x of the left side, y, z) and how often; x is mirrored for the right.
 GTVP_SITES: dict[str, tuple[float, Point]] = {
     "tonsil": (0.45, (19, -6, 4)),
@@ -110,7 +116,7 @@ def _place(lesions: list[Lesion], candidates: list[Lesion]) -> None:
             float(np.linalg.norm(np.subtract(candidate.place, other.place))) - candidate.radius_mm - other.radius_mm
             for other in lesions
         ]
-        if all(gap > 3.0 for gap in gaps):
+        if all(gap > GAP_MM for gap in gaps):
             lesions.append(candidate)
             return
 
@@ -137,8 +143,15 @@ def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Les
     core = float(rng.uniform(0.35, 0.6)) if volume > 6 and rng.random() < 0.25 else 0.0
     aspect = np.exp(rng.normal(0, 0.14, 3))
     return Lesion(
-        labels.GTVP, site, (side * (x + jitter[0]), y + jitter[1] - 0.1 * radius, z + jitter[2]), volume,
-        _triple(aspect), float(rng.uniform(0.08, 0.16)), suv, float(rng.uniform(80, 95)) + enhancement, core,
+        labels.GTVP,
+        site,
+        (side * (x + jitter[0]), y + jitter[1] - 0.1 * radius, z + jitter[2]),
+        volume,
+        _triple(aspect),
+        float(rng.uniform(0.08, 0.16)),
+        suv,
+        float(rng.uniform(80, 95)) + enhancement,
+        core,
         int(rng.integers(2**31)),
     )
 
@@ -154,8 +167,16 @@ def _random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhance
     suv = float(rng.uniform(4.5, 6.0)) if rng.random() < 0.12 else _lognormal(rng, 10.5, 0.4, 6, 32)
     aspect = np.exp(rng.normal(0, 0.10, 3)) * (0.95, 0.95, 1.1)
     return Lesion(
-        labels.GTVN, site, place, float(np.pi / 6 * diameter**3 / 1000), _triple(aspect),
-        float(rng.uniform(0.03, 0.09)), suv, float(rng.uniform(72, 88)) + enhancement, core, int(rng.integers(2**31)),
+        labels.GTVN,
+        site,
+        place,
+        float(np.pi / 6 * diameter**3 / 1000),
+        _triple(aspect),
+        float(rng.uniform(0.03, 0.09)),
+        suv,
+        float(rng.uniform(72, 88)) + enhancement,
+        core,
+        int(rng.integers(2**31)),
     )
 
 
@@ -165,8 +186,16 @@ def _random_reactive_node(rng: np.random.Generator) -> Lesion:
     side = 1 if rng.random() < 0.5 else -1
     place = (side * (x + float(rng.normal(2, 3))), y + float(rng.normal(4, 5)), z + float(rng.normal(0, 12)))
     return Lesion(
-        labels.BACKGROUND, site, place, float(np.pi / 6 * diameter**3 / 1000), (0.8, 0.75, 1.7), 0.03,
-        float(rng.uniform(1.5, 3.8)), float(rng.uniform(42, 56)), 0.0, int(rng.integers(2**31)),
+        labels.BACKGROUND,
+        site,
+        place,
+        float(np.pi / 6 * diameter**3 / 1000),
+        (0.8, 0.75, 1.7),
+        0.03,
+        float(rng.uniform(1.5, 3.8)),
+        float(rng.uniform(42, 56)),
+        0.0,
+        int(rng.integers(2**31)),
     )
 
 

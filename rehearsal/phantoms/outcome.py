@@ -3,6 +3,10 @@ C-index and AUC are known.
 
 Recurrence follows a Weibull proportional-hazards model whose linear predictor is `HAZARD` applied to
 `hazard_terms`; HPV status is a Bernoulli draw whose logit is `HPV_LOGIT` applied to `hpv_terms`.
+
+Ages follow the challenge's cohort (60.7 +- 9.1 years, 32 to 90). The coefficients are invented: signs as in the
+literature (burden, nodes, smoking and frailty against the patient, HPV for), sizes such that a perfect risk reaches a
+C-index of about 0.77, clinical variables alone about 0.6, and 25 to 40% of the patients relapse in sight.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import numpy as np
 from rehearsal.phantoms.centres import Centre
 from rehearsal.phantoms.lesions import Disease
 
+# Log hazard ratios per unit of `hazard_terms`.
 HAZARD: dict[str, float] = {
     "log_total_volume": 0.90,
     "sqrt_node_count": 0.60,
@@ -21,6 +26,7 @@ HAZARD: dict[str, float] = {
     "performance_status": 0.45,
     "tobacco": 0.55,
 }
+# Log odds ratios per unit of `hpv_terms`; the intercept gives about 90% positive.
 HPV_LOGIT: dict[str, float] = {
     "intercept": 3.35,
     "tobacco": -1.9,
@@ -118,9 +124,7 @@ def random_outcome(rng: np.random.Generator, clinical: Clinical, disease: Diseas
     predictor = sum(HAZARD[name] * value for name, value in hazard_terms(clinical, disease, positive).items())
     event = BASELINE_SCALE_DAYS * (rng.exponential() * np.exp(-predictor)) ** (1 / WEIBULL_SHAPE)
     censoring = min(float(rng.uniform(*FOLLOW_UP_DAYS)), ADMINISTRATIVE_CENSORING_DAYS)
-    return Outcome(
-        positive, float(logit), float(predictor), max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring
-    )
+    return Outcome(positive, float(logit), float(predictor), max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring)
 
 
 def recorded(clinical: Clinical, centre: Centre, rng: np.random.Generator) -> dict[str, int | str | None]:

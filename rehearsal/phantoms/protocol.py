@@ -20,6 +20,12 @@ HEIGHTS: dict[str, tuple[Range, Range]] = {
 }
 
 
+# A scan ends at least this far below the lowest lesion, and radiotherapy images further below.
+BELOW_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
+# What is longer is scanned from skull to thigh, in slices of at least `LONG_SCAN_SLICE_MM`.
+LONG_SCAN_MM, LONG_SCAN_SLICE_MM = 600, 2.5
+
+
 @dataclass(frozen=True)
 class Protocol:
     """Grids in LPS mm and the flaws of the scan.
@@ -73,11 +79,11 @@ def random_protocol(
     (top_low, top_high), (bottom_low, bottom_high) = HEIGHTS[view]
     top = frame.origin_mm[2] + frame.scale[2] * float(rng.uniform(top_low, top_high))
     bottom = frame.origin_mm[2] + frame.scale[2] * float(rng.uniform(bottom_low, bottom_high))
-    bottom = min(bottom, lowest_lesion_mm - 15)
+    bottom = min(bottom, lowest_lesion_mm - BELOW_LESIONS_MM)
     ct = _ct_grid(rng, centre, frame, (bottom, top))
     pet = _pet_grid(rng, centre, frame, (bottom, top))
     radiotherapy = rng.random() < centre.rt_dose_share
-    planning, dose = _radiotherapy_grids(rng, frame, min(bottom, lowest_lesion_mm - 30))
+    planning, dose = _radiotherapy_grids(rng, frame, min(bottom, lowest_lesion_mm - PLANNING_BELOW_LESIONS_MM))
     return Protocol(
         field_of_view=view,
         ct=ct,
@@ -102,8 +108,9 @@ def _random_view(rng: np.random.Generator, centre: Centre) -> str:
     return "head_and_neck"
 
 
-def _grid(size: tuple[int, int, int], spacing: tuple[float, float, float], middle: tuple[float, float],
-          bottom: float) -> Geometry:
+def _grid(
+    size: tuple[int, int, int], spacing: tuple[float, float, float], middle: tuple[float, float], bottom: float
+) -> Geometry:
     origin = (
         round(middle[0] - spacing[0] * (size[0] - 1) / 2, 3),
         round(middle[1] - spacing[1] * (size[1] - 1) / 2, 3),
@@ -114,8 +121,8 @@ def _grid(size: tuple[int, int, int], spacing: tuple[float, float, float], middl
 
 def _ct_grid(rng: np.random.Generator, centre: Centre, frame: Frame, extent: Range) -> Geometry:
     pixel, thickness = float(rng.choice(centre.ct_pixel_mm)), float(rng.choice(centre.ct_slice_mm))
-    if extent[1] - extent[0] > 600:
-        thickness = max(thickness, 2.5)
+    if extent[1] - extent[0] > LONG_SCAN_MM:
+        thickness = max(thickness, LONG_SCAN_SLICE_MM)
     count = int((extent[1] - extent[0]) / thickness) + 1
     middle = frame.origin_mm[0] + float(rng.normal(0, 5)), frame.origin_mm[1] + 20 + float(rng.normal(0, 6))
     return _grid((512, 512, count), (pixel, pixel, thickness), middle, extent[0])

@@ -16,13 +16,22 @@ from rehearsal.phantoms.anatomy import body_parts
 from rehearsal.phantoms.canvas import Axes, Canvas, regular_axes, sample
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.lesions import Lesion, Surface
-from rehearsal.phantoms.protocol import axes_of
+from rehearsal.phantoms.protocol import LONG_SCAN_MM, axes_of
 from rehearsal.phantoms.shapes import Floats
 
 SLAB = 8
 BONE_LIMIT_HU = 250
 TISSUE_TEXTURE_HU = 5.0
 FWHM_TO_SIGMA = 1 / 2.3548
+# A dead or cystic core: water on CT, a fifth of the rim's uptake.
+CORE_HU, CORE_SUV_SHARE = 18.0, 0.2
+# Shoulders starve the detector of photons: horizontal stripes of this standard deviation.
+STARVED_NOISE_HU = 14
+METAL_STREAK_HU, METAL_REACH_MM, METAL_HALF_HEIGHT_MM = 350, 45, 5
+# PET noise: smoothed over less than a voxel, its variance proportional to uptake, a little of it in air.
+PET_NOISE_SMOOTHING_VOXELS, PET_NOISE_FLOOR_SUV = 0.7, 0.03
+# Plateaus and margins of the dose (Gy, mm): lesions, and the elective node levels.
+LESION_DOSE, ELECTIVE_DOSE = (70.5, 8.0), (55.0, 6.0)
 
 
 @dataclass(frozen=True)
@@ -49,9 +58,13 @@ def render(case: PhantomCase) -> Rendered:
         planning, _ = _ct(canvas, case, protocol.planning, surfaces, plan_rng)
     pet = _pet(canvas, case, surfaces, pet_rng)
     dose = None if protocol.dose is None else _dose(case, protocol.dose, surfaces)
-    return Rendered(Volume(ct, protocol.ct), pet, Volume(mask, protocol.ct),
-                    None if planning is None or protocol.planning is None else Volume(planning, protocol.planning),
-                    dose)
+    return Rendered(
+        Volume(ct, protocol.ct),
+        pet,
+        Volume(mask, protocol.ct),
+        None if planning is None or protocol.planning is None else Volume(planning, protocol.planning),
+        dose,
+    )
 
 
 def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
@@ -59,7 +72,7 @@ def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
     bottoms = [grid.origin_mm[2] for grid in grids]
     tops = [grid.origin_mm[2] + grid.spacing_mm[2] * grid.size[2] for grid in grids]
     x, y, _ = case.frame.origin_mm
-    long = max(tops) - min(bottoms) > 600
+    long = max(tops) - min(bottoms) > LONG_SCAN_MM
     axes = regular_axes(
         (x - 300, y - 145, min(bottoms) - 12), (x + 300, y + 195, max(tops) + 12), (2.0, 2.0, 2.5 if long else 2.0)
     )
@@ -79,7 +92,10 @@ def _in_box(axes: Axes, surface: Surface) -> tuple[tuple[slice, slice, slice], F
 
 
 def _ct(
-    canvas: Canvas, case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]],
+    canvas: Canvas,
+    case: PhantomCase,
+    grid: Geometry,
+    surfaces: list[tuple[Lesion, Surface]],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
     axes = axes_of(grid)
@@ -114,7 +130,7 @@ def _paint_lesion_on_ct(
     target = np.full_like(level, lesion.hu)
     if lesion.core_share:
         core = np.clip(0.5 - (level - lesion.core_share) * edge, 0, 1)
-        target += core * np.float32(18.0 - lesion.hu)
+        target += core * np.float32(CORE_HU - lesion.hu)
     alpha = np.clip(0.5 - (level - 1) * edge, 0, 1) * soft
     ct[box] = np.rint(here + alpha * (target - here))
     if lesion.label != labels.BACKGROUND:
@@ -135,7 +151,7 @@ def _spoil_ct(ct: NDArray[np.int16], axes: Axes, case: PhantomCase, rng: np.rand
         noise = noise[:, 1:, 1:] + noise[:, :-1, 1:] + noise[:, 1:, :-1] + noise[:, :-1, :-1]
         noise *= (case.protocol.ct_noise_hu / 2 * (1 + 0.8 * shoulders[cut])).astype(np.float32)[:, None, None]
         starved = rng.standard_normal((cut.stop - cut.start, rows, 1), dtype=np.float32)
-        noise += starved * (14 * shoulders[cut]).astype(np.float32)[:, None, None]
+        noise += starved * (STARVED_NOISE_HU * shoulders[cut]).astype(np.float32)[:, None, None]
         noise += ct[cut]
         _add_streaks(noise, Axes(axes.z[cut], axes.y, axes.x), case)
         np.clip(np.rint(noise, out=noise), -1024, 3071, out=noise)
@@ -149,19 +165,18 @@ def _add_streaks(slab: Floats, axes: Axes, case: PhantomCase) -> None:
         rng = np.random.default_rng((case.noise_seed, number))
         angles = rng.uniform(0, 2 * np.pi, 10)
         heights = rng.normal(0, 1, 10)
-        for row in np.flatnonzero(np.abs(axes.z - z) < 5):
+        for row in np.flatnonzero(np.abs(axes.z - z) < METAL_HALF_HEIGHT_MM):
             across, along = axes.x[None, :] - np.float32(x), axes.y[:, None] - np.float32(y)
             angle, distance = np.arctan2(along, across), np.sqrt(across**2 + along**2)
             pattern = np.zeros_like(distance)
             for place, amount in zip(angles, heights, strict=True):
                 pattern += np.float32(amount) * np.exp(-((np.sin((angle - np.float32(place)) / 2) / 0.05) ** 2))
-            strength = np.exp(-distance / 45) * 350 * max(0.0, 1 - float(abs(axes.z[row] - z)) / 5)
+            fading = max(0.0, 1 - float(abs(axes.z[row] - z)) / METAL_HALF_HEIGHT_MM)
+            strength = np.exp(-distance / METAL_REACH_MM) * METAL_STREAK_HU * fading
             slab[row] += np.where(slab[row] > -800, pattern * strength, 0)
 
 
-def _pet(
-    canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator
-) -> Volume:
+def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator) -> Volume:
     protocol, axes = case.protocol, canvas.axes
     for lesion, surface in reversed(surfaces):
         found = _in_box(axes, surface)
@@ -171,7 +186,7 @@ def _pet(
         level = surface.level(x, y, z)
         uptake = lesion.suv * surface.texture(x, y, z)
         if lesion.core_share:
-            uptake *= np.where(level < lesion.core_share, np.float32(0.2), np.float32(1))
+            uptake *= np.where(level < lesion.core_share, np.float32(CORE_SUV_SHARE), np.float32(1))
         alpha = np.clip(0.5 - (level - 1) * np.float32(surface.radius_mm / 2), 0, 1)
         canvas.suv[box] += alpha * (uptake - canvas.suv[box])
     sigmas = [protocol.psf_fwhm_mm * FWHM_TO_SIGMA / step for step in axes.spacing_mm]
@@ -180,15 +195,15 @@ def _pet(
     shift = protocol.pet_shift_mm
     moved = Axes(target.z - np.float32(shift[2]), target.y - np.float32(shift[1]), target.x - np.float32(shift[0]))
     clean = sample(blurred, axes, moved, 0.0)
-    noise = ndimage.gaussian_filter(rng.standard_normal(clean.shape, dtype=np.float32), 0.7)
+    noise = ndimage.gaussian_filter(rng.standard_normal(clean.shape, dtype=np.float32), PET_NOISE_SMOOTHING_VOXELS)
     noise /= noise.std()
-    clean += protocol.pet_noise * np.sqrt(clean + np.float32(0.03)) * noise
+    clean += protocol.pet_noise * np.sqrt(clean + np.float32(PET_NOISE_FLOOR_SUV)) * noise
     clean *= np.float32(protocol.suv_factor)
     return Volume(np.maximum(clean, 0, out=clean), protocol.pet)
 
 
 def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]]) -> Volume:
-    """70 Gy to the lesions, 54 Gy to the neck's node levels, falling off over a centimetre or two."""
+    """About 70 Gy to the lesions and 54 Gy to the neck's node levels, falling off over a centimetre or two."""
     axes = axes_of(grid)
     target = np.zeros(axes.shape, dtype=bool)
     elective = np.zeros(axes.shape, dtype=bool)
@@ -200,12 +215,14 @@ def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surfac
     for side in (-1, 1):
         for height in range(-105, 15, 10):
             place = case.frame.to_patient((side * 33.0, 10.0, float(height)))
-            squares = [((values - centre) / np.float32(17)) ** 2 for values, centre in
-                       zip((axes.x, axes.y, axes.z), place, strict=True)]
+            squares = [
+                ((values - centre) / np.float32(17)) ** 2
+                for values, centre in zip((axes.x, axes.y, axes.z), place, strict=True)
+            ]
             elective |= squares[0][None, None, :] + squares[1][None, :, None] + squares[2][:, None, None] < 1
     step = grid.spacing_mm[0]
-    high = _fall_off(target, step, 70.5, 8.0)
-    low = _fall_off(elective | target, step, 55.0, 6.0)
+    high = _fall_off(target, step, *LESION_DOSE)
+    low = _fall_off(elective | target, step, *ELECTIVE_DOSE)
     return Volume(np.maximum(high, low).astype(np.float32), grid)
 
 

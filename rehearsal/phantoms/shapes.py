@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Point = tuple[float, float, float]
 Bounds = tuple[Point, Point]
+Knots = tuple[tuple[float, float, float, float, float], ...]
 
 
 class Shape(Protocol):
@@ -38,8 +40,10 @@ class Ellipsoid:
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
         """See `Shape`; exact only for a sphere."""
-        terms = [np.abs((value - centre) / radius)
-                 for value, centre, radius in zip((x, y, z), self.centre, self.radii, strict=True)]
+        terms = [
+            np.abs((value - centre) / radius)
+            for value, centre, radius in zip((x, y, z), self.centre, self.radii, strict=True)
+        ]
         if self.exponent == 2.0:
             level = np.sqrt(terms[0] ** 2 + terms[1] ** 2 + terms[2] ** 2)
         else:
@@ -81,7 +85,7 @@ class Column:
     ``shrink_mm`` makes all radii smaller, so one table gives skin, fat and muscle.
     """
 
-    knots: tuple[tuple[float, float, float, float, float], ...]
+    knots: Knots
     exponent: float = 2.0
     shrink_mm: float = 0.0
 
@@ -151,3 +155,27 @@ class Part:
     suv: float | None
     rough_mm: float = 0.0
     leaning: bool = True
+
+
+def mirrored(part: Part) -> Iterator[Part]:
+    """The part and its mirror image on the other side of the body.
+
+    Raises:
+        TypeError: a shape without a mirror image, such as an `Arch`, which is symmetric by itself.
+    """
+    yield part
+    shape = part.shape
+    other: Shape
+    if isinstance(shape, Ellipsoid):
+        other = replace(shape, centre=_flip(shape.centre))
+    elif isinstance(shape, Capsule):
+        other = replace(shape, start=_flip(shape.start), end=_flip(shape.end))
+    elif isinstance(shape, Column):
+        other = replace(shape, knots=tuple((z, -x, y, rx, ry) for z, x, y, rx, ry in shape.knots))
+    else:
+        raise TypeError(f"no mirror image of {shape!r}")
+    yield replace(part, shape=other)
+
+
+def _flip(point: Point) -> Point:
+    return -point[0], point[1], point[2]

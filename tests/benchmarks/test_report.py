@@ -67,7 +67,7 @@ def test_a_command_is_timed_with_its_children() -> None:
 
 
 def test_a_command_that_fails_is_an_error() -> None:
-    with pytest.raises(HecktorError, match="status 3.*why"):
+    with pytest.raises(HecktorError, match=r"status 3.*why"):
         time_command((sys.executable, "-c", "import sys; print('why'); sys.exit(3)"), Repeats(least=1))
 
 

@@ -49,8 +49,8 @@ def test_rendering_twice_gives_the_same_voxels(case: PhantomCase, rendered: Rend
 
 
 def test_types_labels_and_grids(case: PhantomCase, rendered: Rendered) -> None:
-    assert (rendered.ct.array.dtype, rendered.pet.array.dtype, rendered.mask.array.dtype) == (
-        np.int16, np.float32, np.uint8)
+    dtypes = [volume.array.dtype for volume in (rendered.ct, rendered.pet, rendered.mask)]
+    assert dtypes == [np.dtype(name) for name in ("int16", "float32", "uint8")]
     assert rendered.mask.geometry == rendered.ct.geometry == case.protocol.ct
     assert set(np.unique(rendered.mask.array)) <= {0, 1, 2}
     assert rendered.ct.array.min() >= -1024
@@ -72,7 +72,8 @@ def test_tumour_takes_up_more_than_muscle_and_dose_is_highest_there(case: Phanto
         k, j, i = (
             round((value - origin) / spacing)
             for value, origin, spacing in zip(
-                (z, y, x), geometry.origin_mm[::-1], geometry.spacing_mm[::-1], strict=True)
+                (z, y, x), geometry.origin_mm[::-1], geometry.spacing_mm[::-1], strict=True
+            )
         )
         assert volume.array[k - 2 : k + 3, j - 2 : j + 3, i - 2 : i + 3].max() > low
 
