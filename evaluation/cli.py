@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         edition=options.edition,
         seed=options.seed,
         bootstraps=options.bootstraps,
-        workers=options.workers or usable_cpus(),
+        workers=options.workers,
         public=options.public,
     )
     report = evaluate(request)
@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bootstraps", type=_count, default=DEFAULT_BOOTSTRAPS, help="replicates, 0 for no intervals (%(default)s)"
     )
-    parser.add_argument("--workers", type=_count, default=0, help="processes; 0 uses every CPU (%(default)s)")
+    parser.add_argument(
+        "--workers", type=_count, default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
+    )
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")
     return parser

@@ -15,8 +15,7 @@ Item = TypeVar("Item")
 Row = TypeVar("Row")
 Step = TypeVar("Step")
 
-# Below this a process costs more to start than it saves.
-MIN_CASES_FOR_PROCESSES: Final = 4
+IN_THIS_PROCESS: Final = 0
 
 
 def usable_cpus() -> int:
@@ -35,31 +34,31 @@ def map_cases(
     Args:
         work: a function of the module level, with picklable argument and result.
         items: what to work on.
-        workers: processes; 1 stays in this process.
-        on_death: the row of an item whose process died, twice: among others, and then alone.
+        workers: processes; 0 stays in this process, which then ends with whatever ends the work.
+        on_death: the row of an item that kills its process even when it is worked on alone.
 
     Raises:
         Whatever `work` raises.
     """
-    processes = min(workers, len(items))
-    if processes <= 1 or len(items) < MIN_CASES_FOR_PROCESSES:
+    if workers == IN_THIS_PROCESS:
         return [work(item) for item in _progress(items)]
     rows: dict[int, Row] = {}
-    _run(work, items, range(len(items)), processes, rows)
-    for index in [index for index in range(len(items)) if index not in rows]:
-        _run(work, items, [index], 1, rows)
-    return [rows[index] if index in rows else on_death(item) for index, item in enumerate(items)]
+    _work_together(work, items, workers, rows)
+    while waiting := [index for index in range(len(items)) if index not in rows]:
+        _work_one_by_one(work, items, waiting, on_death, rows)
+    return [rows[index] for index in range(len(items))]
 
 
-def _run(
-    work: Callable[[Item], Row], items: Sequence[Item], indices: Sequence[int], processes: int, rows: dict[int, Row]
-) -> None:
-    """Fill `rows` with what could be done; a broken pool leaves the rest out."""
+def _executor(processes: int) -> ProcessPoolExecutor:
     # A fresh interpreter a worker: a forked one would inherit the locks of ITK's threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as executor:
-        futures: dict[Future[Row], int] = {executor.submit(work, items[index]): index for index in indices}
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _work_together(work: Callable[[Item], Row], items: Sequence[Item], workers: int, rows: dict[int, Row]) -> None:
+    """Fill `rows`; where a process dies, those not yet done are left out."""
+    with _executor(max(1, min(workers, len(items)))) as executor:
         try:
+            futures: dict[Future[Row], int] = {executor.submit(work, item): index for index, item in enumerate(items)}
             for future in _progress(as_completed(futures), len(futures)):
                 rows[futures[future]] = future.result()
         except BrokenProcessPool:
@@ -67,6 +66,23 @@ def _run(
         except BaseException:
             executor.shutdown(cancel_futures=True)
             raise
+
+
+def _work_one_by_one(
+    work: Callable[[Item], Row],
+    items: Sequence[Item],
+    waiting: Sequence[int],
+    on_death: Callable[[Item], Row],
+    rows: dict[int, Row],
+) -> None:
+    """Fill `rows` in one process with one item at a time, up to the first that kills it: that one is known then."""
+    current = waiting[0]
+    with _executor(1) as executor:
+        try:
+            for current in waiting:
+                rows[current] = executor.submit(work, items[current]).result()
+        except BrokenProcessPool:
+            rows[current] = on_death(items[current])
 
 
 def _progress(steps: Iterable[Step], total: int | None = None) -> Iterator[Step]:

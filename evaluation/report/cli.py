@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from contract.errors import HecktorError
 from contract.files import write_text
 from evaluation.pool import map_cases, usable_cpus
 from evaluation.report.page import PageContent, build_page, colours_of
@@ -25,15 +25,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         masks = find_masks(options.results, teams, dict(options.masks))
         patients = find_patients(options.cohort, masks)[: options.max_patients]
         requests = [PictureRequest(files, colours) for files in patients]
-        pictures = map_cases(draw_patient, requests, options.workers or usable_cpus(), _lost)
+        pictures = map_cases(draw_patient, requests, options.workers, _without_predictions)
     content = PageContent(options.title, options.note, results, pictures, colours)
     write_text(options.output, build_page(content))
     print(f"written: {options.output}")
     return 0
 
 
-def _lost(request: PictureRequest) -> PatientPicture:
-    raise HecktorError(f"{request.files.case}: the process that drew it died, out of memory perhaps")
+def _without_predictions(request: PictureRequest) -> PatientPicture:
+    """What is drawn of a patient whose predictions end the process that reads them."""
+    picture = draw_patient(replace(request, files=replace(request.files, predictions={})))
+    return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
 
 
 def _team_folder(text: str) -> tuple[str, Path]:
@@ -61,5 +63,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--title", default="HECKTOR results", help="heading (%(default)s)")
     parser.add_argument("--note", default="", help="one line under the heading")
     parser.add_argument("--max-patients", type=int, default=60, help="pictures of at most so many (%(default)s)")
-    parser.add_argument("--workers", type=int, default=0, help="processes; 0 uses every CPU (%(default)s)")
+    parser.add_argument("--workers", type=int, default=usable_cpus(), help="processes (%(default)s)")
     return parser

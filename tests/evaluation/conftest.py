@@ -57,7 +57,7 @@ class Phase:
 
     def run(self, **changes: Any) -> dict[str, Any]:
         (self.input_dir / sockets.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
-        options: dict[str, Any] = {"edition": DEFAULT_EDITION, "seed": 1, "bootstraps": 20, "workers": 1, **changes}
+        options: dict[str, Any] = {"edition": DEFAULT_EDITION, "seed": 1, "bootstraps": 20, "workers": 0, **changes}
         returned = evaluate(Request(self.task, self.input_dir, self.truth_dir, self.output_dir, **options))
         assert json.loads((self.output_dir / "metrics.json").read_text()) == returned
         return returned

@@ -41,9 +41,10 @@ def test_order_is_kept(double):
     assert map_cases(double, [5, 1, 4, 2, 3], 2, on_death=lambda _: None) == [10, 2, 8, 4, 6]
 
 
-def test_a_process_that_dies_costs_its_own_case_only(double):
-    rows = map_cases(double, [1, 2, "die", 3, 4], 2, on_death=lambda item: f"lost {item}")
-    assert rows == [2, 4, "lost die", 6, 8]
+@pytest.mark.parametrize("items", [["die"], [1, 2, "die", 3, 4], ["die", 1, "die", 2]])
+def test_a_process_that_dies_costs_its_own_case_only(double, items):
+    rows = map_cases(double, items, 2, on_death=lambda item: f"lost {item}")
+    assert rows == ["lost die" if item == "die" else 2 * item for item in items]
 
 
 def test_errors_come_through(double):
@@ -51,5 +52,5 @@ def test_errors_come_through(double):
         map_cases(double, [1, 2, "bad", 3, 4], 2, on_death=lambda _: None)
 
 
-def test_few_cases_stay_in_this_process():
-    assert map_cases(lambda number: number + 1, [1, 2], 8, on_death=lambda _: None) == [2, 3]
+def test_no_workers_stay_in_this_process():
+    assert map_cases(lambda number: number + 1, [1, 2], 0, on_death=lambda _: None) == [2, 3]

@@ -72,7 +72,7 @@ def run_team(phase, team, cases):
 
 def build(demo, *more):
     arguments = ["--results", str(demo / "demo"), "--cohort", str(demo / "cohort"), "--output", str(demo / "r.html")]
-    assert report([*arguments, "--workers", "1", *more]) == 0
+    assert report([*arguments, "--workers", "0", *more]) == 0
     return (demo / "r.html").read_text()
 
 
@@ -138,6 +138,13 @@ def test_pictures_are_jpegs_of_three_planes_a_lesion(demo):
 def test_an_unusable_mask_is_a_note(demo):
     (demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha").write_bytes(b"no image")
     assert "ours: B-2.mha: not a readable image" in build(demo)
+
+
+def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo):
+    path = demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha"
+    path.write_bytes(path.read_bytes().replace(b"NDims = 3", b"NDims = -5"))
+    text = build(demo, "--workers", "1")
+    assert text.count("<article") == 3
 
 
 def test_masks_may_lie_elsewhere(demo):
