@@ -29,11 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         HecktorError: nothing could be run.
     """
-    parser = _parser()
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
     task = task_named(options.task)
     if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
-        parser.error("an evaluation needs --ground-truth")
+        options.ground_truth = options.cases / "ground_truth"
     rehearsal = Rehearsal(
         task=task,
         cohort=options.cases,
@@ -166,7 +165,11 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--command", help="no engine: this command, called with --input DIR --output DIR [--model DIR]")
     add("--arguments", default="", help="added to the algorithm's entry point, such as '--method threshold'")
     add("--model", type=Path, help="model package, mounted at /opt/ml/model")
-    add("--ground-truth", type=Path, help="folder of the ground truth; without it nothing is evaluated")
+    add(
+        "--ground-truth",
+        type=Path,
+        help="folder of the ground truth; without it and without an evaluation nothing is scored",
+    )
     scored = parser.add_mutually_exclusive_group()
     scored.add_argument("--evaluation-image", metavar="IMAGE", help="without it `python -m evaluation` is a process")
     scored.add_argument("--evaluation-command", help="a command, called with --input, --output and --ground-truth")

@@ -1,6 +1,7 @@
 """The project's own images: what the platform asks of them, and the whole way through them."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 from contract import sockets
 from contract.files import read_json, write_json
 from contract.images import read_header, read_volume, write_volume
-from contract.tasks import TASKS, Task, task_named
+from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
 from rehearsal.engines import ContainerEngine, ContainerRunner
 from rehearsal.image_checks import upload_problems
-from rehearsal.platform import Rehearsal, rehearse
+from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
 from rehearsal.runners import GIB, Limits
 
 pytestmark = pytest.mark.container
@@ -55,31 +56,75 @@ def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):
     assert (uid, home) == ("1000", "/home/hecktor")
 
 
-def rehearsed(engine: ContainerEngine, task: Task, cohort: Path, output: Path, *, scored: bool):
+def rehearsed(
+    engine: ContainerEngine,
+    task: Task,
+    cohort: Path,
+    output: Path,
+    *,
+    scored: bool = False,
+    only: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
+) -> RehearsalResult:
     return rehearse(
         Rehearsal(
             task=task,
             cohort=cohort,
             output_dir=output,
-            algorithm=ContainerRunner(engine, f"hecktor-{task.name}:latest"),
+            algorithm=ContainerRunner(engine, f"hecktor-{task.name}:latest", arguments),
             limits=Limits(16 * GIB, task.time_limit_s),
             evaluation=ContainerRunner(engine, f"hecktor-evaluation-{task.name}:latest") if scored else None,
             ground_truth_dir=cohort / "ground_truth" if scored else None,
+            only=only,
         )
     )
 
 
+def patients(cohort: Path) -> list[str]:
+    return sorted(path.parent.name for path in cohort.glob("*/input"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["segmentation", "rfs", "hpv"])
-def test_phantoms_go_the_whole_way(images: ContainerEngine, phantoms: Path, tmp_path: Path, name):
-    """Two patients are too few for a C-index or a balanced accuracy, so only task 1 must have a ranked value."""
-    result = rehearsed(images, task_named(name), phantoms, tmp_path, scored=True)
-    assert (result.refusals, result.failures) == ((), ())
-    if name == "segmentation":
-        assert result.succeeded, result.problems
-        assert all(0 <= value <= 1 for value in result.metrics.values())
-        metrics = json.loads((tmp_path / "metrics.json").read_text())
-        assert len(metrics["results"]) == 2
+def test_masks_of_phantoms_are_scored(images: ContainerEngine, phantoms: Path, tmp_path: Path):
+    result = rehearsed(images, SEGMENTATION, phantoms, tmp_path, scored=True)
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    assert all(0 <= value <= 1 for value in result.metrics.values())
+    assert len(json.loads((tmp_path / "metrics.json").read_text())["results"]) == len(patients(phantoms)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [RFS, HPV], ids=["rfs", "hpv"])
+def test_a_phantom_is_answered(images: ContainerEngine, phantoms: Path, tmp_path: Path, task: Task):
+    patient = patients(phantoms)[0]
+    result = rehearsed(images, task, phantoms, tmp_path, only=(patient,))
+    assert result.succeeded, (result.refusals, result.failures)
+    answer = read_json(tmp_path / "predictions" / f"{patient}.json")
+    assert isinstance(answer, float if task is RFS else bool)
+
+
+@pytest.fixture(scope="session")
+def outcomes(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six patients who share one scan and differ in age, with outcomes written here."""
+    root, source = tmp_path_factory.mktemp("outcomes"), phantoms / patients(phantoms)[0] / "input"
+    rows = []
+    for number in range(6):
+        folder = root / f"P-{number}" / "input"
+        for socket in (sockets.CT, sockets.PET):
+            shutil.copytree(socket.path_under(source), socket.path_under(folder))
+        write_json(sockets.EHR.path_under(folder), {"Age": 40 + 8 * number, "Gender": 1, "Performance Status": 0})
+        rows.append(f"P-{number},{number % 2},{100 + 100 * number},{int(number != 3)}\n")
+    (root / "ground_truth").mkdir()
+    (root / "ground_truth" / "outcomes.csv").write_text("PatientID,Relapse,RFS,HPV Status\n" + "".join(rows))
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [RFS, HPV], ids=["rfs", "hpv"])
+def test_answers_are_scored(images: ContainerEngine, outcomes: Path, tmp_path: Path, task: Task):
+    result = rehearsed(images, task, outcomes, tmp_path, scored=True, arguments=("--method", "clinical"))
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    assert len(result.metrics) == len(task.metrics)
+    assert all(0 <= value <= 1 for value in result.metrics.values())
 
 
 @pytest.fixture(scope="session")
@@ -98,11 +143,10 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.shared
-@pytest.mark.parametrize("name", ["segmentation", "rfs", "hpv"])
-def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path, name):
+@pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
+def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path, task: Task):
     """A mask on the CT grid (any other would be a warning), a finite risk, a boolean."""
-    task = task_named(name)
-    result = rehearsed(images, task, scans, tmp_path, scored=False)
+    result = rehearsed(images, task, scans, tmp_path)
     assert result.succeeded, (result.refusals, result.failures)
     answers = sorted((tmp_path / "predictions").iterdir())
     assert [path.stem for path in answers] == ["STS_001", "STS_035"]
@@ -111,7 +155,7 @@ def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path:
             ct = sockets.CT.path_under(scans / path.stem / "input") / "scan.mha"
             assert read_header(path).geometry.differences(read_header(ct).geometry) == []
         else:
-            assert isinstance(read_json(path), bool if name == "hpv" else float)
+            assert isinstance(read_json(path), bool if task is HPV else float)
 
 
 def test_the_scripts_run_and_save(images: ContainerEngine, toy_image: str, phantoms: Path, tmp_path: Path):
