@@ -29,7 +29,9 @@ def facts_of(case: str, results: Sequence[TaskResults]) -> str:
     if "gtvp_reference_mm3" in row:
         lesions = row["gtvn_lesions_tp"] + row["gtvn_lesions_fn"]
         facts.append(f"GTVp {row['gtvp_reference_mm3'] / _MM3_A_ML:.1f} ml")
-        facts.append(f"GTVn {row['gtvn_reference_mm3'] / _MM3_A_ML:.1f} ml in {lesions} lesions")
+        facts.append(
+            f"GTVn {row['gtvn_reference_mm3'] / _MM3_A_ML:.1f} ml in {lesions} lesion{'' if lesions == 1 else 's'}"
+        )
     if "rfs_days" in row:
         facts.append(f"{'recurrence' if row['relapse'] else 'no recurrence'} at {row['rfs_days']:.0f} days")
     if "hpv_positive" in row:

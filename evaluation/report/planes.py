@@ -18,7 +18,7 @@ from evaluation.overlap import foreground_box
 Floats: TypeAlias = npt.NDArray[np.float64]
 Picture: TypeAlias = npt.NDArray[np.float32]
 
-FIELD_MM: Final = 210.0
+FIELD_MM: Final = 171.0
 PIXEL_MM: Final = 0.75
 _PIXELS: Final = int(FIELD_MM / PIXEL_MM)
 _CONNECTIVITY: Final = 26

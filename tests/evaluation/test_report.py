@@ -123,7 +123,7 @@ def test_every_task_team_and_patient_is_on_it(demo):
     assert "&lt;b&gt;bold" in text
     assert "<b>bold" not in text
     assert text.count("<article") == 3
-    assert "GTVp 4.5 ml · GTVn 1.2 ml in 1 lesions · recurrence at 100 days · HPV positive" in text
+    assert "GTVp 4.5 ml · GTVn 1.2 ml in 1 lesion · recurrence at 100 days · HPV positive" in text
     assert "ours: 1 cases without a prediction" in text
 
 
