@@ -21,10 +21,15 @@ def test_written_whole(tmp_path: Path) -> None:
 def test_an_error_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "mask.nii.gz"
     target.write_text("earlier")
-    with pytest.raises(ZeroDivisionError), atomic_path(target) as partial:
-        assert partial.name.endswith(".nii.gz")
-        partial.write_text("half")
-        raise ZeroDivisionError
+
+    def write_half() -> None:
+        with atomic_path(target) as partial:
+            assert partial.name.endswith(".nii.gz")
+            partial.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert target.read_text() == "earlier"
     assert names(tmp_path) == ["mask.nii.gz"]
 

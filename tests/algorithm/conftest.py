@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from algorithm.cli import main
+from contract.errors import run_main
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run left: exit status, stderr's lines, files below the output folder."""
+
+    status: int
+    lines: list[str]
+    files: list[str]
+
+    @property
+    def warnings(self) -> list[str]:
+        return [line.split("*** WARNING *** ")[1] for line in self.lines if "*** WARNING ***" in line]
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+Predict = Callable[..., Answer]
+
+
+@pytest.fixture
+def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Predict]:
+    """Run the entry point's own code over `tmp_path/input`; what C++ libraries print is seen as well."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(task: str, *options: str, model: Path = tiny_package, output: Path | None = None) -> Answer:
+        target = output or tmp_path / "output"
+        arguments = ["--task", task, "--input", str(tmp_path / "input"), "--output", str(target), "--model", str(model)]
+        capfd.readouterr()
+        status = run_main(main, [*arguments, "--device", "cpu", *options])
+        return Answer(status, capfd.readouterr().err.splitlines(), files_below(target))
+
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)

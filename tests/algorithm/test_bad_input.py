@@ -1,0 +1,202 @@
+"""Unusable input: exit status 1, one plain last line that names file, finding and expectation, and no output."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from contract.geometry import Geometry
+from contract.images import Volume, write_volume
+
+FORBIDDEN = ("Traceback", 'File "', "WARNING: In", "ITK", "itk::")
+
+
+def check_refusal(answer: Any, message: str) -> None:
+    assert answer.status == 1
+    last = answer.lines[-1]
+    assert re.search(rf"^error: {message}", last), last
+    assert not any(word in line for word in FORBIDDEN for line in answer.lines), answer.lines
+    assert len(last) < 400
+    assert answer.files == []
+
+
+def image(path: Path, size: list[int], kind: int = sitk.sitkInt16) -> None:
+    sitk.WriteImage(sitk.Image(size, kind), str(path))
+
+
+def truncate(path: Path, share: float = 0.6) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+def as_nifti(path: Path, volume: Volume) -> Path:
+    path.unlink()
+    nifti = path.parent / "scan.nii.gz"
+    write_volume(nifti, volume)
+    return nifti
+
+
+def uncompressed(case: Any) -> None:
+    write_volume(case.ct_path, case.ct, compress=False)
+    truncate(case.ct_path)
+
+
+BAD: dict[str, tuple[Callable[[Any], object], str]] = {
+    "no-ct-folder": (
+        lambda c: shutil.rmtree(c.ct_path.parent),
+        r"images/ct: no such folder, expected exactly one image",
+    ),
+    "no-pet-folder": (lambda c: shutil.rmtree(c.pet_path.parent), r"images/pet: no such folder, expected"),
+    "no-input-at-all": (lambda c: shutil.rmtree(c.input), r"images/ct: no such folder, expected"),
+    "empty-ct-folder": (lambda c: c.ct_path.unlink(), r"images/ct: found nothing, expected exactly one image"),
+    "file-of-another-kind": (
+        lambda c: c.ct_path.rename(c.ct_path.with_suffix(".dcm")),
+        r"images/ct: found 0a1b2c3d-ct\.dcm, expected exactly one image",
+    ),
+    "two-cts": (
+        lambda c: shutil.copy(c.ct_path, c.ct_path.parent / "second.mha"),
+        r"images/ct: found 2 images \(0a1b2c3d-ct\.mha, second\.mha\), expected exactly one",
+    ),
+    "template-image": (
+        lambda c: image(c.ct_path, [1, 1], sitk.sitkUInt8),
+        r"0a1b2c3d-ct\.mha: 2 dimensions \(1 x 1\), expected a 3D image",
+    ),
+    "2d": (lambda c: image(c.ct_path, [64, 64]), r"0a1b2c3d-ct\.mha: 2 dimensions \(64 x 64\), expected a 3D image"),
+    "4d": (lambda c: image(c.pet_path, [8, 8, 8, 2]), r"4e5f6a7b-pet\.mha: 4 dimensions .*, expected a 3D image"),
+    "1x1x1": (lambda c: image(c.ct_path, [1, 1, 1]), r"0a1b2c3d-ct\.mha: size \(1, 1, 1\), expected at least"),
+    "truncated-compressed": (lambda c: truncate(c.ct_path), r"0a1b2c3d-ct\.mha: truncated, \d+ bytes .*, \d+ expected"),
+    "truncated-raw": (uncompressed, r"0a1b2c3d-ct\.mha: truncated, \d+ bytes .*, \d+ expected"),
+    "truncated-header": (lambda c: truncate(c.ct_path, 0.005), r"0a1b2c3d-ct\.mha: "),
+    "truncated-nifti": (lambda c: truncate(as_nifti(c.pet_path, c.pet)), r"scan\.nii\.gz: truncated, its gzip stream"),
+    "garbage": (lambda c: c.ct_path.write_bytes(b"\x00\xff" * 5000), r"0a1b2c3d-ct\.mha: not a readable image"),
+    "empty-file": (lambda c: c.pet_path.write_bytes(b""), r"4e5f6a7b-pet\.mha: empty file, expected an image"),
+    "no-ehr": (lambda c: c.ehr_path.unlink(), r"ehr\.json: not found in .*, expected a JSON file"),
+    "ehr-no-json": (lambda c: c.ehr_path.write_text("Age: 61"), r"ehr\.json: not valid JSON .*expected"),
+    "ehr-empty": (lambda c: c.ehr_path.write_text(""), r"ehr\.json: not valid JSON .*expected"),
+    "ehr-a-list": (lambda c: c.ehr_path.write_text("[]"), r"ehr\.json: found a JSON list, expected an object"),
+    "ehr-binary": (lambda c: c.ehr_path.write_bytes(b"\xff\xfe{"), r"ehr\.json: not UTF-8 text, expected"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_unusable_input(case_folder: Any, predict: Any, name: str) -> None:
+    spoil, message = BAD[name]
+    spoil(case_folder.write())
+    check_refusal(predict("rfs", "--method", "clinical"), message)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
+@pytest.mark.parametrize("name", ["truncated-compressed", "ehr-a-list"])
+def test_unusable_input_in_every_task(case_folder: Any, predict: Any, name: str, task: str) -> None:
+    spoil, message = BAD[name]
+    spoil(case_folder.write())
+    check_refusal(predict(task), message)
+
+
+@pytest.fixture
+def package(tiny_package: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_package, tmp_path / "package"))
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: flip_a_byte(p / "fold_0.safetensors"), r"fold_0\.safetensors: sha256 .*, expected .*: altered"),
+        (lambda p: (p / "fold_1.safetensors").unlink(), r"fold_1\.safetensors: not in the model package"),
+        (lambda p: (p / "manifest.json").unlink(), r"manifest\.json: not found in .*, expected a JSON file"),
+        (shutil.rmtree, r"manifest\.json: not found in .*, expected a JSON file"),
+    ],
+    ids=["checksum", "missing-file", "no-manifest", "no-folder"],
+)
+@pytest.mark.parametrize("task", ["segmentation", "rfs"])
+def test_unusable_packages(
+    case_folder: Any, predict: Any, package: Path, task: str, spoil: Callable[[Path], object], message: str
+) -> None:
+    case_folder.write()
+    spoil(package)
+    check_refusal(predict(task, model=package), message)
+
+
+def test_packages_of_another_kind(case_folder: Any, predict: Any, package: Path, sign_package: Any) -> None:
+    case_folder.write()
+    sign_package(package, format_version=7)
+    check_refusal(predict("hpv", model=package), r"manifest\.json: format version 7, expected 1")
+    plans = json.loads((package / "plans.json").read_text())
+    plans["configurations"]["3d_fullres"]["architecture"]["network_class_name"] = "subprocess.Popen"
+    (package / "plans.json").write_text(json.dumps(plans))
+    sign_package(package)
+    check_refusal(predict("hpv", model=package), r"plans\.json: network 'Popen', expected one of PlainConvUNet")
+    head = package / "heads" / "hpv.json"
+    head.write_text(head.read_text().replace("0.1", "NaN"))
+    sign_package(package)
+    check_refusal(predict("hpv", model=package), r"hpv\.json: found NaN, expected")
+
+
+@pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
+def test_an_output_folder_that_is_a_file(case_folder: Any, predict: Any, tmp_path: Path, task: str) -> None:
+    case_folder.write()
+    blocked = tmp_path / "blocked"
+    blocked.write_text("I am a file")
+    answer = predict(task, output=blocked)
+    check_refusal(answer, r"(output\.mha|rfs\.json|hpv-status\.json): cannot be written \(.*\), expected a writable")
+    assert blocked.read_text() == "I am a file"
+
+
+def test_an_earlier_answer_survives_a_failure(case_folder: Any, predict: Any) -> None:
+    case_folder.write()
+    earlier = case_folder.output / "rfs.json"
+    earlier.write_text("0.5")
+    truncate(case_folder.ct_path)
+    answer = predict("rfs")
+    assert (answer.status, answer.files, earlier.read_text()) == (1, ["rfs.json"], "0.5")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "threshold"], "method 'threshold' does not answer task rfs, expected segmentation"),
+        (["--time-limit", "0"], "time limit 0.0 s, expected a positive number of seconds"),
+        (["--time-limit", "nan"], "time limit nan s, expected"),
+    ],
+)
+def test_unusable_options(case_folder: Any, predict: Any, options: list[str], message: str) -> None:
+    case_folder.write()
+    check_refusal(predict("rfs", *options), message)
+
+
+def test_cuda_where_none_answers(case_folder: Any, predict: Any) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device answers here")
+    case_folder.write()
+    check_refusal(predict("rfs", "--device", "cuda"), "device cuda: no CUDA device answers, expected one")
+
+
+def test_a_flat_direction_is_no_geometry(case_folder: Any, predict: Any) -> None:
+    case = case_folder.write(compress=False)
+    content = case.ct_path.read_bytes()
+    case.ct_path.write_bytes(content.replace(b"TransformMatrix = 1 0 0", b"TransformMatrix = 0 1 0"))
+    check_refusal(predict("rfs"), r"0a1b2c3d-ct\.mha: ")
+
+
+def test_the_small_case_itself_is_sound(case_folder: Any, predict: Any) -> None:
+    """What every test here spoils is answered when it is not spoilt."""
+    case_folder.ct = Volume(case_folder.ct.array.astype(np.float32), case_folder.ct.geometry)
+    assert isinstance(case_folder.ct.geometry, Geometry)
+    case_folder.write()
+    answer = predict("rfs", "--method", "clinical")
+    assert (answer.status, answer.files, answer.warnings) == (0, ["rfs.json"], [])

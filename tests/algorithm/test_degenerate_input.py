@@ -1,0 +1,165 @@
+"""Degenerate but readable input is answered, with a warning that names it; `--strict` makes it an error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract import sockets
+from contract.geometry import Geometry
+from contract.images import Volume, read_volume
+
+MASK = f"{sockets.MASK.relative_path}/{sockets.MASK_FILE_NAME}"
+
+
+def alter(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], None]:
+    def spoil(case: Any) -> None:
+        volume = getattr(case, name)
+        setattr(case, name, Volume(change(volume.array.copy()), volume.geometry))
+
+    return spoil
+
+
+def put(value: float, *, everywhere: bool = False) -> Callable[[np.ndarray], np.ndarray]:
+    def change(array: np.ndarray) -> np.ndarray:
+        array = array.astype(np.float32)
+        array[... if everywhere else (slice(0, 2), 0, 0)] = value
+        return array
+
+    return change
+
+
+def moved(case: Any) -> None:
+    there = case.pet.geometry
+    case.pet = Volume(case.pet.array, Geometry(there.size, there.spacing_mm, (900.0, 0.0, 0.0)))
+
+
+def record(**changes: Any) -> Callable[[Any], None]:
+    return lambda case: case.ehr.update({key.replace("_", " "): value for key, value in changes.items()})
+
+
+DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
+    "ct-nan": (alter("ct", put(math.nan)), "CT 0a1b2c3d-ct.mha: 2 voxels are NaN or infinite, set to air"),
+    "ct-infinite": (alter("ct", put(math.inf)), "2 voxels are NaN or infinite, set to air"),
+    "ct-all-nan": (alter("ct", put(math.nan, everywhere=True)), "11520 voxels are NaN or infinite, set to air"),
+    "ct-all-air": (alter("ct", put(-3024, everywhere=True)), "11520 voxels below -1024 HU"),
+    "ct-padding": (alter("ct", put(-3024)), "2 voxels below -1024 HU (lowest -3024), counted as air"),
+    "pet-nan": (alter("pet", put(math.nan)), "PET 4e5f6a7b-pet.mha: 2 voxels are NaN or infinite, set to zero"),
+    "pet-negative": (alter("pet", put(-1)), "2 voxels below zero, set to zero"),
+    "pet-zero": (alter("pet", put(0, everywhere=True)), "all voxels are zero, going on with the CT alone"),
+    "pet-elsewhere": (moved, "does not overlap the CT"),
+    "pet-in-becquerels": (alter("pet", lambda array: array * 5000), "taken for Bq/ml and scaled by"),
+    "unknown-key": (record(Shoe_size=44), "ehr.json: unknown key 'Shoe size' is ignored"),
+    "missing-value": (record(Age=None), "ehr.json: missing Age"),
+    "impossible-value": (record(Age=-3), "ehr.json: Age '-3', expected an age from 0 to 120 years; counts as missing"),
+    "unknown-category": (record(Gender="divers"), "ehr.json: Gender 'divers', expected a whole number"),
+    "number-as-text-of-another-kind": (record(Treatment="both"), "ehr.json: Treatment 'both', expected"),
+    "no-value-at-all": (lambda case: case.ehr.clear(), "ehr.json: missing Age, Gender, Tobacco Consumption"),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_answered_with_a_warning(case_folder: Any, predict: Any, name: str) -> None:
+    spoil, warning = DEGENERATE[name]
+    spoil(case_folder)
+    case_folder.write()
+    answer = predict("rfs")
+    assert answer.status == 0
+    assert any(warning in line for line in answer.warnings), answer.lines
+    assert math.isfinite(json.loads((case_folder.output / "rfs.json").read_text()))
+
+
+@pytest.mark.parametrize("name", ["ct-all-nan", "pet-zero", "pet-elsewhere", "pet-in-becquerels", "no-value-at-all"])
+@pytest.mark.parametrize("method", ["baseline", "threshold"])
+def test_masks_of_degenerate_cases(case_folder: Any, predict: Any, name: str, method: str) -> None:
+    DEGENERATE[name][0](case_folder)
+    case_folder.write()
+    answer = predict("1", "--method", method)
+    assert (answer.status, answer.files) == (0, [MASK])
+    mask = read_volume(case_folder.output / MASK)
+    assert mask.geometry.differences(case_folder.ct.geometry) == []
+    assert set(np.unique(mask.array)) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", ["pet-zero", "no-value-at-all"])
+def test_hpv_of_degenerate_cases(case_folder: Any, predict: Any, name: str) -> None:
+    DEGENERATE[name][0](case_folder)
+    case_folder.write()
+    assert predict("hpv").status == 0
+    assert json.loads((case_folder.output / "hpv-status.json").read_text()) in (True, False)
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_strict_makes_it_an_error(case_folder: Any, predict: Any, name: str) -> None:
+    spoil, warning = DEGENERATE[name]
+    spoil(case_folder)
+    case_folder.write()
+    answer = predict("rfs", "--strict")
+    assert (answer.status, answer.files) == (1, [])
+    assert answer.lines[-1].startswith("error: ")
+    assert answer.lines[-1].endswith("(strict mode)")
+    assert warning in answer.lines[-1]
+
+
+def test_strict_answers_a_plain_case(case_folder: Any, predict: Any) -> None:
+    case_folder.write()
+    answer = predict("rfs", "--strict")
+    assert (answer.status, answer.warnings) == (0, [])
+
+
+def test_each_head_states_its_rule_for_missing_values(case_folder: Any, predict: Any) -> None:
+    case_folder.ehr["Age"] = None
+    case_folder.write()
+    answer = predict("rfs", "--method", "clinical")
+    assert any("rfs: age_years is missing, its training median 1 counts" in line for line in answer.lines)
+
+
+def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:
+    """`0`, `0.0`, "0" and "0.0" are one value: the answers are equal and nothing is warned of."""
+    answers = set()
+    for value in (0, 0.0, "0", "0.0"):
+        case_folder.ehr |= {"Tobacco Consumption": value, "Age": "61"}
+        case_folder.write()
+        answer = predict("hpv", "--method", "clinical", "--strict")
+        assert answer.status == 0
+        answers.add((case_folder.output / "hpv-status.json").read_text())
+    assert answers == {"true\n"}
+
+
+def test_a_pet_of_the_chest_alone_leaves_the_ct_alone(case_folder: Any, predict: Any) -> None:
+    """The PET overlaps the lower end of a long CT, but not the head and neck at its upper end."""
+    long = Geometry((24, 24, 120), (8.0, 8.0, 9.0), (-92.0, -92.0, -985.0))
+    case_folder.ct = Volume(np.repeat(case_folder.ct.array, 6, axis=0), long)
+    there = case_folder.pet.geometry
+    case_folder.pet = Volume(case_folder.pet.array, Geometry(there.size, there.spacing_mm, (-95.0, -95.0, -985.0)))
+    case_folder.write()
+    answer = predict("1")
+    assert answer.warnings == ["PET: does not reach the head and neck that the CT shows, going on with the CT alone"]
+    assert predict("1", "--strict").status == 1
+
+
+def test_every_readable_format(case_folder: Any, predict: Any, tmp_path: Path) -> None:
+    """The same case as .mha, .nii.gz and .tif; TIFF keeps no origin, so its PET falls beside the CT or not at all."""
+    import SimpleITK as sitk
+
+    case_folder.write()
+    for suffix in (".nii.gz", ".tiff"):
+        for path in (case_folder.ct_path, case_folder.pet_path):
+            image = sitk.ReadImage(str(path))
+            for old in path.parent.iterdir():
+                if old != path:
+                    old.unlink()
+            sitk.WriteImage(image, str(path.parent / f"scan{suffix}"))
+            path.rename(path.with_suffix(".kept"))
+        answer = predict("1")
+        assert (answer.status, answer.files) == (0, [MASK]), answer.lines
+        expected = read_volume(case_folder.ct_path.parent / f"scan{suffix}").geometry
+        assert read_volume(case_folder.output / MASK).geometry.differences(expected) == []
+        for path in (case_folder.ct_path, case_folder.pet_path):
+            path.with_suffix(".kept").rename(path)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads import LinearHead, Term, parse_head
+from algorithm.hpv import hpv_positive
+from algorithm.rfs import rfs_risk
+from contract.errors import ModelPackageError
+
+HEAD = LinearHead(
+    "log partial hazard",
+    0.25,
+    (
+        Term("gtvp_volume_ml", "log1p", fill=math.e - 1, mean=2.0, sd=0.5, weight=0.4),
+        Term("age_years", "identity", fill=60.0, mean=61.0, sd=10.0, weight=-0.3),
+    ),
+    None,
+)
+
+
+def test_a_score_by_hand() -> None:
+    """Volume e^3 - 1: log1p 3, (3 - 2) / 0.5 = 2, times 0.4 is 0.8. Age 71: +1, times -0.3. With 0.25: 0.75."""
+    assert rfs_risk(HEAD, {"gtvp_volume_ml": math.exp(3) - 1, "age_years": 71.0}) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("missing", [{}, {"age_years": None, "gtvp_volume_ml": None}, {"age_years": math.nan}])
+def test_missing_values_take_the_training_median(missing: dict[str, float | None]) -> None:
+    """Volume e - 1: log1p 1, (1 - 2) / 0.5 = -2, times 0.4 is -0.8. Age 60: -0.1, times -0.3 is 0.03. Sum -0.52."""
+    assert HEAD.score(missing) == pytest.approx(0.25 - 0.8 + 0.03)
+    assert [term.feature for term in HEAD.missing({})] == ["gtvp_volume_ml", "age_years"]
+
+
+def test_freak_values_are_held_to_four_standard_deviations() -> None:
+    """Volume e^40: held to +4, times 0.4 is 1.6. Age 0: held from -6.1 to -4, times -0.3 is 1.2."""
+    assert HEAD.score({"gtvp_volume_ml": math.exp(40), "age_years": 0.0}) == pytest.approx(0.25 + 1.6 + 1.2)
+
+
+def test_negative_values_are_not_logarithmised() -> None:
+    assert HEAD.score({"gtvp_volume_ml": -5.0, "age_years": 61.0}) == HEAD.score(
+        {"gtvp_volume_ml": 0.0, "age_years": 61.0}
+    )
+
+
+@given(st.dictionaries(st.sampled_from(["gtvp_volume_ml", "age_years", "other"]), st.none() | st.floats()))
+def test_every_score_is_finite(features: dict[str, float | None]) -> None:
+    score = HEAD.score(features)
+    assert math.isfinite(score)
+    assert 0.25 - 4 * 0.7 - 1e-9 <= score <= 0.25 + 4 * 0.7 + 1e-9
+
+
+def test_a_head_is_the_same_after_json() -> None:
+    assert parse_head(json.loads(json.dumps(HEAD.as_json())), "heads/rfs.json") == HEAD
+
+
+def test_hpv_is_positive_at_the_threshold_and_above() -> None:
+    head = LinearHead("logit", 0.0, (Term("x", "identity", 0.0, 0.0, 1.0, 1.0),), 0.5)
+    answers = [hpv_positive(head, {"x": value}) for value in (0.49, 0.5, 0.51, None)]
+    assert answers == [False, True, True, False]
+    assert all(type(answer) is bool for answer in answers)
+    with pytest.raises(ModelPackageError, match="no threshold"):
+        hpv_positive(HEAD, {})
+
+
+def changed(path: tuple[Any, ...], value: Any) -> Any:
+    content: Any = json.loads(json.dumps(HEAD.as_json()))
+    where = content
+    for key in path[:-1]:
+        where = where[key]
+    if value is KeyError:
+        del where[path[-1]]
+    else:
+        where[path[-1]] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "not a head"),
+        (None, "not a head"),
+        (changed(("terms",), KeyError), "not a head"),
+        (changed(("threshold",), KeyError), "not a head"),
+        (changed(("terms",), 3), "not a head"),
+        (changed(("terms", 0), 3), "not a head"),
+        (changed(("terms", 0, "fill"), KeyError), "not a head"),
+        (changed(("intercept",), "0.1"), "found 0.1, expected a finite number"),
+        (changed(("intercept",), math.nan), "found nan"),
+        (changed(("intercept",), 10**400), "found 1000"),
+        (changed(("threshold",), math.inf), "found inf"),
+        (changed(("terms", 1, "weight"), True), "found True"),
+        (changed(("terms", 1, "weight"), None), "found None"),
+        (changed(("terms", 1, "sd"), 0), "sd 0.0 of age_years, expected a positive number"),
+        (changed(("terms", 1, "transform"), "eval"), "transform 'eval', expected one of identity, log1p"),
+    ],
+)
+def test_what_is_no_head(content: Any, message: str) -> None:
+    with pytest.raises(ModelPackageError, match=rf"^heads/rfs\.json: {message}"):
+        parse_head(content, "heads/rfs.json")

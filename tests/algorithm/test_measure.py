@@ -1,0 +1,91 @@
+"""Features of a mask small enough to be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from algorithm.measure import clinical_features, image_features
+from contract.geometry import Geometry
+from contract.patient import Patient
+
+# Voxels of 2 x 5 x 10 mm, 0.1 ml each.
+GRID = Geometry((6, 5, 4), (2.0, 5.0, 10.0), (0.0, 0.0, 0.0))
+
+
+def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A GTVp of two voxels; a node of one; a node of three of which two touch by a corner only."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    ct = np.zeros(GRID.array_shape, np.float32)
+    pet = np.ones(GRID.array_shape, np.float32)
+    mask[0, 0, 0:2] = 1
+    ct[0, 0, 0:2], pet[0, 0, 0:2] = (40, 60), (10, 3)
+    mask[3, 4, 5] = 2
+    mask[0, 3, 3] = mask[1, 4, 4] = mask[1, 4, 5] = 2
+    pet[3, 4, 5], pet[0, 3, 3], pet[1, 4, 4], pet[1, 4, 5] = 4, 6, 8, 2
+    return mask, ct, pet
+
+
+def test_by_hand() -> None:
+    mask, ct, pet = scene()
+    found = image_features(mask, ct, pet, GRID)
+    expected = {
+        "gtvp_volume_ml": 0.2,
+        "gtvp_suv_max": 10,
+        "gtvp_suv_mean": 6.5,
+        "gtvp_tlg": 1.3,  # (10 + 3) * 0.1
+        "gtvp_cold_share": 0.5,  # 3 < 0.4 * 10
+        "gtvp_hu_mean": 50,
+        "gtvp_hu_sd": 10,
+        "gtvn_volume_ml": 0.4,
+        "gtvn_suv_max": 8,
+        "gtvn_suv_mean": 5,
+        "gtvn_tlg": 2.0,
+        "gtvn_cold_share": 0.25,  # 2 < 0.4 * 8
+        "gtvn_hu_mean": 0,
+        "gtvn_hu_sd": 0,
+        "gtvn_count": 2,
+        "gtvn_largest_ml": 0.3,
+        "total_volume_ml": 0.6,
+        "total_lesion_glycolysis": 3.3,
+    }
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert set(found) == {*expected, "spread_mm"}
+
+
+def test_spread_by_hand() -> None:
+    """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
+    mask, ct, pet = scene()
+    assert image_features(mask, ct, pet, GRID)["spread_mm"] == pytest.approx(np.sqrt(9**2 + 20**2 + 30**2))
+
+
+def test_without_lesions() -> None:
+    _, ct, pet = scene()
+    found = image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
+    assert {name for name, value in found.items() if value is None} == {
+        f"{label}_{key}"
+        for label in ("gtvp", "gtvn")
+        for key in ("suv_max", "suv_mean", "cold_share", "hu_mean", "hu_sd")
+    }
+    assert {value for value in found.values() if value is not None} == {0.0}
+
+
+def test_without_pet_what_is_measured_on_it_is_missing() -> None:
+    mask, ct, _ = scene()
+    found = image_features(mask, ct, None, GRID)
+    missing = {name for name, value in found.items() if value is None}
+    assert missing == {
+        "total_lesion_glycolysis",
+        *(f"{label}_{key}" for label in ("gtvp", "gtvn") for key in ("suv_max", "suv_mean", "tlg", "cold_share")),
+    }
+    assert found["gtvp_hu_mean"] == 50
+
+
+def test_clinical_variables_as_numbers() -> None:
+    full = clinical_features(Patient(61.0, 1, 0, 1, 2, 0, "M1", "CHUM"))
+    assert full == {
+        "age_years": 61.0, "gender": 1.0, "tobacco": 0.0, "alcohol": 1.0, "performance_status": 2.0,
+        "treatment": 0.0, "m1": 1.0,
+    }  # fmt: skip
+    assert clinical_features(Patient(m_stage="M0"))["m1"] == 0.0
+    assert set(clinical_features(Patient()).values()) == {None}
