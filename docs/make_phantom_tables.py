@@ -1,0 +1,151 @@
+"""Print the tables of docs/phantoms.md, from the declarations and from patients drawn without rendering.
+
+`.venv/bin/python docs/make_phantom_tables.py`
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.outcome import HAZARD, hazard_terms
+
+SEED: Final = 7
+DRAWS: Final = 2000
+
+
+def main() -> int:
+    """Print the tables."""
+    sys.stdout.write("\n".join([*centre_table(), "", *known_table(), ""]))
+    return 0
+
+
+def centre_table() -> list[str]:
+    """How the centres differ, as Markdown, from their declarations."""
+    head = (
+        "centre",
+        "scanner",
+        "CT pixel mm",
+        "CT slice mm",
+        "CT noise HU",
+        "contrast %",
+        "PET pixel mm",
+        "PET slice mm",
+        "PSF mm",
+        "PET noise",
+        "SUV factor",
+        "whole body / head / cut %",
+        "arms up %",
+        "RT dose %",
+        "tobacco / alcohol / status missing %",
+        "weight",
+    )
+    return ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"] + [
+        "| " + " | ".join(_centre_cells(centre)) + " |" for centre in CENTRES
+    ]
+
+
+def _centre_cells(centre: Centre) -> tuple[str, ...]:
+    missing = centre.missing
+    return (
+        f"**{centre.code}**" if centre.code in UNSEEN_CENTRES else centre.code,
+        centre.scanner,
+        _choices(centre.ct_pixel_mm),
+        _choices(centre.ct_slice_mm),
+        _range(centre.ct_noise_hu),
+        _percent(centre.contrast_share),
+        _choices(centre.pet_pixel_mm),
+        _choices(centre.pet_slice_mm),
+        _range(centre.psf_fwhm_mm),
+        _range(centre.pet_noise),
+        f"{centre.suv_bias:.2f}",
+        " / ".join(map(_percent, (centre.whole_body_share, centre.head_only_share, centre.cut_share))),
+        _percent(centre.arms_up_share),
+        _percent(centre.rt_dose_share),
+        " / ".join(map(_percent, (missing.tobacco, missing.alcohol, missing.performance_status))),
+        f"{centre.weight:g}",
+    )
+
+
+def _choices(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(set(values)))
+
+
+def _range(values: tuple[float, float]) -> str:
+    return f"{values[0]:g} to {values[1]:g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def known_table() -> list[str]:
+    """What is known about the outcome of many patients drawn without rendering, with 95% bootstrap intervals."""
+    cases = [make_case(SEED, index, CENTRES) for index in range(DRAWS)]
+    days = np.array([case.outcome.rfs_days for case in cases], dtype=np.float64)
+    events = np.array([case.outcome.relapse for case in cases])
+    positive = np.array([case.outcome.hpv_positive for case in cases])
+    terms = [hazard_terms(case.clinical, case.disease, case.outcome.hpv_positive) for case in cases]
+    groups = {
+        "everything (the oracle)": tuple(HAZARD),
+        "tumour volume and node count": ("log_total_volume", "sqrt_node_count"),
+        "performance status and tobacco, nothing missing": ("performance_status", "tobacco"),
+        "HPV status alone": ("hpv_positive",),
+    }
+    lines = ["| known part of the model | C-index (95% interval) |", "|---|---|"]
+    for name, names in groups.items():
+        risk = np.array([sum(HAZARD[term] * row[term] for term in names) for row in terms])
+        lines.append(f"| {name} | {_with_interval(partial(_c_index_of, days, events, risk))} |")
+    logit = np.array([case.outcome.hpv_logit for case in cases])
+    volume = np.array([case.disease.gtvp_ml for case in cases])
+    lines += [
+        "",
+        f"HPV logit, AUC: {_with_interval(lambda i: _auc(logit[i], positive[i]))}",
+        f"HPV logit, best balanced accuracy: {_with_interval(lambda i: _balanced(logit[i], positive[i]))}",
+        f"relapses seen: {events.mean():.1%}; HPV positive: {positive.mean():.1%}",
+        f"GTVp: none in {(volume == 0).mean():.1%}, median {np.median(volume[volume > 0]):.1f} ml",
+        f"nodes: none in {np.mean([not case.disease.nodes for case in cases]):.0%}",
+        "fields of view: "
+        + ", ".join(
+            f"{view.replace('_', ' ')} {np.mean([c.protocol.field_of_view == view for c in cases]):.0%}"
+            for view in ("head_and_neck", "whole_body", "head", "cut")
+        ),
+    ]
+    return lines
+
+
+def _with_interval(statistic: Callable[[np.ndarray], float], replicates: int = 200) -> str:
+    rng = np.random.default_rng(SEED)
+    drawn = [statistic(rng.integers(0, DRAWS, DRAWS)) for _ in range(replicates)]
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return f"{statistic(np.arange(DRAWS)):.3f} ({low:.3f} to {high:.3f})"
+
+
+def _c_index_of(days: np.ndarray, events: np.ndarray, risk: np.ndarray, chosen: np.ndarray) -> float:
+    """Harrell's C by its definition; a tie in risk counts half."""
+    days, events, risk = days[chosen], events[chosen], risk[chosen]
+    earlier = (days[:, None] < days[None, :]) & events[:, None]
+    higher = (risk[:, None] > risk[None, :]) + 0.5 * (risk[:, None] == risk[None, :])
+    return float(higher[earlier].mean())
+
+
+def _auc(score: np.ndarray, positive: np.ndarray) -> float:
+    return float((score[positive][:, None] > score[~positive][None, :]).mean())
+
+
+def _balanced(score: np.ndarray, positive: np.ndarray) -> float:
+    """The balanced accuracy at the threshold that is best for these very patients."""
+    order = np.argsort(-score)
+    found = np.cumsum(positive[order]) / positive.sum()
+    spared = 1 - np.cumsum(~positive[order]) / (~positive).sum()
+    return float(((found + spared) / 2).max())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
