@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from algorithm.model_package import DEFAULT_PACKAGE, load_package
 from benchmarks import data as bench_data
 from benchmarks.cases import Measurement, all_measurements
 from benchmarks.data import Data, make_data
 from benchmarks.machine import machine_facts
-from benchmarks.table import FORMAT_VERSION, report_rows, table
+from benchmarks.table import FORMAT_VERSION, heading, report_rows, table
 from benchmarks.timing import Timing
 from contract.errors import HecktorError, run_main
 from contract.files import read_json, write_json
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"data: {line}")
     chosen = [m for m in all_measurements() if fnmatch(m.key, options.only) and (m.in_quick or not options.quick)]
     measured = list(_measure_all(chosen, data, options.model))
-    report = {
+    report: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "quick": options.quick,
         "machine": machine,
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     target = options.output / ("bench-quick.json" if options.quick else "bench.json")
     write_json(target, report)
-    print(table(report_rows(measured)))
+    print(heading(report))
+    print(table(report["measurements"]))
     print(f"\n{len(measured)} measurements in {report['seconds']:.0f} s, written to {target}")
     return 0
 

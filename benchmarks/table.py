@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.cases import Measurement
+from benchmarks.data import SIZES
 from benchmarks.timing import Timing
 
 FORMAT_VERSION = 1
@@ -29,6 +30,25 @@ def report_rows(measured: Sequence[tuple[Measurement, Timing]]) -> list[dict[str
             }
         )
     return rows
+
+
+def heading(report: Mapping[str, Any]) -> str:
+    """What the figures were measured on and with, as a paragraph."""
+    machine, model, data = report["machine"], report["model"], report["data"]
+    packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "SimpleITK", "numpy"))
+    lines = [
+        f"{machine['cpu_model']}, {machine['usable_cores']} cores, {machine['memory_gib']} GiB, {machine['system']}, "
+        f"load {machine['load_average_at_start']} at the start. Python {machine['python']}, {packages}."
+    ]
+    lines.append(f"Model: {model['name']}, {model['folds']} folds. Cohort of {data['evaluation_cases']} cases.")
+    for size in SIZES:
+        ct, pet = _grid(data[size]["ct-image"]), _grid(data[size]["pet-image"])
+        lines.append(f"{size.replace('_', ' ')}: CT {ct}, PET {pet}.")
+    return "\n".join(lines)
+
+
+def _grid(grid: Mapping[str, Any]) -> str:
+    return " x ".join(map(str, grid["size"])) + " at " + " x ".join(f"{step:g}" for step in grid["spacing_mm"]) + " mm"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.cases import Command, Measurement, Setting, Work, all_measurements, measurement_named, run
 from benchmarks.data import Data
 from benchmarks.machine import machine_facts
-from benchmarks.table import report_rows, shown_ratio, shown_seconds, table
+from benchmarks.table import heading, report_rows, shown_ratio, shown_seconds, table
 from benchmarks.timing import Repeats, Timing, time_calls, time_command
 from contract.errors import HecktorError
 from contract.files import write_json
@@ -129,3 +129,16 @@ def test_machine_facts_say_what_a_figure_was_measured_on() -> None:
     assert facts["usable_cores"] >= 1
     assert facts["memory_gib"] > 0
     assert facts["packages"]["numpy"]
+
+
+def test_heading_names_machine_model_and_grids() -> None:
+    grid = {"size": (512, 512, 190), "spacing_mm": (1.1, 1.1, 2.0)}
+    size = {"patient": "CHUB-001", "ct-image": grid, "pet-image": grid}
+    report = {
+        "machine": machine_facts(),
+        "model": {"name": "small", "folds": 2},
+        "data": {"evaluation_cases": 50, "head_and_neck": size, "whole_body": size},
+    }
+    text = heading(report)
+    assert "head and neck: CT 512 x 512 x 190 at 1.1 x 1.1 x 2 mm" in text
+    assert "Model: small, 2 folds. Cohort of 50 cases." in text
