@@ -1,0 +1,109 @@
+"""`python -m algorithm` as the container starts it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract import sockets
+from contract.images import read_volume
+from contract.tasks import TASKS, Task
+
+
+def start(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "algorithm", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def answer(task: Task, case: Any, package: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return start(
+        "--task", task.name, "--input", case.input, "--output", case.output, "--model", package, "--device", "cpu", *options
+    )  # fmt: skip
+
+
+def test_each_task_writes_its_socket_and_nothing_else(case_folder: Any, tiny_package: Path) -> None:
+    case_folder.write()
+    for task in TASKS:
+        done = answer(task, case_folder, tiny_package)
+        assert done.returncode == 0, done.stderr
+        assert f"{task.name} answered by baseline: read" in done.stderr.splitlines()[-1]
+    files = sorted(
+        path.relative_to(case_folder.output).as_posix() for path in case_folder.output.rglob("*") if path.is_file()
+    )
+    mask_path = f"{sockets.MASK.relative_path}/output.mha"
+    assert files == ["hpv-status.json", mask_path, "rfs.json"]
+    mask = read_volume(case_folder.output / mask_path)
+    assert mask.array.dtype == np.uint8
+    assert set(np.unique(mask.array)) <= {0, 1, 2}
+    assert mask.geometry.differences(case_folder.ct.geometry) == []
+    risk = json.loads((case_folder.output / "rfs.json").read_text())
+    assert isinstance(risk, float)
+    assert math.isfinite(risk)
+    assert isinstance(json.loads((case_folder.output / "hpv-status.json").read_text()), bool)
+
+
+def test_a_refusal_is_the_last_line_of_stderr(case_folder: Any, tiny_package: Path) -> None:
+    """After the process has ended too: nothing that a library prints on its way out may follow."""
+    case = case_folder.write()
+    content = case.ct_path.read_bytes()
+    case.ct_path.write_bytes(content[: len(content) * 2 // 3])
+    done = answer(TASKS[0], case, tiny_package)
+    assert done.returncode == 1
+    lines = done.stderr.rstrip("\n").splitlines()
+    assert lines[-1].startswith("error: 0a1b2c3d-ct.mha: truncated, ")
+    assert "Traceback" not in done.stderr
+    assert not list(case.output.rglob("*"))
+
+
+def test_wrong_usage_ends_with_status_2() -> None:
+    done = start("--task", "staging")
+    assert done.returncode == 2
+    assert "invalid choice: 'staging'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("task", "method"), [("segmentation", "threshold"), ("rfs", "clinical"), ("hpv", "clinical")])
+def test_comparators_load_no_network_library(case_folder: Any, tiny_package: Path, task: str, method: str) -> None:
+    case_folder.write()
+    program = textwrap.dedent(
+        """
+        import sys
+        from algorithm.cli import main
+        status = main(sys.argv[1:])
+        heavy = {"torch", "nnunetv2", "monai", "sklearn", "lifelines", "pandas", "matplotlib"} & set(sys.modules)
+        sys.exit(f"loaded {sorted(heavy)}" if heavy else status)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--task", task, "--method", method, "--input", str(case_folder.input),
+         "--output", str(case_folder.output), "--model", str(tiny_package)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_entry_point_imports_nothing_heavy_before_it_must() -> None:
+    program = (
+        "import sys, algorithm.cli; sys.exit(' '.join({'torch', 'nnunetv2', 'monai', 'sklearn'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_read_only_input_is_enough(case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
+    """Nothing is written beside the inputs or the package."""
+    case_folder.write()
+
+    def listing(folder: Path) -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    before = listing(case_folder.input), listing(tiny_package)
+    assert answer(TASKS[1], case_folder, tiny_package, "--method", "clinical").returncode == 0
+    assert (listing(case_folder.input), listing(tiny_package)) == before

@@ -1,0 +1,65 @@
+"""Both patients with real PET/CT go through all three tasks with the shipped package.
+
+They are no head and neck cases, so nothing is asked of the masks but that they are masks on the CT.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.model_package import DEFAULT_PACKAGE
+from contract import sockets
+from contract.images import read_header, read_volume
+
+pytestmark = [pytest.mark.shared, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", params=["STS_001", "STS_035"])
+def real_case(request: pytest.FixtureRequest, sts_scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (DEFAULT_PACKAGE / "manifest.json").is_file():
+        pytest.skip("no default model package in this checkout")
+    root = tmp_path_factory.mktemp(request.param)
+    for socket, name in ((sockets.CT, "CT_image"), (sockets.PET, "PET_image")):
+        folder = socket.path_under(root / "input")
+        folder.mkdir(parents=True)
+        shutil.copy(sts_scans / request.param / f"{name}.nii.gz", folder / "scan.nii.gz")
+    sockets.EHR.path_under(root / "input").write_text(json.dumps({"Age": 55, "Gender": 1, "M-stage": "M0"}))
+    return root
+
+
+def run(root: Path, task: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "algorithm", "--task", task, "--input", str(root / "input"), "--output",
+         str(root / "output"), "--device", "cpu", "--time-limit", "15"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_segmentation(real_case: Path) -> None:
+    run(real_case, "segmentation")
+    mask = read_volume(sockets.MASK.path_under(real_case / "output") / sockets.MASK_FILE_NAME)
+    ct = read_header(sockets.CT.path_under(real_case / "input") / "scan.nii.gz")
+    assert mask.geometry.differences(ct.geometry) == []
+    assert mask.array.dtype == np.uint8
+    assert set(np.unique(mask.array)) <= {0, 1, 2}
+
+
+def test_rfs(real_case: Path) -> None:
+    run(real_case, "rfs")
+    risk = json.loads(sockets.RFS_RISK.path_under(real_case / "output").read_text())
+    assert isinstance(risk, float)
+    assert math.isfinite(risk)
+
+
+def test_hpv(real_case: Path) -> None:
+    run(real_case, "hpv")
+    assert isinstance(json.loads(sockets.HPV_STATUS.path_under(real_case / "output").read_text()), bool)

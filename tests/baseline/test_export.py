@@ -1,0 +1,80 @@
+"""What is exported is what is loaded: the same network up to float16, and nothing that could execute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from algorithm.heads import LinearHead, Term
+from algorithm.model_package import load_package
+from algorithm.segment import build_network, load_weights, untrained_network
+from baseline.export import export_package
+
+HEAD = LinearHead("logit", 0.5, (Term("age_years", "identity", 60.0, 61.0, 9.0, -0.2),), 0.25)
+DESCRIPTION = {"name": "tiny", "purpose": "for tests", "mirror_axes": [2]}
+
+
+@pytest.fixture(scope="module")
+def plans(tiny_package: Path) -> dict[str, Any]:
+    loaded = dict(load_package(tiny_package).plans)
+    loaded["configurations"] = {"2d": {}, **loaded["configurations"]}
+    return {**loaded, "original_median_spacing_after_transp": [1, 1, 1], "machine": "secret"}
+
+
+def checkpoint(plans: dict[str, Any], path: Path, seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    network = untrained_network(plans["configurations"]["3d_fullres"], 2, 3)
+    content = {"network_weights": network.state_dict(), "optimizer_state": {"momentum": torch.zeros(1000)}}
+    torch.save(content, path)
+    return network.eval()
+
+
+def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
+    paths = [tmp_path / f"checkpoint_{fold}.pth" for fold in range(2)]
+    networks = [checkpoint(plans, path, seed) for seed, path in enumerate(paths)]
+    package = load_package(export_package(tmp_path / "package", plans, paths, {"hpv": HEAD}, DESCRIPTION))
+    assert package.head("hpv") == HEAD
+    assert package.manifest["mirror_axes"] == [2]
+    data = torch.randn(1, 2, 16, 16, 16)
+    for number, trained in enumerate(networks):
+        network = build_network(package).eval()
+        load_weights(network, package.fold_files[number])
+        with torch.inference_mode():
+            expected, found = trained(data), network(data)
+        assert torch.allclose(found, expected, atol=0.01, rtol=0.01)
+        for name, tensor in network.named_parameters():
+            assert torch.equal(tensor, dict(trained.named_parameters())[name].half().float())
+
+
+def test_only_plain_data_and_only_what_inference_reads(plans: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    package = load_package(
+        export_package(tmp_path / "package", plans, [tmp_path / "a.pth"], {"rfs": HEAD}, DESCRIPTION)
+    )
+    files = sorted(path.relative_to(package.root).as_posix() for path in package.root.rglob("*") if path.is_file())
+    assert files == ["fold_0.safetensors", "heads/rfs.json", "manifest.json", "plans.json"]
+    assert set(package.manifest["files"]) == set(files) - {"manifest.json"}
+    assert list(package.plans["configurations"]) == ["3d_fullres"]
+    assert "secret" not in (package.root / "plans.json").read_text()
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in package.root.rglob("*"))
+
+
+def test_a_failed_export_leaves_the_earlier_package(plans: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    target = export_package(tmp_path / "package", plans, [tmp_path / "a.pth"], {}, DESCRIPTION)
+    before = (target / "manifest.json").read_bytes()
+    with pytest.raises(FileNotFoundError):
+        export_package(target, plans, [tmp_path / "a.pth", tmp_path / "absent.pth"], {}, DESCRIPTION)
+    assert (target / "manifest.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pth", "package"]
+
+
+def test_a_new_export_replaces_the_whole_package(plans: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    export_package(tmp_path / "package", plans, [tmp_path / "a.pth"] * 2, {"rfs": HEAD}, DESCRIPTION)
+    package = load_package(export_package(tmp_path / "package", plans, [tmp_path / "a.pth"], {}, DESCRIPTION))
+    assert len(package.fold_files) == 1
+    assert not (package.root / "fold_1.safetensors").exists()

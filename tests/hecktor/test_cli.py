@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+
+import pytest
+
+from contract.errors import InputError
+from hecktor import cli
+
+
+def test_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    assert cli.main([]) == 2
+    for text in capsys.readouterr().out.split("usage: ")[1:]:
+        assert all(f"  {name} " in text for name in cli.COMMANDS)
+
+
+def test_an_unknown_command_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["forecast"]) == 2
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith("error: unknown command 'forecast': expected one of predict")
+    )
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_each_command_has_a_main_and_says_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    assert "usage: " in capsys.readouterr().out
+
+
+def test_errors_and_statuses_are_handed_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def main(argv: Sequence[str] | None) -> int:
+        if argv:
+            raise InputError(f"{argv[0]}: odd")
+        return 3
+
+    monkeypatch.setitem(sys.modules, "odd_module", types.SimpleNamespace(main=main))
+    monkeypatch.setitem(cli.COMMANDS, "odd", ("odd_module", "test"))
+    assert cli.main(["odd"]) == 3
+    assert cli.main(["odd", "a.mha"]) == 1
+    assert capsys.readouterr().err == "error: a.mha: odd\n"
+
+
+@pytest.mark.parametrize("command", ["evaluate", "rank", "phantoms", "rehearse"])
+def test_commands_without_a_network_load_none(command: str) -> None:
+    program = (
+        "import sys\nfrom hecktor.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "sys.exit(' '.join({'torch', 'monai', 'nnunetv2'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, command, "--help"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
