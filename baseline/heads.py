@@ -113,10 +113,17 @@ def fit_hpv(
 
 
 def concordance(rfs_days: _Float, relapse: npt.NDArray[np.bool_], risk: _Float) -> float:
-    """Harrell's C of a risk (higher = earlier recurrence)."""
+    """Harrell's C of a risk (higher = earlier recurrence).
+
+    Raises:
+        MetricError: no two patients can be compared.
+    """
     from lifelines.utils import concordance_index
 
-    return float(concordance_index(rfs_days, -risk, relapse))
+    try:
+        return float(concordance_index(rfs_days, -risk, relapse))
+    except ZeroDivisionError:
+        raise MetricError("C-index: no comparable pair of patients, expected at least one") from None
 
 
 def best_threshold(positive: npt.NDArray[np.bool_], scores: _Float) -> tuple[float, float]:
@@ -208,6 +215,8 @@ def _cox(
     from lifelines import CoxPHFitter
 
     terms = _terms(rows, transforms)
+    if not terms:
+        return LinearHead("log partial hazard", 0.0, (), None)
     table = pd.DataFrame(_matrix(rows, terms), columns=[term.feature for term in terms])
     table["rfs_days"], table["relapse"] = rfs_days, relapse.astype(int)
     with warnings.catch_warnings():
@@ -224,6 +233,8 @@ def _logistic(
     from sklearn.linear_model import LogisticRegression
 
     terms = _terms(rows, transforms)
+    if not terms:
+        return LinearHead("logit of HPV positive", 0.0, (), None)
     model = LogisticRegression(C=1.0 / (penalty * len(rows)), class_weight="balanced", max_iter=2000)
     model.fit(_matrix(rows, terms), hpv)
     return LinearHead("logit of HPV positive", float(model.intercept_[0]), _weighted(terms, model.coef_[0]), None)

@@ -6,6 +6,7 @@ a task holds the clinical variables and the target.
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,6 @@ def _read_case(folder: Path, tables: dict[str, pd.DataFrame]) -> ReleaseCase:
         raise InputError(f"{patient_id}: in no CSV file of the release, expected a row with its clinical variables")
     clinical = {key: value for key, value in row.items() if key not in _TARGETS}
     patient = parse_ehr(clinical, patient_id).patient
-    relapse, days, hpv = (row.get(name) for name in _TARGETS)
     return ReleaseCase(
         patient_id,
         patient.centre or patient_id.split("-")[0],
@@ -75,17 +75,43 @@ def _read_case(folder: Path, tables: dict[str, pd.DataFrame]) -> ReleaseCase:
         paths[1],
         paths[2],
         patient,
-        None if relapse is None else bool(int(relapse)),
-        None if days is None else float(days),
-        None if hpv is None else bool(int(hpv)),
+        _flag(row, "Relapse", patient_id),
+        _days(row, "RFS", patient_id),
+        _flag(row, "HPV Status", patient_id),
     )
+
+
+def _number(row: dict[str, Any], column: str, patient_id: str, expected: str) -> float | None:
+    if row.get(column) is None:
+        return None
+    try:
+        return float(row[column])
+    except (TypeError, ValueError):
+        raise InputError(f"{patient_id}: {column} {row[column]!r}, expected {expected}") from None
+
+
+def _flag(row: dict[str, Any], column: str, patient_id: str) -> bool | None:
+    number = _number(row, column, patient_id, "0 or 1")
+    if number not in (None, 0.0, 1.0):
+        raise InputError(f"{patient_id}: {column} {number:g}, expected 0 or 1")
+    return None if number is None else bool(number)
+
+
+def _days(row: dict[str, Any], column: str, patient_id: str) -> float | None:
+    number = _number(row, column, patient_id, "a number of days")
+    if number is not None and not 0 <= number < math.inf:
+        raise InputError(f"{patient_id}: {column} {number:g}, expected a number of days")
+    return number
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
     files = sorted(folder.glob("*.csv")) if folder.is_dir() else []
     if len(files) != 1:
         raise InputError(f"{folder.name}: found {len(files)} CSV files, expected one")
-    table = pd.read_csv(files[0], sep=None, engine="python", encoding="utf-8-sig", dtype={"PatientID": str})
+    try:
+        table = pd.read_csv(files[0], sep=None, engine="python", encoding="utf-8-sig", dtype={"PatientID": str})
+    except (ValueError, csv.Error) as problem:  # pandas' own errors are ValueErrors
+        raise InputError(f"{files[0].name}: not a readable table ({problem}), expected a CSV file") from None
     if "PatientID" not in table.columns:
         raise InputError(f"{files[0].name}: no column PatientID (found {', '.join(map(str, table.columns))})")
     if table["PatientID"].duplicated().any():
