@@ -36,10 +36,9 @@ def heading(report: Mapping[str, Any]) -> str:
     """What the figures were measured on and with, as a paragraph."""
     machine, model, data = report["machine"], report["model"], report["data"]
     packages = ", ".join(f"{name} {machine['packages'][name]}" for name in ("torch", "SimpleITK", "numpy"))
-    lines = [
-        f"{machine['cpu_model']}, {machine['usable_cores']} cores, {machine['memory_gib']} GiB, {machine['system']}, "
-        f"load {machine['load_average_at_start']} at the start. Python {machine['python']}, {packages}."
-    ]
+    where = f"{machine['cpu_model']}, {machine['usable_cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"
+    load = f"load {machine['load_average_at_start']} at the start"
+    lines = [f"{where}, {load}. Python {machine['python']}, {packages}."]
     lines.append(f"Model: {model['name']}, {model['folds']} folds. Cohort of {data['evaluation_cases']} cases.")
     for size in SIZES:
         ct, pet = _grid(data[size]["ct-image"]), _grid(data[size]["pet-image"])
