@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from typing import Any, Final
 from contract import sockets
 from contract.errors import EngineError
 from rehearsal.image_checks import ImageFacts, facts_of_inspection
-from rehearsal.runners import PLATFORM_ENVIRONMENT, Call, clean_environment
+from rehearsal.runners import PLATFORM_ENVIRONMENT, Call, Limits, clean_environment
 from rehearsal.watching import Outcome, PeakMemory, cgroup_peak_reader, wait_for
 
 # The order of trial: what the user's PATH gives first, then Debian's own client beside a newer one, then Podman.
 CANDIDATES: Final = ("docker", "/usr/bin/docker", "podman")
+_PODMAN_FILES: Final = 1048576
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,26 @@ class ContainerEngine:
             raise EngineError(f"{archive.name}: {self.name} cannot load it ({done.stderr.strip()[-200:]})")
         return done.stdout.strip().splitlines()[-1].split(":", 1)[1].strip()
 
+    def limit_arguments(self, limits: Limits) -> list[str]:
+        """Memory, shared memory, data segment and CPUs as the client spells them."""
+        memory = f"{limits.memory_bytes}"
+        arguments = [f"--memory={memory}", f"--memory-swap={memory}", f"--shm-size={limits.shared_memory_bytes}"]
+        if limits.data_segment_bytes is not None:
+            arguments.append(f"--ulimit=data={limits.data_segment_bytes}:{limits.data_segment_bytes}")
+        if self.is_podman:
+            # Podman asks for more files and processes than some hosts allow, and then starts nothing.
+            files = _hard_limit(resource.RLIMIT_NOFILE, _PODMAN_FILES)
+            processes = _hard_limit(resource.RLIMIT_NPROC, _highest_pid())
+            arguments += [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
+        # Docker refuses to promise more CPUs than there are.
+        if limits.cpus is not None and limits.cpus < (os.cpu_count() or 1):
+            arguments.append(f"--cpus={limits.cpus:g}")
+        return arguments
+
+    def unset_arguments(self, variable: str) -> list[str]:
+        """How a variable of the image is removed: Docker drops one named without a value."""
+        return ["--unsetenv", variable] if self.is_podman else ["--env", variable]
+
     def gpu_arguments(self) -> list[str]:
         """How all GPUs of the host are handed to a container."""
         return ["--device", "nvidia.com/gpu=all"] if self.is_podman else ["--gpus", "all"]
@@ -115,7 +137,6 @@ class ContainerRunner:
         return outcome
 
     def _command(self, call: Call) -> list[str]:
-        limits, memory = call.limits, str(call.limits.memory_bytes)
         mounts = [(call.input_dir, sockets.INPUT_DIR, ":ro"), (call.output_dir, sockets.OUTPUT_DIR, "")]
         mounts.append((call.tmp_dir, Path("/tmp"), ""))  # noqa: S108 - a path inside the container
         if call.model_dir is not None:
@@ -123,18 +144,11 @@ class ContainerRunner:
         if call.ground_truth_dir is not None:
             mounts.append((call.ground_truth_dir, sockets.GROUND_TRUTH_DIR, ":ro"))
         command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
-        command += ["--network=none", f"--memory={memory}", f"--memory-swap={memory}"]
-        command += [f"--shm-size={limits.shared_memory_bytes}"]
-        if limits.data_segment_bytes is not None:
-            command += ["--ulimit", f"data={limits.data_segment_bytes}:{limits.data_segment_bytes}"]
-        # Docker refuses to promise more CPUs than there are.
-        if limits.cpus is not None and limits.cpus < (os.cpu_count() or 1):
-            command += [f"--cpus={limits.cpus:g}"]
+        command += ["--network=none", *self.engine.limit_arguments(call.limits)]
         for name, value in PLATFORM_ENVIRONMENT.items():
             command += ["--env", f"{name}={value}"]
-        # Named without a value and absent from the client's own environment, a variable is removed.
         for name in self.engine.image_facts(self.image).stripped_variables:
-            command += ["--env", name]
+            command += self.engine.unset_arguments(name)
         for source, target, mode in mounts:
             command += ["--volume", f"{source.resolve()}:{target}{mode}"]
         command += self.engine.gpu_arguments() if self.with_gpus else []
@@ -193,3 +207,16 @@ def find_engine(preferred: str | None = None) -> ContainerEngine:
         if info.returncode == 0:
             return ContainerEngine(client, "podman" in version.stdout.lower())
     raise EngineError(f"no container engine answers (tried {', '.join(candidates)}); expected Docker or Podman")
+
+
+def _hard_limit(kind: int, ceiling: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return ceiling if hard == resource.RLIM_INFINITY else min(hard, ceiling)
+
+
+def _highest_pid() -> int:
+    """The kernel's limit of process numbers, to which Podman lowers its own limit of processes."""
+    try:
+        return int(Path("/proc/sys/kernel/pid_max").read_text())
+    except (OSError, ValueError):
+        return 32768
