@@ -1,0 +1,26 @@
+"""The images hold what was tested: the same pinned versions, and none of what breaks beside a CPU build of torch."""
+
+from pathlib import Path
+
+import pytest
+
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = (REQUIREMENTS / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt"])
+def test_images_hold_the_versions_that_are_tested(name):
+    assert pins(name).items() <= pins("dev.txt").items()
+
+
+@pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt", "dev.txt"])
+def test_what_must_not_come_along(name):
+    assert not {"torch", "torchvision", "timm"} & set(pins(name))
+
+
+def test_the_evaluation_holds_no_network():
+    assert not {"nnunetv2", "monai", "safetensors"} & set(pins("evaluation.txt"))
