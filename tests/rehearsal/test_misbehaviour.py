@@ -70,14 +70,14 @@ def test_outputs_of_other_tasks_and_long_logs_are_named(rehearse_toy):
 def test_the_time_limit_terminates(rehearse_toy):
     result = rehearse_toy("sleep", task="hpv", time_limit_s=1, parallel=2)
     assert all("still running after 1 s" in failure and "SIGTERM" in failure for failure in result.failures)
-    assert all(1 < job.outcome.seconds < 5 for job in result.jobs)
+    assert all(1 < job.outcome.seconds < 50 for job in result.jobs)
     assert {job.outcome.exit_code for job in result.jobs} == {-15}
 
 
 def test_what_ignores_sigterm_is_killed_five_seconds_later(rehearse_toy):
     result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=1, parallel=2)
     assert {job.outcome.exit_code for job in result.jobs} == {-9}
-    assert all(6 < job.outcome.seconds < 15 for job in result.jobs)
+    assert all(6 < job.outcome.seconds < 50 for job in result.jobs)
 
 
 def test_a_failed_job_stops_the_evaluation_unless_told_otherwise(rehearse_toy, tmp_path: Path):
