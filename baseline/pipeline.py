@@ -80,9 +80,15 @@ def train_folds_apart(settings: Settings) -> None:
     for first in range(0, settings.folds, at_once):
         numbers = range(first, min(first + at_once, settings.folds))
         running = [subprocess.Popen([*command, str(number)]) for number in numbers]
-        for number, process in zip(numbers, running, strict=True):
-            if process.wait() != 0:
-                raise HecktorError(f"training of fold {number} ended with status {process.returncode}, expected 0")
+        try:
+            for number, process in zip(numbers, running, strict=True):
+                if process.wait() != 0:
+                    raise HecktorError(f"training of fold {number} ended with status {process.returncode}, expected 0")
+        finally:
+            for process in running:
+                if process.poll() is None:  # another fold failed, or the user gave up
+                    process.terminate()
+                    process.wait()
 
 
 def train_fold_of(settings: Settings, fold: int) -> Path:
@@ -117,12 +123,12 @@ def fit_heads(cases: Sequence[ReleaseCase], rows: Mapping[str, Features], seed: 
     """The two heads and their clinical-only comparators, each judged out-of-fold."""
     with_rfs = [case for case in cases if case.rfs_days is not None and case.relapse is not None]
     with_hpv = [case for case in cases if case.hpv is not None]
-    clinical = fitting.CLINICAL_TRANSFORMS
     fitted = {}
-    for name, transforms in (("rfs", fitting.IMAGE_RFS | clinical), ("rfs_clinical", clinical)):
+    rfs, hpv = fitting.RFS_FEATURES, fitting.HPV_FEATURES
+    for name, transforms in (("rfs", rfs), ("rfs_clinical", fitting.clinical_only(rfs))):
         features = _rows(with_rfs, rows)
         fitted[name] = fitting.fit_rfs(features, _outcomes(with_rfs), transforms, np.random.default_rng(seed))
-    for name, transforms in (("hpv", fitting.IMAGE_HPV | clinical), ("hpv_clinical", clinical)):
+    for name, transforms in (("hpv", hpv), ("hpv_clinical", fitting.clinical_only(hpv))):
         features = _rows(with_hpv, rows)
         fitted[name] = fitting.fit_hpv(features, _outcomes(with_hpv), transforms, np.random.default_rng(seed))
     return fitted

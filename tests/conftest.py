@@ -21,6 +21,9 @@ from contract.images import Volume, write_volume
 hypothesis.settings.register_profile("hecktor", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("hecktor")
 
+# The networks of these tests are too small to share out, and tests run side by side; set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 EHR = {

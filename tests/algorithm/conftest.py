@@ -28,14 +28,6 @@ def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> None:
-    """The networks here are too small to share out, and tests may run side by side."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 Predict = Callable[..., Answer]
 
 

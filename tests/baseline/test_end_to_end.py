@@ -1,0 +1,124 @@
+"""From ten coarse phantoms through every step of training to a package that answers: far too short to learn anything."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.model_package import load_package
+from contract import sockets
+from contract.files import read_json
+from contract.images import read_volume
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.layouts import LAYOUTS
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import render
+
+pytestmark = pytest.mark.slow
+
+PATIENTS, RARE = 10, 3
+
+
+def chosen_cases() -> list[PhantomCase]:
+    """Ten patients of whom at least three are HPV negative and three relapse, so that no fold lacks either."""
+
+    def drawn() -> Iterator[PhantomCase]:
+        return (make_case(19, index, CENTRES, "head") for index in range(1000))
+
+    negative = [case for case, _ in zip((c for c in drawn() if not c.outcome.hpv_positive), range(RARE), strict=False)]
+    taken = {case.index for case in negative}
+    relapsed = [
+        case
+        for case, _ in zip(
+            (c for c in drawn() if c.outcome.relapse and c.index not in taken), range(RARE), strict=False
+        )
+    ]
+    taken |= {case.index for case in relapsed}
+    others = [case for case in drawn() if case.index not in taken and case.outcome.hpv_positive]
+    chosen = negative + relapsed + others[: PATIENTS - 2 * RARE]
+    return [replace(case, protocol=coarsened(case.protocol, 8)) for case in chosen]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A release of ten patients, and the first of them as the platform lays it out."""
+    root = tmp_path_factory.mktemp("cohort")
+    cases = chosen_cases()
+    for case in cases:
+        rendered = render(case)
+        LAYOUTS["release"].write_case(root / "release", case, rendered)
+        if case is cases[0]:
+            LAYOUTS["platform"].write_case(root / "platform", case, rendered)
+    LAYOUTS["release"].write_tables(root / "release", cases)
+    return root / "release", root / "platform" / cases[0].patient_id / "input"
+
+
+def train(cohort: Path, root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "baseline", "all", "--cohort", str(cohort), "--work", str(root / "work"),
+         "--output", str(root / "package"), "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1",
+         "--base-features", "4", "--most-features", "16", "--jobs", "2", *options],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_path: Path) -> None:
+    release, platform_input = cohort
+    done = train(release, tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    package = load_package(tmp_path / "package")
+    assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
+    assert len(package.fold_files) == 2
+    training = package.manifest["training"]
+    assert training["patients"] == PATIENTS
+    assert training["plan"]["iterations"] == 2
+    assert set(package.manifest["out_of_fold"]) == set(package.heads)
+    assert str(tmp_path) not in (package.root / "manifest.json").read_text() + (package.root / "plans.json").read_text()
+    check_folds(tmp_path / "work", release)
+
+    for task in ("segmentation", "rfs", "hpv"):
+        answered = subprocess.run(
+            [sys.executable, "-m", "algorithm", "--task", task, "--input", str(platform_input),
+             "--output", str(tmp_path / "output"), "--model", str(package.root), "--device", "cpu"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert answered.returncode == 0, answered.stderr
+    check_answers(platform_input, tmp_path / "output")
+
+    other = train(release, tmp_path, "--seed", "1")
+    assert other.returncode == 1
+    assert other.stderr.splitlines()[-1].startswith("error: settings.json: the working directory was begun with other")
+
+
+def check_folds(work: Path, release: Path) -> None:
+    """Every patient was measured, by the fold that did not train on it."""
+    patients = sorted(path.name for path in (release / "Task 1").iterdir() if path.is_dir())
+    assert sorted(read_json(work / "features.json")) == patients
+    (splits,) = (work / "nnunet" / "preprocessed").glob("*/splits_final.json")
+    held_out = [patient for split in json.loads(splits.read_text()) for patient in split["val"]]
+    assert sorted(held_out) == patients
+
+
+def check_answers(platform_input: Path, output: Path) -> None:
+    mask = read_volume(sockets.MASK.path_under(output) / sockets.MASK_FILE_NAME)
+    (ct,) = sockets.CT.path_under(platform_input).iterdir()
+    assert mask.geometry.differences(read_volume(ct).geometry) == []
+    assert set(np.unique(mask.array)) <= {0, 1, 2}
+    assert math.isfinite(read_json(sockets.RFS_RISK.path_under(output)))
+    assert isinstance(read_json(sockets.HPV_STATUS.path_under(output)), bool)
+
+
+def test_a_cohort_that_is_not_there(tmp_path: Path) -> None:
+    done = train(tmp_path / "nowhere", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: Task 1: found 0 CSV files, expected one"
+    assert not (tmp_path / "package").exists()
