@@ -18,6 +18,8 @@ from contract.files import read_json, write_json
 
 PLANS_NAME = "hecktorPlans"
 CONFIGURATION = "3d_fullres"
+# More stages than any plan has; nnU-Net takes as many entries as it needs.
+_MOST_STAGES = 13
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Plan:
     memory_gb: float = 0.3
     base_features: int = 16
     most_features: int = 96
-    epochs: int = 50
+    epochs: int = 45
     iterations: int = 50
     validation_iterations: int = 4
     learning_rate: float = 1e-3
@@ -141,8 +143,8 @@ def _planner(plan: Plan) -> Any:
             self.UNet_base_num_features = plan.base_features
             self.UNet_max_features_3d = plan.most_features
             # One convolution where the grid is finest halves the cost of a step on a CPU.
-            self.UNet_blocks_per_stage_encoder = (1, *self.UNet_blocks_per_stage_encoder[1:])
-            self.UNet_blocks_per_stage_decoder = (1,) * len(self.UNet_blocks_per_stage_decoder)
+            self.UNet_blocks_per_stage_encoder = (1, *(2,) * _MOST_STAGES)
+            self.UNet_blocks_per_stage_decoder = (1,) * _MOST_STAGES
 
         def determine_resampling(self, *_: Any, **__: Any) -> Any:
             common = {"force_separate_z": False, "memefficient_seg_resampling": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cohort=options.cases,
         output_dir=options.output,
         algorithm=_algorithm(options, task),
-        limits=Limits(options.memory, options.time_limit or task.time_limit_s, options.cpus),
+        limits=Limits(options.memory, options.time_limit or task.time_limit_s, _cpus(options)),
         evaluation=None if options.ground_truth is None else _evaluation(options, task),
         ground_truth_dir=options.ground_truth,
         model_dir=options.model,
@@ -86,6 +87,14 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     print(f"written: {rehearsal.output_dir / REPORT_NAME}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         print(f"error: {problem}", file=sys.stderr)
+
+
+def _cpus(options: argparse.Namespace) -> float | None:
+    """CPUs of a case: those asked for, else an equal share where several cases run at a time."""
+    asked: float | None = options.cpus
+    if asked is None and options.jobs > 1:
+        return max(1.0, (os.cpu_count() or 1) / int(options.jobs))
+    return asked
 
 
 def _algorithm(options: argparse.Namespace, task: Task) -> Runner:

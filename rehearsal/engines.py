@@ -15,7 +15,7 @@ from typing import Any, Final
 from contract import sockets
 from contract.errors import EngineError
 from rehearsal.image_checks import ImageFacts, facts_of_inspection
-from rehearsal.runners import PLATFORM_ENVIRONMENT, Call, Limits, clean_environment
+from rehearsal.runners import PLATFORM_ENVIRONMENT, Call, Limits, clean_environment, thread_environment
 from rehearsal.watching import Outcome, PeakMemory, cgroup_peak_reader, wait_for
 
 # The order of trial: what the user's PATH gives first, then Debian's own client beside a newer one, then Podman.
@@ -146,6 +146,8 @@ class ContainerRunner:
         command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
         command += ["--network=none", *self.engine.limit_arguments(call.limits)]
         for name, value in PLATFORM_ENVIRONMENT.items():
+            command += ["--env", f"{name}={value}"]
+        for name, value in thread_environment(call.limits).items():
             command += ["--env", f"{name}={value}"]
         for name in self.engine.image_facts(self.image).stripped_variables:
             command += self.engine.unset_arguments(name)

@@ -125,8 +125,13 @@ class ProcessRunner:
         return ["/bin/sh", "-c", f'ulimit -d {limit // 1024} 2>/dev/null; exec "$@"', "sh", *program]
 
     def _environment(self, call: Call) -> dict[str, str]:
-        threads = {} if call.limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(call.limits.cpus)))}
+        threads = thread_environment(call.limits)
         return {**clean_environment(), **PLATFORM_ENVIRONMENT, **threads, "TMPDIR": str(call.tmp_dir.resolve())}
+
+
+def thread_environment(limits: Limits) -> dict[str, str]:
+    """As many threads as CPUs: the platform's machine shows no more of them, and threads without a CPU only wait."""
+    return {} if limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(limits.cpus)))}
 
 
 def clean_environment() -> dict[str, str]:
