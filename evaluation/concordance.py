@@ -71,22 +71,29 @@ class PairCounter:
         found = (_level(self._number, self._events, rank, known, bit) for bit in range(bits))
         self._levels = [level for level in found if level.later.size and level.earlier.size]
 
-    def count(self, weights: Floats) -> PairSums:
-        """The sums under each row of `weights`, shape (replicates, patients)."""
+    def count(self, weights: Floats, earlier_weights: Floats | None = None) -> PairSums:
+        """The sums under each row of `weights`, shape (replicates, patients).
+
+        A pair weighs as much as the product of its patients; `earlier_weights`, of the same shape, stand for the
+        patient who recurred, where these differ.
+        """
+        earlier = weights if earlier_weights is None else earlier_weights
         replicates, n = weights.shape
         step = max(1, _BLOCK_NUMBERS // max(1, n))
-        parts = [self._count_block(weights[start : start + step]) for start in range(0, replicates, step)]
+        blocks = [slice(start, start + step) for start in range(0, replicates, step)]
+        parts = [self._count_block(weights[block], earlier[block]) for block in blocks]
         if not parts:
             return PairSums(*(np.zeros(0) for _ in range(3)))
         return PairSums(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _count_block(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
+    def _count_block(self, weights: Floats, earlier_weights: Floats) -> tuple[Floats, Floats, Floats]:
         # Patients along the first axis, so that running sums and look-ups move whole rows of replicates.
         w = np.ascontiguousarray(weights.T, dtype=np.float64)
-        comparable = self._comparable(w, np.arange(w.shape[0]))
+        earlier = np.ascontiguousarray(earlier_weights.T, dtype=np.float64)
+        comparable = self._comparable(w, earlier, np.arange(w.shape[0]))
         unknown = np.zeros(w.shape[1])
         if self._known.size < w.shape[0]:
-            unknown = comparable - self._comparable(w, self._known)
+            unknown = comparable - self._comparable(w, earlier, self._known)
         concordant = np.zeros(w.shape[1])
         for level in self._levels:
             sums = np.zeros((level.later.size + 1, w.shape[1]))
@@ -95,10 +102,10 @@ class PairCounter:
             lower += sums[level.up_to]
             lower *= 0.5
             lower -= sums[level.begin]
-            concordant += np.einsum("ib,ib->b", lower, w[level.earlier])
+            concordant += np.einsum("ib,ib->b", lower, earlier[level.earlier])
         return comparable, concordant, unknown
 
-    def _comparable(self, w: Floats, patients: Integers) -> Floats:
+    def _comparable(self, w: Floats, earlier: Floats, patients: Integers) -> Floats:
         """Weight of all comparable pairs among `patients`."""
         order = patients[np.argsort(self._number[patients], kind="stable")]
         numbers = self._number[order]
@@ -106,7 +113,7 @@ class PairCounter:
         np.cumsum(w[order][::-1], axis=0, out=after[1:])
         mine = self._events[order]
         later = order.size - np.searchsorted(numbers, numbers[mine], side="right")
-        total: Floats = np.einsum("ib,ib->b", after[later], w[order[mine]])
+        total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[mine]])
         return total
 
 
