@@ -102,7 +102,7 @@ def test_ties_in_cardinality_go_to_the_larger_iou():
 
 @given(masks, masks)
 def test_matching_equals_the_best_of_all_assignments(a, b):
-    from evaluation.edition import SegmentationRules
+    from evaluation.rules import SegmentationRules
 
     rules = SegmentationRules("worst", "skip", "mm3", 26, 0.1, True, "one_to_one")
     table, n_references, n_predictions = naive_iou_table(a, b)
