@@ -53,6 +53,7 @@ class SegmentationRow:
         flat: dict[str, Any] = {
             "case": self.case,
             "error": self.error,
+            "failed": self.failed,
             "voxel_volume_mm3": self.voxel_volume_mm3,
             "gtvp_dsc": self.gtvp_dsc,
             "gtvp_precision": self.gtvp_precision,
@@ -69,6 +70,25 @@ class SegmentationRow:
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> SegmentationRow:
+        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+        parts = ("intersection", "reference", "predicted")
+        overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
+        return cls(
+            case=raw["case"],
+            voxel_volume_mm3=raw["voxel_volume_mm3"],
+            gtvp=overlaps["gtvp"],
+            gtvn=overlaps["gtvn"],
+            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))),
+            gtvp_dsc=raw["gtvp_dsc"],
+            error=raw["error"],
+            failed=raw["failed"],
+            gtvp_precision=raw["gtvp_precision"],
+            gtvp_recall=raw["gtvp_recall"],
+            surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
+        )
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.errors import GroundTruthError, HecktorError, MetricError, PredictionError
+from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.files import write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
 from evaluation import metrics_json
 from evaluation.bootstrap import Estimate, Estimates, estimate
 from evaluation.edition import Edition, TaskProfile, load_edition, with_options
+from evaluation.extras import estimate_extras
 from evaluation.ground_truth import Reference
 from evaluation.overlap import WeightedMetric
 from evaluation.plain_files import read_bounding_boxes
@@ -119,17 +120,8 @@ def _estimates(
     found = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed))
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in profile.metrics if name not in ranked}
-    extra = {name: _extra(name, metric, n_cases, request) for name, metric in others.items()}
+    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed)
     return Estimates({**found.by_metric, **absent, **extra}, found.redraws)
-
-
-def _extra(name: str, metric: WeightedMetric, n_cases: int, request: Request) -> Estimate:
-    rng = np.random.default_rng(request.seed)
-    try:
-        return estimate({name: metric}, n_cases, request.bootstraps, rng).by_metric[name]
-    except MetricError:
-        # Hardly any sample of so small a cohort has a value: the figure stands without its interval.
-        return estimate({name: metric}, n_cases, 0, rng).by_metric[name]
 
 
 def _counted(rows: Sequence[Row], profile: TaskProfile) -> list[Row]:

@@ -49,10 +49,16 @@ class RiskRow:
         return {
             "case": self.case,
             "error": self.error,
+            "failed": self.failed,
             "risk": self.risk,
             "rfs_days": self.follow_up.rfs_days,
             "relapse": self.follow_up.relapse,
         }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> RiskRow:
+        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+        return cls(raw["case"], FollowUp(raw["rfs_days"], raw["relapse"]), raw["risk"], raw["error"], raw["failed"])
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,17 @@ class StatusRow:
         return {
             "case": self.case,
             "error": self.error,
+            "failed": self.failed,
             "predicted_hpv_positive": self.predicted,
             "predicted_probability": self.probability,
             "hpv_positive": self.hpv_positive,
         }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> StatusRow:
+        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+        answer = (raw["predicted_hpv_positive"], raw["error"], raw["failed"], raw["predicted_probability"])
+        return cls(raw["case"], raw["hpv_positive"], *answer)
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,7 @@ class Scorer:
 
     `read_files` reads a submission that is no platform's: the folder or table, the cases, and those not evaluated.
     `score` gives a row for each answer, `measure` metrics for the rows, `analyse` tables that are no metric (with
-    True for what anyone may see), `warn` lines for the metrics' values.
+    True for what anyone may see), `warn` lines for the metrics' values. `restore` makes a row of its JSON form.
     """
 
     read_reference: Callable[[Path], Reference[Any]]
@@ -100,6 +113,7 @@ class Scorer:
     measure: Callable[[Sequence[Any], Any], Measured]
     analyse: Callable[[Sequence[Any], bool], dict[str, Any]]
     warn: Callable[[Mapping[str, float | None], Any], list[str]]
+    restore: Callable[[Mapping[str, Any]], Any]
 
 
 def _score_segmentation(
@@ -233,6 +247,7 @@ SCORERS: Final[dict[str, Scorer]] = {
         _measure_segmentation,
         _analyse_segmentation,
         _no_warning,
+        SegmentationRow.from_json,
     ),
     "survival": Scorer(
         ground_truth.read_follow_up,
@@ -241,6 +256,7 @@ SCORERS: Final[dict[str, Scorer]] = {
         _measure_survival,
         _no_analysis,
         _warn_of_flipped_sign,
+        RiskRow.from_json,
     ),
     "classification": Scorer(
         ground_truth.read_hpv_status,
@@ -249,5 +265,6 @@ SCORERS: Final[dict[str, Scorer]] = {
         _measure_classification,
         _analyse_classification,
         _no_warning,
+        StatusRow.from_json,
     ),
 }
