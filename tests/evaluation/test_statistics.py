@@ -62,7 +62,9 @@ def test_signed_rank_agrees_with_all_signings(seed):
     gaps = np.random.default_rng(seed).normal(0.3, 1, 7)
     ranks = stats.rankdata(np.abs(gaps))
     seen = ranks[gaps > 0].sum()
-    sums = [sum(r for r, plus in zip(ranks, signs, strict=True) if plus) for signs in itertools.product([0, 1], repeat=7)]
+    sums = [
+        sum(r for r, plus in zip(ranks, signs, strict=True) if plus) for signs in itertools.product([0, 1], repeat=7)
+    ]
     assert signed_rank(gaps, np.zeros(7)).p == pytest.approx(np.mean(np.array(sums) >= seen))
 
 
