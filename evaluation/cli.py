@@ -10,6 +10,7 @@ from pathlib import Path
 from contract import sockets
 from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
+from evaluation.bootstrap import INTERVAL_METHODS
 from evaluation.edition import DEFAULT_EDITION, known_editions
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, Request, evaluate
 from evaluation.pool import usable_cpus
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed=options.seed,
         bootstraps=options.bootstraps,
         workers=options.workers,
+        interval=options.interval,
+        scheduler=options.scheduler,
+        rows_dir=options.rows,
         public=options.public,
         predictions=options.predictions,
         bounding_boxes=options.bounding_boxes,
@@ -111,6 +115,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bootstraps", type=_count, default=DEFAULT_BOOTSTRAPS, help="replicates, 0 for no intervals (%(default)s)"
     )
+    parser.add_argument(
+        "--interval",
+        choices=INTERVAL_METHODS,
+        default=INTERVAL_METHODS[0],
+        help="how the bootstrap makes its 95%% intervals (%(default)s)",
+    )
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="make the rows on the Dask cluster behind this address (docs/scale.md)"
+    )
+    parser.add_argument("--rows", type=Path, help="folder that keeps finished rows, so that a later run resumes there")
     parser.add_argument(
         "--workers", type=_count, default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
     )

@@ -15,12 +15,14 @@ from contract.files import write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
 from evaluation import metrics_json
-from evaluation.bootstrap import Estimate, Estimates, estimate
+from evaluation.bootstrap import INTERVAL_METHODS, Estimate, Estimates, estimate
+from evaluation.cluster import DaskWorkers
 from evaluation.edition import Edition, TaskProfile, load_edition, with_options
 from evaluation.extras import estimate_extras
 from evaluation.ground_truth import Reference
 from evaluation.overlap import WeightedMetric
 from evaluation.plain_files import read_bounding_boxes
+from evaluation.pool import Effort
 from evaluation.rows import Row
 from evaluation.scorers import SCORERS, Scorer
 from evaluation.submission import Submission, read_submission
@@ -34,7 +36,9 @@ class Request:
     """What to evaluate and how.
 
     `input_dir` is the platform's; `predictions`, a folder of masks or a table, stands in its place where given.
-    `options` change the edition's rules, by name. `public` leaves out what a submitter must not see.
+    `options` change the edition's rules, by name. `public` leaves out what a submitter must not see. `interval` is
+    how intervals are made. Rows are made by `workers` local processes, or by the cluster behind `scheduler`; finished
+    ones are kept in `rows_dir` for the next run.
     """
 
     task: Task
@@ -49,6 +53,9 @@ class Request:
     predictions: Path | None = None
     bounding_boxes: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    interval: str = INTERVAL_METHODS[0]
+    scheduler: str | None = None
+    rows_dir: Path | None = None
 
 
 def evaluate(request: Request) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def evaluate(request: Request) -> dict[str, Any]:
     scorer, output = SCORERS[profile.kind], request.task.output
     reference = _reference(request, scorer)
     submission = _submission(request, scorer, reference)
-    rows = scorer.score(reference, submission, profile.rules, output, request.workers)
+    rows = scorer.score(reference, submission, profile.rules, output, _effort(request))
     counted = _counted(rows, profile)
     measured = scorer.measure(counted, profile.rules)
     estimates = _estimates(measured.metrics, profile, len(counted), request)
@@ -81,6 +88,12 @@ def evaluate(request: Request) -> dict[str, Any]:
     }
     write_json(target, report)
     return report
+
+
+def _effort(request: Request) -> Effort:
+    if request.scheduler is None:
+        return Effort(request.workers, request.rows_dir)
+    return Effort(DaskWorkers(request.scheduler), request.rows_dir)
 
 
 def _reference(request: Request, scorer: Scorer) -> Reference[Any]:
@@ -99,9 +112,7 @@ def _submission(request: Request, scorer: Scorer, reference: Reference[Any]) -> 
     return read_submission(request.input_dir, request.task.output, cases, not_evaluated)
 
 
-def _provenance(
-    request: Request, edition: Edition, reference: Reference[Any], estimates: Estimates
-) -> dict[str, Any]:
+def _provenance(request: Request, edition: Edition, reference: Reference[Any], estimates: Estimates) -> dict[str, Any]:
     found = metrics_json.provenance(request.task, edition, reference)
     if request.bounding_boxes is not None:
         try:
@@ -109,7 +120,13 @@ def _provenance(
         except OSError:
             raise GroundTruthError(f"{request.bounding_boxes.name}: cannot be read, expected a CSV file") from None
         found["options"] = {**found["options"], "bounding_boxes_sha256": digest}
-    return {**found, "seed": request.seed, "bootstraps": request.bootstraps, "redraws": estimates.redraws}
+    return {
+        **found,
+        "seed": request.seed,
+        "interval": request.interval,
+        "bootstraps": request.bootstraps,
+        "redraws": estimates.redraws,
+    }
 
 
 def _estimates(
@@ -117,7 +134,7 @@ def _estimates(
 ) -> Estimates:
     """The profile's metrics from common draws; then the others, each from its own, since these may be undefined."""
     ranked = {name: metrics[name] for name in profile.metrics if name in metrics}
-    found = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed))
+    found = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed), request.interval)
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in profile.metrics if name not in ranked}
     extra = estimate_extras(others, n_cases, request.bootstraps, request.seed)

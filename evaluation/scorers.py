@@ -23,9 +23,10 @@ from evaluation.classification import (
 )
 from evaluation.edge_cases import DIRECTIONS, NO_COMPARABLE_PAIR, ONE_CLASS_ONLY, SIGN_MAY_BE_FLIPPED
 from evaluation.ground_truth import FollowUp, Reference
+from evaluation.mask_rows import kept_rows
 from evaluation.masks import read_labels
 from evaluation.overlap import Floats, WeightedMetric
-from evaluation.pool import map_cases
+from evaluation.pool import Effort, map_cases
 from evaluation.rules import ClassificationRules, Rules, SegmentationRules, SurvivalRules
 from evaluation.segmentation_metrics import dsc_by_volume, segmentation_metrics
 from evaluation.submission import Answer, Submission, answer_file, read_risk, read_status
@@ -109,7 +110,7 @@ class Scorer:
 
     read_reference: Callable[[Path], Reference[Any]]
     read_files: Callable[[Path, Collection[str], Collection[str]], Submission]
-    score: Callable[[Reference[Any], Submission, Any, Socket, int], Sequence[Any]]
+    score: Callable[[Reference[Any], Submission, Any, Socket, Effort], Sequence[Any]]
     measure: Callable[[Sequence[Any], Any], Measured]
     analyse: Callable[[Sequence[Any], bool], dict[str, Any]]
     warn: Callable[[Mapping[str, float | None], Any], list[str]]
@@ -117,14 +118,14 @@ class Scorer:
 
 
 def _score_segmentation(
-    reference: Reference[Path], submission: Submission, rules: SegmentationRules, output: Socket, workers: int
+    reference: Reference[Path], submission: Submission, rules: SegmentationRules, output: Socket, effort: Effort
 ) -> list[SegmentationRow]:
     del output
     pairs = [
         MaskPair(reference.targets[answer.case], answer, rules, reference.boxes.get(answer.case))
         for answer in submission.answers
     ]
-    return map_cases(score_masks, pairs, workers, _row_of_dead_worker)
+    return map_cases(score_masks, pairs, effort.workers, _row_of_dead_worker, kept_rows(effort.rows_dir))
 
 
 def _row_of_dead_worker(pair: MaskPair) -> SegmentationRow:
@@ -146,9 +147,9 @@ def _analyse_segmentation(rows: Sequence[SegmentationRow], public: bool) -> dict
 
 
 def _score_survival(
-    reference: Reference[FollowUp], submission: Submission, rules: SurvivalRules, output: Socket, workers: int
+    reference: Reference[FollowUp], submission: Submission, rules: SurvivalRules, output: Socket, effort: Effort
 ) -> list[RiskRow]:
-    del rules, workers
+    del rules, effort
     return [
         RiskRow(answer.case, reference.targets[answer.case], *_value(answer, output, read_risk))
         for answer in submission.answers
@@ -168,9 +169,9 @@ def _measure_survival(rows: Sequence[RiskRow], rules: SurvivalRules) -> Measured
 
 
 def _score_classification(
-    reference: Reference[bool], submission: Submission, rules: ClassificationRules, output: Socket, workers: int
+    reference: Reference[bool], submission: Submission, rules: ClassificationRules, output: Socket, effort: Effort
 ) -> list[StatusRow]:
-    del rules, workers
+    del rules, effort
     return [_status_row(answer, reference.targets[answer.case], output) for answer in submission.answers]
 
 
@@ -195,7 +196,11 @@ def _measure_classification(rows: Sequence[StatusRow], rules: ClassificationRule
 def _analyse_classification(rows: Sequence[StatusRow], public: bool) -> dict[str, Any]:
     # The share of positives among few patients of a bin would give their status away.
     positive, probability = _positive_and_probability(rows)
-    return {} if public or not np.isfinite(probability).any() else {"calibration": calibration_table(positive, probability)}
+    return (
+        {}
+        if public or not np.isfinite(probability).any()
+        else {"calibration": calibration_table(positive, probability)}
+    )
 
 
 def _positive_and_probability(rows: Sequence[StatusRow]) -> tuple[Booleans, Floats]:
