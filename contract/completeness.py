@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from contract.metaimage import mha_fields
+
 _BLOCK: Final = 1 << 20
 _NIFTI1_HEADER_BYTES: Final = 348
 # TIFF field types by which offsets and byte counts are written: SHORT, LONG, LONG8.
@@ -60,14 +62,8 @@ def _mha_defect(path: Path, expected: int) -> str | None:
 
 def _mha_fields(path: Path) -> tuple[dict[str, str], int]:
     """The text header of a MetaImage and the offset of its pixel data."""
-    fields: dict[str, str] = {}
     with path.open("rb") as file:
-        for raw in iter(lambda: file.readline(4096), b""):
-            key, _, value = raw.decode("latin-1").partition("=")
-            fields[key.strip()] = value.strip()
-            if key.strip() == "ElementDataFile":
-                break
-        return fields, file.tell()
+        return mha_fields(file), file.tell()
 
 
 def _zlib_defect(file: BinaryIO, expected: int) -> str | None:

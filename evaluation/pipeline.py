@@ -137,7 +137,7 @@ def _estimates(
     found = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed), request.interval)
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in profile.metrics if name not in ranked}
-    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed)
+    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed, request.interval)
     return Estimates({**found.by_metric, **absent, **extra}, found.redraws)
 
 
