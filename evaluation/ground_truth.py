@@ -88,7 +88,7 @@ def read_follow_up(source: Path) -> Reference[FollowUp]:
         if days is None or relapse is None:
             return None
         if days < 0:
-            raise GroundTruthError(f"{where}: {RFS_COLUMN} {days:g}, expected days, 0 or more")
+            raise GroundTruthError(f"{where}: {RFS_COLUMN} is negative, expected days, 0 or more")
         return FollowUp(days, relapse)
 
     return _read_targets(source, (RELAPSE_COLUMN, RFS_COLUMN), parse)

@@ -90,8 +90,13 @@ def case_counts(
     rows: Sequence[Row],
     counted: Sequence[Row],
     skipped: Mapping[str, tuple[str, ...]],
+    *,
+    public: bool = False,
 ) -> dict[str, Any]:
-    """Which cases count, and by name those that are missing, failed, skipped, unknown or doubled."""
+    """Which cases count, and by name those that are missing, failed, skipped, unknown or doubled.
+
+    `public` counts the skipped ones instead, since a reason such as an empty reference tells what it holds.
+    """
     missing = [row.case for row in rows if row.error is not None and not row.failed]
     failed = [{"case": row.case, "why": row.error} for row in rows if row.failed]
     reasons = {why: list(cases) for why, cases in skipped.items()}
@@ -106,7 +111,7 @@ def case_counts(
         "answered": len(rows) - len(missing) - len(failed),
         "missing": missing,
         "failed": failed,
-        "skipped": reasons,
+        "skipped": {why: len(cases) for why, cases in reasons.items()} if public else reasons,
         "unknown": list(submission.unknown),
         "duplicate": list(submission.duplicate),
     }

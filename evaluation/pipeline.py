@@ -81,7 +81,9 @@ def evaluate(request: Request) -> dict[str, Any]:
         "aggregates": metrics_json.aggregates(estimates),
         "centres": metrics_json.centres(measured.metrics, [row.case for row in counted], reference, request.public),
         "analyses": scorer.analyse(counted, request.public),
-        "cases": metrics_json.case_counts(reference, submission, rows, counted, measured.skipped),
+        "cases": metrics_json.case_counts(
+            reference, submission, rows, counted, measured.skipped, public=request.public
+        ),
         "warnings": metrics_json.undefined(values) + scorer.warn(values, profile.rules),
         "provenance": _provenance(request, edition, reference, estimates),
         "results": [] if request.public else [row.as_json() for row in rows],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.errors import HecktorError
+from contract.errors import GroundTruthError, HecktorError
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"
@@ -89,7 +89,7 @@ def number(text: str, where: str, expected: str, error: type[HecktorError]) -> f
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise error(f"{where} {text[:40]!r}, expected {expected}")
+        raise error(f"{where}{_shown(text, error)}, expected {expected}")
     return value
 
 
@@ -100,5 +100,10 @@ def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
         return word == "true"
     value = number(text, where, "0 or 1", error)
     if value is not None and value not in {0.0, 1.0}:
-        raise error(f"{where} {text[:40]!r}, expected 0 or 1")
+        raise error(f"{where}{_shown(text, error)}, expected 0 or 1")
     return None if value is None else value == 1.0
+
+
+def _shown(text: str, error: type[HecktorError]) -> str:
+    # A submitter reads these lines, and must not read the reference in them.
+    return " is not usable" if issubclass(error, GroundTruthError) else f" {text[:40]!r}"

@@ -277,6 +277,7 @@ def test_gtvp_absent_from_both_is_skipped_and_counted(phase, blank):
     assert report["cases"]["skipped"] == {"gtvp_empty_not_in_mean_dsc": ["C"]}
     assert value(report, "gtvp_dsc_mean") == 1.0
     assert row_of(report, "C")["gtvp_dsc"] is None
+    assert phase.run(public=True)["cases"]["skipped"] == {"gtvp_empty_not_in_mean_dsc": 1}
 
 
 def test_gtvp_invented_and_gtvp_not_answered_are_zero(phase, blank):
