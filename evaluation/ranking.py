@@ -43,7 +43,7 @@ class TeamsTable:
     def __post_init__(self) -> None:
         for name, column in self.values.items():
             if column.shape != (len(self.teams),) or np.isnan(column).any():
-                raise MetricError(f"{name}: expected one value, finite or infinite, for each of {len(self.teams)} teams")
+                raise MetricError(f"{name}: expected a value, not NaN, for each of {len(self.teams)} teams")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,9 +60,10 @@ def signed_rank(goodness_a: Floats, goodness_b: Floats) -> Test:
     largest = np.abs(gap[np.isfinite(gap)]).max(initial=0.0) + 1.0
     gap = np.clip(gap, -largest, largest)[differs]
     tied = np.unique(np.abs(gap)).size < gap.size
+    method: Literal["exact", "asymptotic"] = "exact" if gap.size <= 50 and not tied else "asymptotic"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = wilcoxon(gap, alternative="greater", method="exact" if gap.size <= 50 and not tied else "asymptotic")
+        found = wilcoxon(gap, alternative="greater", method=method)  # type: ignore[call-overload]
     return Test(middle, float(found.pvalue))
 
 
@@ -173,4 +174,5 @@ def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
     theirs = np.sign(reference[first] - reference[second])
     untied = np.sqrt((mine**2).sum(axis=1) * (theirs**2).sum())
     undefined: Floats = np.full(len(rankings), np.nan)
-    return np.divide(mine @ theirs, untied, out=undefined, where=untied > 0)
+    taus: Floats = np.divide(mine @ theirs, untied, out=undefined, where=untied > 0)
+    return taus

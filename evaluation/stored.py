@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.errors import HecktorError
-from evaluation.edition import Rules, TaskProfile
+from evaluation.edition import TaskProfile
 from evaluation.metrics_json import TeamMetrics
 from evaluation.overlap import Floats, WeightedMetric
+from evaluation.rules import Rules
 from evaluation.scorers import SCORERS
 
 # Sums over cases in another order differ by rounding alone.
