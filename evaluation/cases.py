@@ -151,9 +151,7 @@ def _row(pair: MaskPair, grid: Geometry, mine: Labels, theirs: Labels, error: st
         surfaces={
             name: WITHOUT_PREDICTION
             if failed
-            else compare_surfaces(
-                mine == _LABEL_OF[name], theirs == _LABEL_OF[name], grid.array_spacing_mm, pair.rules
-            )
+            else compare_surfaces(mine == _LABEL_OF[name], theirs == _LABEL_OF[name], grid.array_spacing_mm, pair.rules)
             for name in SURFACES_OF[pair.rules.surfaces]
         },
     )

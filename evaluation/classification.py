@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from evaluation.overlap import Floats, WeightedMetric, weighted_ratio
+from evaluation.overlap import Floats, WeightedMetric, ratio, weighted_ratio
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 
@@ -65,7 +65,7 @@ def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, We
 
     def calibration_error(weights: Floats) -> Floats:
         gaps: Floats = np.abs(weights @ (member * (given - truth)[:, None])).sum(axis=1)
-        return gaps / weights.sum(axis=1)
+        return ratio(gaps, weights.sum(axis=1))
 
     ones = np.ones(truth.size)
     return {
@@ -88,8 +88,7 @@ def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
         below = np.cumsum(negatives, axis=1) - negatives / 2
         concordant = (positives * below).sum(axis=1)
         pairs = positives.sum(axis=1) * negatives.sum(axis=1)
-        undefined: Floats = np.full(len(weights), np.nan)
-        return np.divide(concordant, pairs, out=undefined, where=pairs > 0)
+        return ratio(concordant, pairs)
 
     return weighted
 

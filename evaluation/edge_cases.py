@@ -78,9 +78,7 @@ def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bo
     return _with_empty_reference(predicted, failed=failed, rule=rule)
 
 
-def precision_of_case(
-    intersection: int, reference: int, predicted: int, *, failed: bool, rule: str
-) -> float | None:
+def precision_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
     """Share of the predicted voxels that are right; an empty prediction of a tumour has precision 0.
 
     Arguments and empty references as in `dsc_of_case`.

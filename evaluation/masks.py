@@ -94,9 +94,7 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArr
     if not geometry.differences(grid):
         return read_labels(path, PredictionError).array
     if geometry_rule == "exact":
-        raise PredictionError(
-            f"{path.name}: its grid is {geometry.describe()}; expected the CT's: {grid.describe()}"
-        )
+        raise PredictionError(f"{path.name}: its grid is {geometry.describe()}; expected the CT's: {grid.describe()}")
     if geometry.voxel_count > MAX_PREDICTION_VOXELS:
         raise PredictionError(f"{path.name}: {geometry.voxel_count} voxels, expected at most {MAX_PREDICTION_VOXELS}")
     return _resampled(read_labels(path, PredictionError), grid)

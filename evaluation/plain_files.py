@@ -62,9 +62,10 @@ def read_status_table(path: Path, cases: Collection[str], not_evaluated: Collect
 
     def parse(row: Mapping[str, str]) -> Status | None:
         positive = flag(row[HPV_COLUMN], HPV_COLUMN, PredictionError)
-        probability = number(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN, "a number from 0 to 1", PredictionError)
+        wanted = "a number from 0 to 1"
+        probability = number(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN, wanted, PredictionError)
         if probability is not None and not 0 <= probability <= 1:
-            raise PredictionError(f"{PROBABILITY_COLUMN} {probability:g}, expected a number from 0 to 1")
+            raise PredictionError(f"{PROBABILITY_COLUMN} {probability:g}, expected {wanted}")
         return None if positive is None else Status(positive, probability)
 
     return _read_values(path, (HPV_COLUMN,), parse, cases, not_evaluated)
@@ -100,9 +101,7 @@ def _read_values(
 
 def _check_columns(table: Table, columns: tuple[str, ...]) -> None:
     if not set(columns) <= set(table.header):
-        raise PredictionError(
-            f"{table.name}: columns {', '.join(table.header)[:200]}; expected {', '.join(columns)}"
-        )
+        raise PredictionError(f"{table.name}: columns {', '.join(table.header)[:200]}; expected {', '.join(columns)}")
 
 
 def _submission(

@@ -38,6 +38,26 @@ DISQUALIFIED_2021 = """
 BAMF 0.7795 3.0571 0.8340 0.7706 0.8010
 Wangjiao 0.7628 3.2700 0.7977 0.7855 0.7916
 """
+# HECKTOR 2021, Task 2, in the published order: C-index.
+HECKTOR_2021_TASK_2 = """
+BioMedIA 0.7196
+Fuller_MDA 0.6938
+Qurit_Tecvico 0.6828
+BMIT_USYD 0.6710
+DMLang 0.6681
+TECVICO_C 0.6608
+BAMF 0.6602
+ia-h-ai 0.6592
+Neurophet 0.6495
+UMCG 0.6445
+Aarhus_Oslo 0.6391
+RedNeucon 0.6280
+Emmanuelle_B 0.6223
+BCIOQurit 0.6116
+Vokyj 0.5937
+Xuefeng 0.5510
+DeepX 0.5290
+"""
 # HECKTOR 2020 in the published order: DSC, precision, recall.
 HECKTOR_2020 = """
 andrei.iantsen 0.7591 0.8332 0.7400
@@ -103,14 +123,9 @@ def test_ties_of_2020_go_to_the_higher_precision():
 
 def test_the_mean_of_the_c_indices_of_2021_is_printed():
     """The 17 printed C-indices of Task 2; and their order is the edition's."""
-    text = (
-        "BioMedIA 0.7196 Fuller_MDA 0.6938 Qurit_Tecvico 0.6828 BMIT_USYD 0.6710 DMLang 0.6681 TECVICO_C 0.6608 "
-        "BAMF 0.6602 ia-h-ai 0.6592 Neurophet 0.6495 UMCG 0.6445 Aarhus_Oslo 0.6391 RedNeucon 0.6280 "
-        "Emmanuelle_B 0.6223 BCIOQurit 0.6116 Vokyj 0.5937 Xuefeng 0.5510 DeepX 0.5290"
-    ).split()
-    names, c_index = text[::2], np.array([float(cell) for cell in text[1::2]])
+    names, (c_index,) = columns(HECKTOR_2021_TASK_2)
     assert c_index.mean() == pytest.approx(0.6402, abs=5e-5)
-    assert order_of("hecktor2021", RFS, names, {"c_index": c_index})[0] == names
+    assert order_of("hecktor2021", RFS, names, {"c_index": c_index})[0] == list(names)
 
 
 @pytest.mark.parametrize(("gtvp", "gtvn", "mean"), OBSERVERS_2024)

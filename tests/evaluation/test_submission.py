@@ -26,6 +26,9 @@ def test_risks(tmp_path, text, value):
         ("null", "found a null"),
         ("[0.7]", "found a list"),
         ('{"risk": 0.7}', "found a object"),
+        ('{"risk": 0.7, "risk": 0.1}', "stands twice"),
+        ('{"a": ' * 5000 + "1" + "}" * 5000, "nested too deeply|found a object"),
+        ("-Infinity", "found -Infinity"),
         ("", "not valid JSON"),
         ("0.7 0.8", "not valid JSON"),
         ("[" * 20_000, "nested too deeply|not valid JSON"),
@@ -48,3 +51,9 @@ def test_what_is_no_status(tmp_path, text):
 def test_statuses(tmp_path):
     (tmp_path / "hpv-status.json").write_text("true")
     assert read_status(tmp_path / "hpv-status.json") == Status(True)
+
+
+def test_a_probability_is_not_read_from_the_platform(tmp_path):
+    (tmp_path / "hpv-status.json").write_text('{"hpv": true, "probability": 0.9}')
+    with pytest.raises(PredictionError, match="found a object"):
+        read_status(tmp_path / "hpv-status.json")

@@ -26,9 +26,7 @@ def naive_surface(mask):
     padded = np.pad(mask, 1)
     steps = [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)]
     found = [
-        voxel
-        for voxel in np.argwhere(mask)
-        if any(not padded[tuple(voxel + 1 + np.array(step))] for step in steps)
+        voxel for voxel in np.argwhere(mask) if any(not padded[tuple(voxel + 1 + np.array(step))] for step in steps)
     ]
     return np.array(found)
 
