@@ -17,6 +17,7 @@ from evaluation.bootstrap import estimate
 from evaluation.cases import MaskPair, score_masks
 from evaluation.edition import DEFAULT_EDITION, load_edition
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
+from evaluation.pool import Effort
 from evaluation.scorers import SCORERS
 from evaluation.submission import Answer, read_submission
 
@@ -118,6 +119,6 @@ def _bootstraps(setting: Setting) -> Work:
     submission = read_submission(
         folder / "input", SEGMENTATION.output, reference.targets.keys(), reference.without_target
     )
-    rows = scorer.score(reference, submission, profile.rules, SEGMENTATION.output, 1)
+    rows = scorer.score(reference, submission, profile.rules, SEGMENTATION.output, Effort(1))
     metrics = scorer.measure(rows, profile.rules).metrics
     return lambda: estimate(metrics, len(rows), DEFAULT_BOOTSTRAPS, np.random.default_rng(DEFAULT_SEED))

@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from contract.metaimage import mha_fields
+
 _BLOCK: Final = 1 << 20
 _NIFTI1_HEADER_BYTES: Final = 348
+# What may follow the pixels of a NIfTI; more is a stream that inflates without end.
+_SURPLUS: Final = 1 << 24
 # TIFF field types by which offsets and byte counts are written: SHORT, LONG, LONG8.
 _TIFF_INTEGERS: Final = {3: "H", 4: "I", 16: "Q"}
 # Strip and tile offsets with the tag that holds the byte counts.
@@ -60,23 +64,20 @@ def _mha_defect(path: Path, expected: int) -> str | None:
 
 def _mha_fields(path: Path) -> tuple[dict[str, str], int]:
     """The text header of a MetaImage and the offset of its pixel data."""
-    fields: dict[str, str] = {}
     with path.open("rb") as file:
-        for raw in iter(lambda: file.readline(4096), b""):
-            key, _, value = raw.decode("latin-1").partition("=")
-            fields[key.strip()] = value.strip()
-            if key.strip() == "ElementDataFile":
-                break
-        return fields, file.tell()
+        return mha_fields(file), file.tell()
 
 
 def _zlib_defect(file: BinaryIO, expected: int) -> str | None:
     inflater, found = zlib.decompressobj(), 0
     try:
-        while not inflater.eof and (block := file.read(_BLOCK)):
-            found += len(inflater.decompress(block))
+        # In pieces, and no further than the header promises: a small stream may inflate without end.
+        while not inflater.eof and found <= expected and (block := inflater.unconsumed_tail or file.read(_BLOCK)):
+            found += len(inflater.decompress(block, _BLOCK))
     except zlib.error as problem:
         return f"its compressed pixel data is damaged ({problem}), expected {expected} bytes"
+    if found > expected:
+        return _overlong(expected)
     return None if inflater.eof and found == expected else _truncated(found, expected)
 
 
@@ -85,14 +86,15 @@ def _nifti_defect(path: Path) -> str | None:
     try:
         with gzip.open(path, "rb") as file:
             header = file.read(_NIFTI1_HEADER_BYTES)
-            found = len(header)
+            found, expected = len(header), _nifti1_bytes(header)
             while block := file.read(_BLOCK):
                 found += len(block)
+                if expected is not None and found > expected + _SURPLUS:
+                    return _overlong(expected)
     except EOFError:
         return f"truncated, its gzip stream ends after {found} bytes of content"
     except (gzip.BadGzipFile, zlib.error) as problem:
         return f"its gzip stream is damaged ({problem})"
-    expected = _nifti1_bytes(header)
     return None if expected is None or found >= expected else _truncated(found, expected)
 
 
@@ -166,6 +168,10 @@ def _tiff_values(file: BinaryIO, layout: str, value: bytes, order: str) -> tuple
 def _unpacked(file: BinaryIO, layout: str) -> int:
     number: int = struct.unpack(layout, file.read(struct.calcsize(layout)))[0]
     return number
+
+
+def _overlong(expected: int) -> str:
+    return f"its compressed pixel data inflates to more than the {expected} bytes of its header"
 
 
 def _truncated(found: int, expected: int) -> str:

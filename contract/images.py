@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from contract import completeness, labels
+from contract import completeness, labels, metaimage
 from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path
 from contract.geometry import Geometry
@@ -111,17 +111,23 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     reader = _reader(path, error)
     header = _checked_header(reader, path, error)
+    array = metaimage.inflated(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
+    if array is None:
+        array = _read_with_itk(reader, header, path, error)
+    if dtype is not None:
+        array = array.astype(dtype, copy=False)
+    return Volume(array, header.geometry)
+
+
+def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path, error: type[HecktorError]) -> _Array:
     fault = completeness.defect(path, header.geometry.voxel_count, _bytes_per_voxel(header.pixel_type))
     if fault:
         raise error(f"{path.name}: {fault}")
     try:
-        image = reader.Execute()
+        array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
         raise error(f"{path.name}: its pixels cannot be read ({_itk_reason(problem)})") from None
-    array = sitk.GetArrayFromImage(image)
-    if dtype is not None:
-        array = array.astype(dtype, copy=False)
-    return Volume(array, header.geometry)
+    return array
 
 
 def to_sitk(volume: Volume) -> sitk.Image:

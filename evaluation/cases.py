@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,16 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import GroundTruthError, HecktorError, PredictionError
-from contract.images import Volume, read_header, read_volume
+from contract.errors import GroundTruthError, PredictionError
+from contract.geometry import Geometry
 from contract.sockets import MASK
-from evaluation.edge_cases import dsc_of_case
-from evaluation.edition import SegmentationRules
+from evaluation.edge_cases import dsc_of_case, precision_of_case, recall_of_case
 from evaluation.lesions import LesionCounts, count_lesions
-from evaluation.overlap import Overlap, count_overlaps, foreground_box
+from evaluation.masks import BoundingBox, read_labels, read_prediction
+from evaluation.overlap import Box, Overlap, count_overlaps, foreground_box
+from evaluation.rules import SURFACES_OF, SegmentationRules
 from evaluation.submission import Answer, answer_file
+from evaluation.surface import WITHOUT_PREDICTION, SurfaceRow, compare_surfaces
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
+_LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
+
+Labels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class SegmentationRow:
     """Sufficient statistics of one case.
 
     `error` says why there is no usable prediction, None otherwise; everything predicted is then 0. Volumes are
-    in voxels, `voxel_volume_mm3` turns them into mm3.
+    in voxels, `voxel_volume_mm3` turns them into mm3. `surfaces` holds the labels whose surfaces were asked for.
     """
 
     case: str
@@ -38,14 +44,20 @@ class SegmentationRow:
     gtvp_dsc: float | None
     error: str | None = None
     failed: bool = False
+    gtvp_precision: float | None = None
+    gtvp_recall: float | None = None
+    surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json, with volumes in voxels and in mm3."""
         flat: dict[str, Any] = {
             "case": self.case,
             "error": self.error,
+            "failed": self.failed,
             "voxel_volume_mm3": self.voxel_volume_mm3,
             "gtvp_dsc": self.gtvp_dsc,
+            "gtvp_precision": self.gtvp_precision,
+            "gtvp_recall": self.gtvp_recall,
         }
         for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
             for part in ("intersection", "reference", "predicted"):
@@ -55,76 +67,91 @@ class SegmentationRow:
         flat["gtvn_lesions_tp"] = self.gtvn_lesions.true_positives
         flat["gtvn_lesions_fp"] = self.gtvn_lesions.false_positives
         flat["gtvn_lesions_fn"] = self.gtvn_lesions.false_negatives
+        for name, surface in self.surfaces.items():
+            flat |= surface.as_json(name)
         return flat
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> SegmentationRow:
+        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+        parts = ("intersection", "reference", "predicted")
+        overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
+        return cls(
+            case=raw["case"],
+            voxel_volume_mm3=raw["voxel_volume_mm3"],
+            gtvp=overlaps["gtvp"],
+            gtvn=overlaps["gtvn"],
+            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))),
+            gtvp_dsc=raw["gtvp_dsc"],
+            error=raw["error"],
+            failed=raw["failed"],
+            gtvp_precision=raw["gtvp_precision"],
+            gtvp_recall=raw["gtvp_recall"],
+            surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
+        )
 
 
 @dataclass(frozen=True)
 class MaskPair:
-    """A reference mask and the answer to it."""
+    """A reference mask and the answer to it; with a box, both are looked at inside it only."""
 
     reference: Path
     answer: Answer
     rules: SegmentationRules
+    box: BoundingBox | None = None
 
 
 def score_masks(pair: MaskPair) -> SegmentationRow:
     """Compare a prediction with its reference on the reference's grid.
 
-    A prediction that is absent, unreadable, on another grid, no integer mask or with a label besides 0, 1 and 2
-    gives a row with the reference's voxels and lesions alone, and the reason.
+    A prediction that is absent, unreadable, on another grid (unless the rules resample it) or with a value besides
+    0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
 
     Raises:
         GroundTruthError: the reference itself cannot be used.
     """
     reference = read_labels(pair.reference, GroundTruthError)
-    error = None
+    region = pair.box.region(reference.geometry) if pair.box else (slice(None), slice(None), slice(None))
+    mine = reference.array[region]
     try:
-        predicted = _read_prediction(pair.answer, reference)
+        path = answer_file(pair.answer, MASK)
+        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]
     except PredictionError as problem:
-        error = problem.message
-        predicted = np.zeros(reference.array.shape, dtype=np.uint8)
-    box = foreground_box(reference.array, predicted)
-    mine, theirs = reference.array[box].astype(np.uint8), predicted[box].astype(np.uint8)
+        return _row(pair, reference.geometry, *_compact(mine, mine), problem.message)
+    return _row(pair, reference.geometry, *_compact(mine, predicted), None)
+
+
+def _compact(reference: npt.NDArray[Any], predicted: npt.NDArray[Any]) -> tuple[Labels, Labels]:
+    """Both masks cut to what they hold, one byte a voxel."""
+    box: Box = foreground_box(reference, predicted)
+    return reference[box].astype(np.uint8), predicted[box].astype(np.uint8)
+
+
+def _row(pair: MaskPair, grid: Geometry, mine: Labels, theirs: Labels, error: str | None) -> SegmentationRow:
+    failed = error is not None
+    if failed:
+        theirs = np.zeros_like(mine)
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp = overlaps[labels.GTVP]
-    dsc = dsc_of_case(
-        gtvp.intersection, gtvp.reference, gtvp.predicted, failed=error is not None, rule=pair.rules.gtvp_empty
+    dsc, precision, recall = (
+        of_case(gtvp.intersection, gtvp.reference, gtvp.predicted, failed=failed, rule=pair.rules.gtvp_empty)
+        for of_case in (dsc_of_case, precision_of_case, recall_of_case)
     )
     return SegmentationRow(
         case=pair.answer.case,
-        voxel_volume_mm3=reference.geometry.voxel_volume_mm3,
+        voxel_volume_mm3=grid.voxel_volume_mm3,
         gtvp=gtvp,
         gtvn=overlaps[labels.GTVN],
         gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, pair.rules),
         gtvp_dsc=dsc,
         error=error,
-        failed=error is not None and pair.answer.tried,
+        failed=failed and pair.answer.tried,
+        gtvp_precision=precision,
+        gtvp_recall=recall,
+        surfaces={
+            name: WITHOUT_PREDICTION
+            if failed
+            else compare_surfaces(mine == _LABEL_OF[name], theirs == _LABEL_OF[name], grid.array_spacing_mm, pair.rules)
+            for name in SURFACES_OF[pair.rules.surfaces]
+        },
     )
-
-
-def _read_prediction(answer: Answer, reference: Volume) -> npt.NDArray[Any]:
-    path = answer_file(answer, MASK)
-    # The grid is compared before any pixel is read, so that a header which promises terabytes costs nothing.
-    geometry = read_header(path, error=PredictionError).geometry
-    if geometry.differences(reference.geometry):
-        raise PredictionError(
-            f"{path.name}: its grid is {geometry.describe()}; expected the CT's: {reference.geometry.describe()}"
-        )
-    return read_labels(path, PredictionError).array
-
-
-def read_labels(path: Path, error: type[HecktorError]) -> Volume:
-    """Read a label mask of any integer type.
-
-    Raises:
-        HecktorError: of the class `error`: unreadable, pixels of a floating type, or another label than 0, 1, 2.
-    """
-    header = read_header(path, error=error)
-    if not header.is_integer:
-        raise error(f"{path.name}: pixels of type {header.pixel_type}, expected an integer mask")
-    volume = read_volume(path, error=error)
-    unsigned = volume.array.dtype.kind == "u"
-    low, high = 0 if unsigned else int(volume.array.min()), int(volume.array.max())
-    if low < labels.BACKGROUND or high > max(labels.FOREGROUND):
-        raise error(f"{path.name}: labels from {low} to {high}, expected only {', '.join(map(str, labels.NAMES))}")
-    return volume

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract import sockets
+from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
+from evaluation.bootstrap import INTERVAL_METHODS
 from evaluation.edition import DEFAULT_EDITION, known_editions
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, Request, evaluate
 from evaluation.pool import usable_cpus
@@ -26,7 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed=options.seed,
         bootstraps=options.bootstraps,
         workers=options.workers,
+        interval=options.interval,
+        scheduler=options.scheduler,
+        rows_dir=options.rows,
         public=options.public,
+        predictions=options.predictions,
+        bounding_boxes=options.bounding_boxes,
+        options=_named(options.option),
     )
     report = evaluate(request)
     for name, found in report["aggregates"].items():
@@ -55,6 +63,21 @@ def _shown(value: float | None) -> str:
     return "  null" if value is None else f"{value:.4f}"
 
 
+def _named(options: Sequence[tuple[str, str]]) -> dict[str, str]:
+    names = [name for name, _ in options]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise HecktorError(f"--option {twice[0]}: stands twice, expected each option once")
+    return dict(options)
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text}: expected name=value")
+    return name.strip(), value.strip()
+
+
 def _count(text: str) -> int:
     number = int(text)
     if number < 0:
@@ -65,20 +88,43 @@ def _count(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--predictions", type=Path, help="without the platform: a folder of masks, or a CSV table of tasks 2 and 3"
+    )
+    source.add_argument(
         "--input", type=Path, default=sockets.INPUT_DIR, help="predictions.json and the jobs' outputs (%(default)s)"
     )
     parser.add_argument(
-        "--ground-truth", type=Path, default=sockets.GROUND_TRUTH_DIR, help="masks, or CSV files (%(default)s)"
+        "--ground-truth", type=Path, default=sockets.GROUND_TRUTH_DIR, help="masks, or a CSV file (%(default)s)"
     )
     parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="metrics.json goes here (%(default)s)")
     parser.add_argument(
         "--edition", default=DEFAULT_EDITION, help=f"{', '.join(known_editions())} or a profile.json (%(default)s)"
     )
+    parser.add_argument(
+        "--option",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change a rule of the edition (docs/editions.md); may be given several times",
+    )
+    parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
     parser.add_argument("--seed", type=_count, default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)")
     parser.add_argument(
         "--bootstraps", type=_count, default=DEFAULT_BOOTSTRAPS, help="replicates, 0 for no intervals (%(default)s)"
     )
+    parser.add_argument(
+        "--interval",
+        choices=INTERVAL_METHODS,
+        default=INTERVAL_METHODS[0],
+        help="how the bootstrap makes its 95%% intervals (%(default)s)",
+    )
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="make the rows on the Dask cluster behind this address (docs/scale.md)"
+    )
+    parser.add_argument("--rows", type=Path, help="folder that keeps finished rows, so that a later run resumes there")
     parser.add_argument(
         "--workers", type=_count, default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
     )

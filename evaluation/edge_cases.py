@@ -5,12 +5,17 @@
 | GTVp empty in reference and prediction | the case does not enter the mean DSC (`skip`), and is listed |
 | GTVp empty in the reference only | DSC 0 |
 | GTVp empty in the prediction only | DSC 0, by the formula |
+| precision and recall of GTVp | as its DSC; an empty prediction of a tumour has precision 0 |
+| surface distances, both masks empty | the case does not count |
+| surface distances, one mask empty or no prediction | infinite, the surface DSC 0 |
 | GTVn empty anywhere | nothing special: its volumes and lesions enter the sums as they are |
 | no prediction, or one that cannot be used | worst score: DSC 0 (an empty GTVp reference too), all reference \
 voxels and lesions missed, risk non-concordant, HPV status wrong |
 | risk NaN, infinite or no number | counts as missing |
 | no comparable pair; only one HPV class | the metric does not exist: `MetricError`, no metrics.json |
 | no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
+| no HPV probability for a case, where other cases have one | the worst one: 0 for a positive, 1 for a negative |
+| an extra metric that does not exist | null, without a warning |
 | no RFS or HPV status in the reference | the case is not evaluated, and is listed |
 """
 
@@ -47,6 +52,7 @@ NO_COMPARABLE_PAIR: Final = (
 )
 ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected HPV positive and negative"
 NOTHING_TO_MEASURE: Final = "{metric}: no voxel or lesion of this kind in any case, so the value is null"
+INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
 SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
 DIRECTIONS: Final[dict[str, str]] = {
     "risk": "a risk, higher = earlier recurrence",
@@ -69,6 +75,27 @@ def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bo
     """
     if reference > 0:
         return 2 * intersection / (reference + predicted)
+    return _with_empty_reference(predicted, failed=failed, rule=rule)
+
+
+def precision_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
+    """Share of the predicted voxels that are right; an empty prediction of a tumour has precision 0.
+
+    Arguments and empty references as in `dsc_of_case`.
+    """
+    if reference > 0:
+        return intersection / predicted if predicted > 0 else WORST_DSC
+    return _with_empty_reference(predicted, failed=failed, rule=rule)
+
+
+def recall_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
+    """Share of the reference voxels that were found; arguments and empty references as in `dsc_of_case`."""
+    if reference > 0:
+        return intersection / reference
+    return _with_empty_reference(predicted, failed=failed, rule=rule)
+
+
+def _with_empty_reference(predicted: int, *, failed: bool, rule: str) -> float | None:
     empty = EMPTY_RULES[rule]
     # A failed case is not excused by an empty reference, unless every empty reference is dropped.
     if predicted > 0 or failed:

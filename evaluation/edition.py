@@ -8,76 +8,19 @@ that names the place. No code asks for an edition's name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
 from contract.tasks import TASKS, Task
-from evaluation.edge_cases import EMPTY_RULES, MISSING_RISK_RULES, MISSING_RULES
+from evaluation.rules import RULES_OF_KIND, Rules, measurable
 
 FORMAT: Final = 1
 DEFAULT_EDITION: Final = "hecktor2025"
 TIE_RULES: Final = ("min", "average", "max", "dense")
-
-Choices: TypeAlias = Mapping[str, tuple[object, ...]]
-
-
-@dataclass(frozen=True)
-class SegmentationRules:
-    """How masks are compared; the meaning of each value stands in docs/metrics.md."""
-
-    missing: str
-    gtvp_empty: str
-    volume_unit: str
-    connectivity: int
-    iou_threshold: float
-    iou_strict: bool
-    matching: str
-
-    CHOICES: ClassVar[Choices] = {
-        "missing": MISSING_RULES,
-        "gtvp_empty": tuple(EMPTY_RULES),
-        "volume_unit": ("mm3", "voxels"),
-        "connectivity": (6, 18, 26),
-        "iou_strict": (True, False),
-        "matching": ("one_to_one", "any_overlap"),
-    }
-
-
-@dataclass(frozen=True)
-class SurvivalRules:
-    """How risks are compared; `direction` "risk" is higher = earlier recurrence, "time" the opposite."""
-
-    missing: str
-    missing_risk: str
-    direction: str
-
-    CHOICES: ClassVar[Choices] = {
-        "missing": MISSING_RULES,
-        "missing_risk": tuple(MISSING_RISK_RULES),
-        "direction": ("risk", "time"),
-    }
-
-
-@dataclass(frozen=True)
-class ClassificationRules:
-    """How a predicted class is compared."""
-
-    missing: str
-
-    CHOICES: ClassVar[Choices] = {"missing": MISSING_RULES}
-
-
-Rules: TypeAlias = SegmentationRules | SurvivalRules | ClassificationRules
-
-_RULES_OF_KIND: Final[dict[str, type[Rules]]] = {
-    "segmentation": SegmentationRules,
-    "survival": SurvivalRules,
-    "classification": ClassificationRules,
-}
 
 
 @dataclass(frozen=True)
@@ -185,13 +128,23 @@ def parse_edition(content: Any, source: str) -> Edition:
 
 def _task(raw: Any, where: str) -> TaskProfile:
     content = _mapping(raw, where, ("kind", "metrics", "rules", "ranking"))
-    kind = _choice(content, "kind", tuple(_RULES_OF_KIND), where)
+    kind = str(_choice(content, "kind", tuple(RULES_OF_KIND), where))
     if not isinstance(content["metrics"], dict) or not content["metrics"]:
         raise HecktorError(f"{where}.metrics: expected an object with at least one metric")
     metrics = {name: _metric(value, f"{where}.metrics.{name}") for name, value in content["metrics"].items()}
-    rules = _rules(_RULES_OF_KIND[str(kind)], content["rules"], f"{where}.rules")
+    rules = _rules(RULES_OF_KIND[kind], content["rules"], f"{where}.rules")
+    _check_measurable(metrics, rules, kind, where)
     ranking = _ranking(content["ranking"], metrics, f"{where}.ranking")
-    return TaskProfile(str(kind), metrics, rules, ranking)
+    return TaskProfile(kind, metrics, rules, ranking)
+
+
+def _check_measurable(metrics: Mapping[str, MetricProfile], rules: Rules, kind: str, where: str) -> None:
+    known = measurable(rules, kind)
+    for name in metrics:
+        if name not in known:
+            raise HecktorError(
+                f"{where}.metrics: {name!r} is not measured under these rules, expected some of {', '.join(known)}"
+            )
 
 
 def _metric(raw: Any, where: str) -> MetricProfile:
@@ -204,13 +157,41 @@ def _metric(raw: Any, where: str) -> MetricProfile:
 def _rules(kind: type[Rules], raw: Any, where: str) -> Rules:
     names = tuple(field.name for field in fields(kind))
     content = _mapping(raw, where, names)
-    values: dict[str, Any] = {}
-    for name in names:
-        if name in kind.CHOICES:
-            values[name] = _choice(content, name, kind.CHOICES[name], where)
-        else:
-            values[name] = _share(content, name, where)
+    values: dict[str, Any] = {name: _rule(kind, name, content, where) for name in names}
     return kind(**values)
+
+
+def _rule(kind: type[Rules], name: str, content: Mapping[str, Any], where: str) -> object:
+    if name in kind.CHOICES:
+        return _choice(content, name, kind.CHOICES[name], where)
+    return _number(content, name, kind.RANGES[name], where)
+
+
+def with_options(edition: Edition, task: Task, options: Mapping[str, str]) -> Edition:
+    """The edition with some rules of one task changed, as `--option name=value` asks.
+
+    Args:
+        edition: the edition.
+        task: the task whose rules change.
+        options: values by the rule's name, spelled as in a profile file (quotes may be left out).
+
+    Raises:
+        HecktorError: an unknown rule, or a value that it cannot have; the message names those that it can.
+    """
+    if not options:
+        return edition
+    profile = edition.profile(task)
+    raw = {**profile.options, **{name: _spelled(text) for name, text in options.items()}}
+    rules = _rules(type(profile.rules), raw, "--option")
+    _check_measurable(profile.metrics, rules, profile.kind, "--option")
+    return replace(edition, tasks={**edition.tasks, task.name: replace(profile, rules=rules)})
+
+
+def _spelled(text: str) -> object:
+    try:
+        return parse_json(text, "--option", error=HecktorError)
+    except HecktorError:
+        return text
 
 
 def _ranking(raw: Any, metrics: Mapping[str, MetricProfile], where: str) -> RankingProfile:
@@ -265,8 +246,10 @@ def _choice(content: Mapping[str, Any], key: str, choices: tuple[object, ...], w
     return choices[choices.index(value)]
 
 
-def _share(content: Mapping[str, Any], key: str, where: str) -> float:
-    value = content[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise HecktorError(f"{where}.{key}: found {value!r}, expected a number from 0 up to, not including, 1")
+def _number(content: Mapping[str, Any], key: str, bounds: tuple[float, float], where: str) -> float:
+    value, (low, high) = content[key], bounds
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
+        raise HecktorError(
+            f"{where}.{key}: found {value!r}, expected a number from {low:g} up to, not including, {high:g}"
+        )
     return float(value)

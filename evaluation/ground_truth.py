@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from contract.errors import GroundTruthError
 from contract.images import image_suffix, list_images
+from evaluation.masks import BoundingBox
+from evaluation.tables import CENTRE_COLUMN, ID_COLUMN, Table, flag, number, read_table
 
 Target = TypeVar("Target")
 
-ID_COLUMN: Final = "PatientID"
 RELAPSE_COLUMN: Final = "Relapse"
 RFS_COLUMN: Final = "RFS"
 HPV_COLUMN: Final = "HPV Status"
 CT_MARK: Final = "__CT"
 
-_MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null"})
-
 
 @dataclass(frozen=True)
 class Reference(Generic[Target]):
-    """Targets by case, and the cases that the reference names without a target: these are not evaluated."""
+    """Targets by case, the cases that the reference names without a target (not evaluated), known centres,
+    and bounding boxes outside which nothing is looked at."""
 
     targets: Mapping[str, Target]
     without_target: tuple[str, ...] = ()
+    centres: Mapping[str, str] = field(default_factory=dict)
+    boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ def case_of(image_name: str) -> str:
 def read_mask_folder(folder: Path) -> Reference[Path]:
     """The reference masks `<case>.mha` or `<case>.nii.gz` in a folder, by case.
 
+    A CSV file beside them with the columns PatientID and CenterID says the centres.
+
     Raises:
         GroundTruthError: no folder, no mask, or two masks of one case.
     """
@@ -63,110 +64,91 @@ def read_mask_folder(folder: Path) -> Reference[Path]:
         masks[case] = path
     if not masks:
         raise GroundTruthError("ground truth: no image found, expected one mask a case, <case>.mha or <case>.nii.gz")
-    return Reference(dict(sorted(masks.items())))
+    centres: dict[str, str] = {}
+    for path in sorted(folder.glob("*.csv")):
+        table = read_table(path, GroundTruthError)
+        if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
+            centres |= _centres(table)
+    return Reference(dict(sorted(masks.items())), centres=centres)
 
 
-def read_follow_up(folder: Path) -> Reference[FollowUp]:
+def read_follow_up(source: Path) -> Reference[FollowUp]:
     """Recurrence and follow-up time from the CSV file with the columns PatientID, Relapse and RFS (days).
+
+    Args:
+        source: the file, or a folder that holds it.
 
     Raises:
         GroundTruthError: no or several such files, a patient twice, or a value that cannot be.
     """
 
     def parse(row: Mapping[str, str], where: str) -> FollowUp | None:
-        days = _number(row[RFS_COLUMN], f"{where}: {RFS_COLUMN}", "days, 0 or more")
-        relapse = _flag(row[RELAPSE_COLUMN], f"{where}: {RELAPSE_COLUMN}")
+        days = number(row[RFS_COLUMN], f"{where}: {RFS_COLUMN}", "days, 0 or more", GroundTruthError)
+        relapse = flag(row[RELAPSE_COLUMN], f"{where}: {RELAPSE_COLUMN}", GroundTruthError)
         if days is None or relapse is None:
             return None
         if days < 0:
-            raise GroundTruthError(f"{where}: {RFS_COLUMN} {days:g}, expected days, 0 or more")
+            raise GroundTruthError(f"{where}: {RFS_COLUMN} is negative, expected days, 0 or more")
         return FollowUp(days, relapse)
 
-    return _read_table(folder, (RELAPSE_COLUMN, RFS_COLUMN), parse)
+    return _read_targets(source, (RELAPSE_COLUMN, RFS_COLUMN), parse)
 
 
-def read_hpv_status(folder: Path) -> Reference[bool]:
+def read_hpv_status(source: Path) -> Reference[bool]:
     """HPV status (True = positive) from the CSV file with the columns PatientID and HPV Status.
 
     Raises:
         GroundTruthError: as `read_follow_up`.
     """
-    return _read_table(folder, (HPV_COLUMN,), lambda row, where: _flag(row[HPV_COLUMN], f"{where}: {HPV_COLUMN}"))
+
+    def parse(row: Mapping[str, str], where: str) -> bool | None:
+        return flag(row[HPV_COLUMN], f"{where}: {HPV_COLUMN}", GroundTruthError)
+
+    return _read_targets(source, (HPV_COLUMN,), parse)
 
 
-def _read_table(
-    folder: Path, columns: tuple[str, ...], parse: Callable[[Mapping[str, str], str], Target | None]
+def _read_targets(
+    source: Path, columns: tuple[str, ...], parse: Callable[[Mapping[str, str], str], Target | None]
 ) -> Reference[Target]:
-    path, rows = _table_with((ID_COLUMN, *columns), folder)
+    table = _table_with((ID_COLUMN, *columns), source)
     targets: dict[str, Target] = {}
-    without: list[str] = []
-    for number, row in enumerate(rows, start=2):
-        case = row[ID_COLUMN].strip()
-        where = f"{path.name}, line {number}"
+    without: set[str] = set()
+    for index, row in enumerate(table.rows):
+        case, where = row[ID_COLUMN].strip(), table.where(index)
         if not case:
             raise GroundTruthError(f"{where}: no {ID_COLUMN}, expected the patient's identifier")
         if case in targets or case in without:
             raise GroundTruthError(f"{where}: {case} stands twice, expected each patient once")
         target = parse(row, where)
         if target is None:
-            without.append(case)
+            without.add(case)
         else:
             targets[case] = target
     if not targets:
-        raise GroundTruthError(f"{path.name}: no patient with {' and '.join(columns)}, expected at least one")
-    return Reference(dict(sorted(targets.items())), tuple(sorted(without)))
+        raise GroundTruthError(f"{table.name}: no patient with {' and '.join(columns)}, expected at least one")
+    return Reference(dict(sorted(targets.items())), tuple(sorted(without)), _centres(table))
 
 
-def _table_with(columns: tuple[str, ...], folder: Path) -> tuple[Path, list[dict[str, str]]]:
-    _check_folder(folder)
+def _table_with(columns: tuple[str, ...], source: Path) -> Table:
     wanted = f"expected one CSV file with the columns {', '.join(columns)}"
-    found = []
-    for path in sorted(folder.glob("*.csv")):
-        header, rows = _read_csv(path)
-        if set(columns) <= set(header):
-            found.append((path, rows))
+    if not source.is_dir():
+        table = read_table(source, GroundTruthError)
+        if not set(columns) <= set(table.header):
+            raise GroundTruthError(f"{table.name}: columns {', '.join(table.header)[:200]}; {wanted}")
+        return table
+    tables = (read_table(path, GroundTruthError) for path in sorted(source.glob("*.csv")))
+    found = [table for table in tables if set(columns) <= set(table.header)]
     if len(found) != 1:
-        names = ", ".join(path.name for path, _ in found) or "none"
+        names = ", ".join(table.name for table in found) or "none"
         raise GroundTruthError(f"ground truth: found {names}, {wanted}")
     return found[0]
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (UnicodeDecodeError, OSError):
-        raise GroundTruthError(f"{path.name}: cannot be read as UTF-8 text, expected a CSV file") from None
-    first = text.partition("\n")[0]
-    delimiter = ";" if first.count(";") > first.count(",") else ","
-    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
-    header = [name.strip() for name in reader.fieldnames or []]
-    reader.fieldnames = header
-    rows = [row for row in reader if any(row.values())]
-    for row in rows:
-        if None in row or None in row.values():
-            raise GroundTruthError(f"{path.name}: a line with another number of fields than its {len(header)} columns")
-    return header, rows
-
-
-def _number(text: str, where: str, expected: str) -> float | None:
-    if text.strip().lower() in _MISSING:
-        return None
-    try:
-        value = float(text.strip().replace(",", "."))
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise GroundTruthError(f"{where} {text[:40]!r}, expected {expected}")
-    return value
-
-
-def _flag(text: str, where: str) -> bool | None:
-    value = _number(text, where, "0 or 1")
-    if value is None:
-        return None
-    if value not in {0.0, 1.0}:
-        raise GroundTruthError(f"{where} {text[:40]!r}, expected 0 or 1")
-    return value == 1.0
+def _centres(table: Table) -> dict[str, str]:
+    """The centre of each patient of whom the table says one."""
+    if CENTRE_COLUMN not in table.header:
+        return {}
+    return {row[ID_COLUMN].strip(): row[CENTRE_COLUMN].strip() for row in table.rows if row[CENTRE_COLUMN].strip()}
 
 
 def _check_folder(folder: Path) -> None:

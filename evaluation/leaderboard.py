@@ -2,67 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from contract.errors import HecktorError
 from contract.tasks import Task
+from evaluation.bootstrap import Estimates
+from evaluation.comparisons import comparisons
 from evaluation.edition import TaskProfile, load_edition
-from evaluation.metrics_json import TeamMetrics
+from evaluation.metrics_json import TeamMetrics, aggregates
 from evaluation.ranking import Leaderboard, Standing, TeamsTable, rank_teams
+from evaluation.stability import draw, stability
+from evaluation.stored import stored_cohort, without_rows
 
 _MUST_AGREE: Final = ("task", "edition", "options", "case_set_sha256")
 
 
-def leaderboard(task: Task, teams: Sequence[TeamMetrics], edition_file: str | None = None) -> dict[str, Any]:
+DEFAULT_RANKINGS: Final = 1000
+NO_ROWS: Final = "no per-case rows (written with --public): {teams}; rank stability and comparisons need those of all"
+NOT_ASKED: Final = "no bootstrap rankings were asked for"
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """How to rank: the profile's file where the edition is none of the package's own, and the bootstrap rankings.
+
+    `seed` None takes the seed of the first team's evaluation, so that the draws are those of its intervals.
+    """
+
+    edition_file: str | None = None
+    bootstraps: int = DEFAULT_RANKINGS
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Teams that may be compared, the metrics of those with a value for each, and the rules that rank them."""
+
+    profile: TaskProfile
+    edition: str
+    ranked: tuple[TeamMetrics, ...]
+    unranked: tuple[TeamMetrics, ...]
+    table: TeamsTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = {
+            name: np.array([team.estimates[name].value for team in self.ranked], dtype=float)
+            for name in self.profile.metrics
+        }
+        table = TeamsTable(tuple(team.team for team in self.ranked), values, self.profile.metrics)
+        object.__setattr__(self, "table", table)
+
+
+def contest(task: Task, teams: Sequence[TeamMetrics], edition_file: str | None = None) -> Contest:
+    """Check that the results may be compared.
+
+    Raises:
+        HecktorError: they may not, naming what differs; or no team has every ranked metric.
+    """
+    _check_comparable(task, teams)
+    edition = load_edition(edition_file or str(teams[0].provenance["edition"]))
+    profile = edition.profile(task)
+    ranked = tuple(team for team in teams if not _absent_metrics(team, profile))
+    if not ranked:
+        raise HecktorError("rank: no team has a value for every ranked metric")
+    return Contest(profile, edition.name, ranked, tuple(team for team in teams if team not in ranked))
+
+
+def leaderboard(task: Task, teams: Sequence[TeamMetrics], options: RankOptions | None = None) -> dict[str, Any]:
     """The leaderboard of one task as plain data; the first team is the winner.
 
     Args:
         task: which task.
         teams: their results, of one edition, one set of options and one set of cases.
-        edition_file: the profile, where the edition is none of those that come with the package.
+        options: the profile's file and the bootstrap rankings.
 
     Raises:
         HecktorError: results that cannot be compared, naming what differs; or no team with every ranked metric.
     """
-    _check_comparable(task, teams)
-    edition = load_edition(edition_file or str(teams[0].provenance["edition"]))
-    profile = edition.profile(task)
-    ranked = [team for team in teams if not _absent_metrics(team, profile)]
-    if not ranked:
-        raise HecktorError("rank: no team has a value for every ranked metric")
-    values = {name: np.array([team.estimates[name].value for team in ranked], dtype=float) for name in profile.metrics}
-    table = TeamsTable(tuple(team.team for team in ranked), values, profile.metrics)
-    found = rank_teams(table, profile.ranking)
+    options = options or RankOptions()
+    found = contest(task, teams, options.edition_file)
+    profile, board = found.profile, rank_teams(found.table, found.profile.ranking)
     return {
         "task": task.name,
-        "edition": edition.name,
+        "edition": found.edition,
         "official": profile.ranking.official,
         "ties": profile.ranking.ties,
         "metrics": {name: metric.title for name, metric in profile.metrics.items()},
-        "teams": [_entry(ranked[index], index, found, profile) for index in found.order],
-        "unranked": [
-            {"team": team.team, "without": absent} for team in teams if (absent := _absent_metrics(team, profile))
-        ],
+        "teams": [_entry(found.ranked[index], index, board, profile) for index in board.order],
+        "unranked": [{"team": team.team, "without": _absent_metrics(team, profile)} for team in found.unranked],
+        **_uncertainty(found, options),
         "provenance": {key: teams[0].provenance.get(key) for key in ("version", *_MUST_AGREE)},
     }
 
 
+def _uncertainty(found: Contest, options: RankOptions) -> dict[str, Any]:
+    """Rank stability and pairwise comparisons, or why there are none."""
+    lacking = without_rows(found.ranked)
+    if lacking or options.bootstraps == 0:
+        why = NO_ROWS.format(teams=", ".join(sorted(lacking))) if lacking else NOT_ASKED
+        return {"stability": None, "comparisons": None, "without_stability_because": why}
+    cohort = stored_cohort(found.ranked, found.profile)
+    seed = found.ranked[0].provenance.get("seed", 0) if options.seed is None else options.seed
+    draws, redraws = draw(cohort, options.bootstraps, int(seed))
+    return {
+        "stability": {
+            "bootstraps": options.bootstraps,
+            "seed": int(seed),
+            "redraws": redraws,
+            **stability(found.table, draws, found.profile),
+        },
+        "comparisons": comparisons(cohort, found.table, draws, found.profile),
+    }
+
+
+def as_csv(board: Mapping[str, Any]) -> str:
+    """One line a team: official rank, each metric with its interval and rank, each ranking, the rank's interval."""
+    official = board["official"]
+    stable = (board["stability"] or {}).get("rankings", {}).get(official, {}).get("teams", {})
+    lines = []
+    for entry in board["teams"]:
+        line: dict[str, Any] = {"rank": entry["rank"], "team": entry["team"]}
+        for name, figures in entry["metrics"].items():
+            parts = ("value", "ci95_low", "ci95_high", "rank")
+            infinite = figures.get("infinite", ())
+            line |= {f"{name}_{part}": "inf" if part in infinite else figures[part] for part in parts}
+        for name, figures in entry["rankings"].items():
+            line |= {f"{name}_{part}": value for part, value in figures.items()}
+        if entry["team"] in stable:
+            line |= {f"rank_{part}": stable[entry["team"]][part] for part in ("ci95_low", "ci95_high")}
+        lines.append(line)
+    lines += [{"team": entry["team"]} for entry in board["unranked"]]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(lines[0]), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
 def _entry(team: TeamMetrics, index: int, found: Leaderboard, profile: TaskProfile) -> dict[str, Any]:
     official = found.standings[profile.ranking.official]
+    figures = aggregates(Estimates({name: team.estimates[name] for name in profile.metrics}, 0))
     return {
         "rank": _plain(official.ranks[index]),
         "team": team.team,
         "metrics": {
-            name: {
-                "value": team.estimates[name].value,
-                "ci95_low": team.estimates[name].ci95_low,
-                "ci95_high": team.estimates[name].ci95_high,
-                "rank": _plain(found.metric_ranks[name][index]),
-            }
-            for name in profile.metrics
+            name: {**shown, "rank": _plain(found.metric_ranks[name][index])} for name, shown in figures.items()
         },
         "rankings": {name: _standing_entry(standing, index) for name, standing in found.standings.items()},
     }

@@ -12,8 +12,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from evaluation.edition import SegmentationRules
 from evaluation.overlap import Floats, WeightedMetric, foreground_box, weighted_ratio
+from evaluation.rules import SegmentationRules
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.intp]
@@ -53,7 +53,8 @@ def count_lesions(reference: Mask, predicted: Mask, rules: SegmentationRules) ->
     A lesion is a connected component. A pair may match where its IoU is above `rules.iou_threshold` (or equal,
     where `iou_strict` is false). `one_to_one` takes the matching with the most pairs, each lesion at most once.
     `any_overlap` follows the overview's wording: every predicted lesion with a possible partner is a true
-    positive, every reference without one a false negative, so that one lesion may serve several.
+    positive, every reference without one a false negative, so that one lesion may serve several. `greedy` takes
+    the pair with the largest IoU, then the next whose lesions are both free.
     Source: the HECKTOR 2025 rules and overview.
     """
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
@@ -64,7 +65,8 @@ def count_lesions(reference: Mask, predicted: Mask, rules: SegmentationRules) ->
         detected = np.unique(candidates.predictions).size
         found = np.unique(candidates.references).size
         return LesionCounts(detected, n_predicted - detected, n_reference - found)
-    matched = len(match_one_to_one(candidates.references, candidates.predictions, candidates.iou))
+    match = match_greedily if rules.matching == "greedy" else match_one_to_one
+    matched = len(match(candidates.references, candidates.predictions, candidates.iou))
     return LesionCounts(matched, n_predicted - matched, n_reference - matched)
 
 
@@ -116,6 +118,19 @@ def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -
     for members in np.split(order, bounds):
         chosen = _match_group(rows[members], columns[members], iou[members])
         matched += [(int(reference_names[row]), int(prediction_names[column])) for row, column in chosen]
+    return sorted(matched)
+
+
+def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
+    """One-to-one pairs by falling IoU, equal ones in the order of their indices; arguments as in `match_one_to_one`."""
+    free_references, free_predictions = set(references.tolist()), set(predictions.tolist())
+    matched: list[tuple[int, int]] = []
+    for index in np.lexsort((predictions, references, -iou)):
+        pair = (int(references[index]), int(predictions[index]))
+        if pair[0] in free_references and pair[1] in free_predictions:
+            free_references.discard(pair[0])
+            free_predictions.discard(pair[1])
+            matched.append(pair)
     return sorted(matched)
 
 

@@ -7,24 +7,30 @@ why others do not; `provenance` what the figures came from; `results` holds one 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.tasks import Task
 from evaluation.bootstrap import Estimate, Estimates
-from evaluation.edge_cases import NOTHING_TO_MEASURE
+from evaluation.edge_cases import INFINITE, NOTHING_TO_MEASURE
 from evaluation.edition import Edition
 from evaluation.ground_truth import Reference
+from evaluation.overlap import WeightedMetric
 from evaluation.rows import Row
 from evaluation.submission import Submission
 
 METRICS_FORMAT: Final = 1
 MAX_METRICS_BYTES: Final = 512 * 1024 * 1024
+# A metric of fewer cases, with one's own answers, would tell what the reference says of them.
+MIN_PUBLIC_CENTRE_CASES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,42 @@ class TeamMetrics:
 
 
 def aggregates(estimates: Estimates) -> dict[str, Any]:
-    """Every metric's value and interval; null where the metric does not exist for this cohort."""
-    return {
-        name: {"value": found.value, "ci95_low": found.ci95_low, "ci95_high": found.ci95_high}
-        for name, found in estimates.by_metric.items()
-    }
+    """Every metric's value and interval; null where it does not exist for this cohort, or is infinite.
+
+    JSON has no infinity, so `infinite` lists the figures that are.
+    """
+    return {name: _figures(found) for name, found in estimates.by_metric.items()}
+
+
+def _figures(found: Estimate) -> dict[str, Any]:
+    figures = {"value": found.value, "ci95_low": found.ci95_low, "ci95_high": found.ci95_high}
+    infinite = [name for name, value in figures.items() if value is not None and math.isinf(value)]
+    plain: dict[str, Any] = {name: None if name in infinite else value for name, value in figures.items()}
+    return {**plain, "infinite": infinite} if infinite else plain
+
+
+def centres(
+    metrics: Mapping[str, WeightedMetric], cases: Sequence[str], reference: Reference[Any], public: bool
+) -> dict[str, Any]:
+    """Every metric of each centre's cases alone, null where it is not finite; centres of few cases stay private."""
+    of_case = [reference.centres.get(case) for case in cases]
+    blocks = {}
+    for centre in sorted({name for name in of_case if name is not None}):
+        weights = np.array([[float(name == centre) for name in of_case]])
+        count = int(weights.sum())
+        if public and count < MIN_PUBLIC_CENTRE_CASES:
+            continue
+        values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
+        found = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
+        blocks[centre] = {"cases": count, "aggregates": found}
+    return blocks
 
 
 def undefined(values: Mapping[str, float | None]) -> list[str]:
-    """One warning for each metric that does not exist for this cohort."""
-    return [NOTHING_TO_MEASURE.format(metric=name) for name, value in values.items() if value is None]
+    """One warning for each metric that does not exist for this cohort, or is infinite."""
+    lines = [NOTHING_TO_MEASURE.format(metric=name) for name, value in values.items() if value is None]
+    infinite = [name for name, value in values.items() if value is not None and math.isinf(value)]
+    return lines + [INFINITE.format(metric=name) for name in infinite]
 
 
 def case_counts(
@@ -58,8 +90,13 @@ def case_counts(
     rows: Sequence[Row],
     counted: Sequence[Row],
     skipped: Mapping[str, tuple[str, ...]],
+    *,
+    public: bool = False,
 ) -> dict[str, Any]:
-    """Which cases count, and by name those that are missing, failed, skipped, unknown or doubled."""
+    """Which cases count, and by name those that are missing, failed, skipped, unknown or doubled.
+
+    `public` counts the skipped ones instead, since a reason such as an empty reference tells what it holds.
+    """
     missing = [row.case for row in rows if row.error is not None and not row.failed]
     failed = [{"case": row.case, "why": row.error} for row in rows if row.failed]
     reasons = {why: list(cases) for why, cases in skipped.items()}
@@ -74,7 +111,7 @@ def case_counts(
         "answered": len(rows) - len(missing) - len(failed),
         "missing": missing,
         "failed": failed,
-        "skipped": reasons,
+        "skipped": {why: len(cases) for why, cases in reasons.items()} if public else reasons,
         "unknown": list(submission.unknown),
         "duplicate": list(submission.duplicate),
     }
@@ -130,6 +167,8 @@ def _estimate(raw: Any, where: str) -> Estimate:
     values = []
     for key in ("value", "ci95_low", "ci95_high"):
         value = raw.get(key) if isinstance(raw, dict) else "nothing"
+        if value is None and key in (raw.get("infinite") or ()):
+            value = math.inf
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise HecktorError(f"{where}.{key}: found {value!r}, expected a number or null")
         values.append(value)

@@ -83,9 +83,53 @@ def mean_metric(values: Floats) -> WeightedMetric:
     return lambda weights: weighted_ratio(weights, filled, counts)
 
 
+def median_metric(values: Floats) -> WeightedMetric:
+    """The median of per-case values; NaN marks a case that does not count, infinity the worst distance.
+
+    Weights are whole numbers, how often a case was drawn. With an even number the mean of the middle two.
+    """
+    counted = np.flatnonzero(~np.isnan(values))
+    order = counted[np.argsort(values[counted], kind="stable")]
+    ordered = values[order]
+
+    def weighted(weights: Floats) -> Floats:
+        median: Floats = np.full(len(weights), np.nan)
+        if order.size == 0:
+            return median
+        up_to = np.cumsum(weights[:, order], axis=1)
+        total = up_to[:, -1]
+        # The middle elements, counted from 0, stand where more than this many have passed.
+        low = np.argmax(up_to > np.floor((total - 1) / 2)[:, None], axis=1)
+        high = np.argmax(up_to > np.floor(total / 2)[:, None], axis=1)
+        np.copyto(median, (ordered[low] + ordered[high]) / 2, where=total > 0)
+        return median
+
+    return weighted
+
+
 def dsc_agg_metric(intersections: Floats, references: Floats, predictions: Floats) -> WeightedMetric:
     """Aggregated DSC, 2 sum(intersection) / sum(reference + predicted): a ratio of sums over cases.
 
     Volumes are in mm3 or voxels. Source: Andrearczyk et al., and the organisers' code of 2022 and 2025.
     """
     return lambda weights: weighted_ratio(weights, 2 * intersections, references + predictions)
+
+
+def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
+    """2 a b / (a + b) of two metrics, each 0 or more; NaN where both are 0 or one is undefined."""
+
+    def weighted(weights: Floats) -> Floats:
+        mine, theirs = first(weights), second(weights)
+        return ratio(2 * mine * theirs, mine + theirs)
+
+    return weighted
+
+
+def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
+    """The plain mean of several metrics; NaN where one is undefined."""
+
+    def weighted(weights: Floats) -> Floats:
+        average: Floats = np.mean([metric(weights) for metric in metrics], axis=0)
+        return average
+
+    return weighted

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from contract.errors import PredictionError
+from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.files import write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
 from evaluation import metrics_json
-from evaluation.bootstrap import estimate
-from evaluation.edition import TaskProfile, load_edition
+from evaluation.bootstrap import INTERVAL_METHODS, Estimate, Estimates, estimate
+from evaluation.cluster import DaskWorkers
+from evaluation.edition import Edition, TaskProfile, load_edition, with_options
+from evaluation.extras import estimate_extras
+from evaluation.ground_truth import Reference
+from evaluation.overlap import WeightedMetric
+from evaluation.plain_files import read_bounding_boxes
+from evaluation.pool import Effort
 from evaluation.rows import Row
-from evaluation.scorers import SCORERS
-from evaluation.submission import read_submission
+from evaluation.scorers import SCORERS, Scorer
+from evaluation.submission import Submission, read_submission
 
 DEFAULT_SEED: Final = 2025
 DEFAULT_BOOTSTRAPS: Final = 1000
@@ -26,7 +33,13 @@ DEFAULT_BOOTSTRAPS: Final = 1000
 
 @dataclass(frozen=True)
 class Request:
-    """What to evaluate and how. `public` leaves the per-case rows out of what is written."""
+    """What to evaluate and how.
+
+    `input_dir` is the platform's; `predictions`, a folder of masks or a table, stands in its place where given.
+    `options` change the edition's rules, by name. `public` leaves out what a submitter must not see. `interval` is
+    how intervals are made. Rows are made by `workers` local processes, or by the cluster behind `scheduler`; finished
+    ones are kept in `rows_dir` for the next run.
+    """
 
     task: Task
     input_dir: Path
@@ -37,6 +50,12 @@ class Request:
     bootstraps: int
     workers: int
     public: bool = False
+    predictions: Path | None = None
+    bounding_boxes: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    interval: str = INTERVAL_METHODS[0]
+    scheduler: str | None = None
+    rows_dir: Path | None = None
 
 
 def evaluate(request: Request) -> dict[str, Any]:
@@ -48,32 +67,80 @@ def evaluate(request: Request) -> dict[str, Any]:
     """
     target = request.output_dir / METRICS_JSON
     target.unlink(missing_ok=True)
-    edition = load_edition(request.edition)
+    edition = with_options(load_edition(request.edition), request.task, request.options)
     profile = edition.profile(request.task)
     scorer, output = SCORERS[profile.kind], request.task.output
-    reference = scorer.read_reference(request.ground_truth_dir)
-    submission = read_submission(request.input_dir, output, reference.targets.keys(), reference.without_target)
-    rows = scorer.score(reference, submission, profile.rules, output, request.workers)
+    reference = _reference(request, scorer)
+    submission = _submission(request, scorer, reference)
+    rows = scorer.score(reference, submission, profile.rules, output, _effort(request))
     counted = _counted(rows, profile)
     measured = scorer.measure(counted, profile.rules)
-    reported = {name: measured.metrics[name] for name in profile.metrics}
-    rng = np.random.default_rng(request.seed)
-    estimates = estimate(reported, len(counted), request.bootstraps, rng)
-    values = {name: found.value for name, found in estimates.by_metric.items()}
+    estimates = _estimates(measured.metrics, profile, len(counted), request)
+    values = {name: estimates.by_metric[name].value for name in profile.metrics}
     report = {
         "aggregates": metrics_json.aggregates(estimates),
-        "cases": metrics_json.case_counts(reference, submission, rows, counted, measured.skipped),
+        "centres": metrics_json.centres(measured.metrics, [row.case for row in counted], reference, request.public),
+        "analyses": scorer.analyse(counted, request.public),
+        "cases": metrics_json.case_counts(
+            reference, submission, rows, counted, measured.skipped, public=request.public
+        ),
         "warnings": metrics_json.undefined(values) + scorer.warn(values, profile.rules),
-        "provenance": {
-            **metrics_json.provenance(request.task, edition, reference),
-            "seed": request.seed,
-            "bootstraps": request.bootstraps,
-            "redraws": estimates.redraws,
-        },
+        "provenance": _provenance(request, edition, reference, estimates),
         "results": [] if request.public else [row.as_json() for row in rows],
     }
     write_json(target, report)
     return report
+
+
+def _effort(request: Request) -> Effort:
+    if request.scheduler is None:
+        return Effort(request.workers, request.rows_dir)
+    return Effort(DaskWorkers(request.scheduler), request.rows_dir)
+
+
+def _reference(request: Request, scorer: Scorer) -> Reference[Any]:
+    reference = scorer.read_reference(request.ground_truth_dir)
+    if request.bounding_boxes is None:
+        return reference
+    if not request.task.output.is_image:
+        raise HecktorError(f"--bounding-boxes: task {request.task.name} has no masks, expected none")
+    return replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
+
+
+def _submission(request: Request, scorer: Scorer, reference: Reference[Any]) -> Submission:
+    cases, not_evaluated = reference.targets.keys(), reference.without_target
+    if request.predictions is not None:
+        return scorer.read_files(request.predictions, cases, not_evaluated)
+    return read_submission(request.input_dir, request.task.output, cases, not_evaluated)
+
+
+def _provenance(request: Request, edition: Edition, reference: Reference[Any], estimates: Estimates) -> dict[str, Any]:
+    found = metrics_json.provenance(request.task, edition, reference)
+    if request.bounding_boxes is not None:
+        try:
+            digest = hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()
+        except OSError:
+            raise GroundTruthError(f"{request.bounding_boxes.name}: cannot be read, expected a CSV file") from None
+        found["options"] = {**found["options"], "bounding_boxes_sha256": digest}
+    return {
+        **found,
+        "seed": request.seed,
+        "interval": request.interval,
+        "bootstraps": request.bootstraps,
+        "redraws": estimates.redraws,
+    }
+
+
+def _estimates(
+    metrics: Mapping[str, WeightedMetric], profile: TaskProfile, n_cases: int, request: Request
+) -> Estimates:
+    """The profile's metrics from common draws; then the others, each from its own, since these may be undefined."""
+    ranked = {name: metrics[name] for name in profile.metrics if name in metrics}
+    found = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed), request.interval)
+    others = {name: metric for name, metric in metrics.items() if name not in ranked}
+    absent = {name: Estimate(None, None, None) for name in profile.metrics if name not in ranked}
+    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed, request.interval)
+    return Estimates({**found.by_metric, **absent, **extra}, found.redraws)
 
 
 def _counted(rows: Sequence[Row], profile: TaskProfile) -> list[Row]:

@@ -42,8 +42,8 @@ class TeamsTable:
 
     def __post_init__(self) -> None:
         for name, column in self.values.items():
-            if column.shape != (len(self.teams),) or not np.isfinite(column).all():
-                raise MetricError(f"{name}: expected one finite value for each of {len(self.teams)} teams")
+            if column.shape != (len(self.teams),) or np.isnan(column).any():
+                raise MetricError(f"{name}: expected a value, not NaN, for each of {len(self.teams)} teams")
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
 from contract.errors import GroundTruthError, MetricError, PredictionError
 from contract.sockets import Socket
-from evaluation import ground_truth
-from evaluation.cases import MaskPair, SegmentationRow, read_labels, score_masks
-from evaluation.classification import Answers, classification_metrics
+from evaluation import ground_truth, plain_files
+from evaluation.cases import MaskPair, SegmentationRow, score_masks
+from evaluation.censoring import censoring_metrics
+from evaluation.classification import (
+    Answers,
+    Booleans,
+    calibration_table,
+    classification_metrics,
+    probability_metrics,
+)
 from evaluation.edge_cases import DIRECTIONS, NO_COMPARABLE_PAIR, ONE_CLASS_ONLY, SIGN_MAY_BE_FLIPPED
-from evaluation.edition import ClassificationRules, Rules, SegmentationRules, SurvivalRules
 from evaluation.ground_truth import FollowUp, Reference
-from evaluation.lesions import f1_agg_metric
-from evaluation.overlap import Floats, WeightedMetric, dsc_agg_metric, mean_metric
-from evaluation.pool import map_cases
+from evaluation.mask_rows import kept_rows
+from evaluation.masks import read_labels
+from evaluation.overlap import Floats, WeightedMetric
+from evaluation.pool import Effort, map_cases
+from evaluation.rules import ClassificationRules, Rules, SegmentationRules, SurvivalRules
+from evaluation.segmentation_metrics import dsc_by_volume, segmentation_metrics
 from evaluation.submission import Answer, Submission, answer_file, read_risk, read_status
 from evaluation.survival import Cohort, c_index_metric
 
@@ -41,30 +50,45 @@ class RiskRow:
         return {
             "case": self.case,
             "error": self.error,
+            "failed": self.failed,
             "risk": self.risk,
             "rfs_days": self.follow_up.rfs_days,
             "relapse": self.follow_up.relapse,
         }
 
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> RiskRow:
+        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+        return cls(raw["case"], FollowUp(raw["rfs_days"], raw["relapse"]), raw["risk"], raw["error"], raw["failed"])
+
 
 @dataclass(frozen=True)
 class StatusRow:
-    """A patient's HPV status (True = positive) and the predicted one, None where missing."""
+    """A patient's HPV status (True = positive), the predicted one and its probability, None where missing."""
 
     case: str
     hpv_positive: bool
     predicted: bool | None
     error: str | None = None
     failed: bool = False
+    probability: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json."""
         return {
             "case": self.case,
             "error": self.error,
+            "failed": self.failed,
             "predicted_hpv_positive": self.predicted,
+            "predicted_probability": self.probability,
             "hpv_positive": self.hpv_positive,
         }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> StatusRow:
+        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+        answer = (raw["predicted_hpv_positive"], raw["error"], raw["failed"], raw["predicted_probability"])
+        return cls(raw["case"], raw["hpv_positive"], *answer)
 
 
 @dataclass(frozen=True)
@@ -77,53 +101,55 @@ class Measured:
 
 @dataclass(frozen=True)
 class Scorer:
-    """One kind of task. `score` gives a row for each answer; `measure` metrics for the rows."""
+    """One kind of task.
+
+    `read_files` reads a submission that is no platform's: the folder or table, the cases, and those not evaluated.
+    `score` gives a row for each answer, `measure` metrics for the rows, `analyse` tables that are no metric (with
+    True for what anyone may see), `warn` lines for the metrics' values. `restore` makes a row of its JSON form.
+    """
 
     read_reference: Callable[[Path], Reference[Any]]
-    score: Callable[[Reference[Any], Submission, Any, Socket, int], Sequence[Any]]
+    read_files: Callable[[Path, Collection[str], Collection[str]], Submission]
+    score: Callable[[Reference[Any], Submission, Any, Socket, Effort], Sequence[Any]]
     measure: Callable[[Sequence[Any], Any], Measured]
+    analyse: Callable[[Sequence[Any], bool], dict[str, Any]]
     warn: Callable[[Mapping[str, float | None], Any], list[str]]
+    restore: Callable[[Mapping[str, Any]], Any]
 
 
 def _score_segmentation(
-    reference: Reference[Path], submission: Submission, rules: SegmentationRules, output: Socket, workers: int
+    reference: Reference[Path], submission: Submission, rules: SegmentationRules, output: Socket, effort: Effort
 ) -> list[SegmentationRow]:
     del output
-    pairs = [MaskPair(reference.targets[answer.case], answer, rules) for answer in submission.answers]
-    return map_cases(score_masks, pairs, workers, _row_of_dead_worker)
+    pairs = [
+        MaskPair(reference.targets[answer.case], answer, rules, reference.boxes.get(answer.case))
+        for answer in submission.answers
+    ]
+    return map_cases(score_masks, pairs, effort.workers, _row_of_dead_worker, kept_rows(effort.rows_dir))
 
 
 def _row_of_dead_worker(pair: MaskPair) -> SegmentationRow:
     # The reference alone must be readable here; if it is what kills a process, the run stops with it.
     read_labels(pair.reference, GroundTruthError)
     lost = Answer(pair.answer.case, None, "the process that compared it died, out of memory perhaps", failed=True)
-    return score_masks(MaskPair(pair.reference, lost, pair.rules))
+    return score_masks(MaskPair(pair.reference, lost, pair.rules, pair.box))
 
 
 def _measure_segmentation(rows: Sequence[SegmentationRow], rules: SegmentationRules) -> Measured:
-    unit = np.array([row.voxel_volume_mm3 if rules.volume_unit == "mm3" else 1.0 for row in rows])
-    dsc = np.array([np.nan if row.gtvp_dsc is None else row.gtvp_dsc for row in rows])
-    metrics = {
-        "gtvp_dsc_mean": mean_metric(dsc),
-        "gtvn_dsc_agg": dsc_agg_metric(
-            _column(rows, lambda row: row.gtvn.intersection) * unit,
-            _column(rows, lambda row: row.gtvn.reference) * unit,
-            _column(rows, lambda row: row.gtvn.predicted) * unit,
-        ),
-        "gtvn_f1_agg": f1_agg_metric(
-            _column(rows, lambda row: row.gtvn_lesions.true_positives),
-            _column(rows, lambda row: row.gtvn_lesions.false_positives),
-            _column(rows, lambda row: row.gtvn_lesions.false_negatives),
-        ),
-    }
     not_in_mean = tuple(row.case for row in rows if row.gtvp_dsc is None)
-    return Measured(metrics, {"gtvp_empty_not_in_mean_dsc": not_in_mean} if not_in_mean else {})
+    skipped = {"gtvp_empty_not_in_mean_dsc": not_in_mean} if not_in_mean else {}
+    return Measured(segmentation_metrics(rows, rules), skipped)
+
+
+def _analyse_segmentation(rows: Sequence[SegmentationRow], public: bool) -> dict[str, Any]:
+    found = dsc_by_volume(rows, public=public)
+    return {} if found is None else {"gtvp_dsc_by_volume": found}
 
 
 def _score_survival(
-    reference: Reference[FollowUp], submission: Submission, rules: SurvivalRules, output: Socket, workers: int
+    reference: Reference[FollowUp], submission: Submission, rules: SurvivalRules, output: Socket, effort: Effort
 ) -> list[RiskRow]:
-    del rules, workers
+    del rules, effort
     return [
         RiskRow(answer.case, reference.targets[answer.case], *_value(answer, output, read_risk))
         for answer in submission.answers
@@ -139,30 +165,58 @@ def _measure_survival(rows: Sequence[RiskRow], rules: SurvivalRules) -> Measured
     )
     metric = c_index_metric(cohort, rules.missing_risk)
     _require(metric, len(rows), NO_COMPARABLE_PAIR.format(n=len(rows)))
-    return Measured({"c_index": metric}, {})
+    return Measured({"c_index": metric, **censoring_metrics(cohort, rules.missing_risk)}, {})
 
 
 def _score_classification(
-    reference: Reference[bool], submission: Submission, rules: ClassificationRules, output: Socket, workers: int
+    reference: Reference[bool], submission: Submission, rules: ClassificationRules, output: Socket, effort: Effort
 ) -> list[StatusRow]:
-    del rules, workers
-    return [
-        StatusRow(answer.case, reference.targets[answer.case], *_value(answer, output, read_status))
-        for answer in submission.answers
-    ]
+    del rules, effort
+    return [_status_row(answer, reference.targets[answer.case], output) for answer in submission.answers]
+
+
+def _status_row(answer: Answer, hpv_positive: bool, output: Socket) -> StatusRow:
+    status, error, failed = _value(answer, output, read_status)
+    if status is None:
+        return StatusRow(answer.case, hpv_positive, None, error, failed)
+    return StatusRow(answer.case, hpv_positive, status.positive, probability=status.probability)
 
 
 def _measure_classification(rows: Sequence[StatusRow], rules: ClassificationRules) -> Measured:
     del rules
-    positive = np.array([row.hpv_positive for row in rows], dtype=np.bool_)
+    positive, probability = _positive_and_probability(rows)
     correct = np.array([row.predicted is row.hpv_positive for row in rows], dtype=np.bool_)
     metrics = classification_metrics(Answers(positive, correct))
     _require(metrics["balanced_accuracy"], len(rows), ONE_CLASS_ONLY)
+    if np.isfinite(probability).any():
+        metrics |= probability_metrics(positive, probability)
     return Measured(metrics, {})
+
+
+def _analyse_classification(rows: Sequence[StatusRow], public: bool) -> dict[str, Any]:
+    # The share of positives among few patients of a bin would give their status away.
+    positive, probability = _positive_and_probability(rows)
+    return (
+        {}
+        if public or not np.isfinite(probability).any()
+        else {"calibration": calibration_table(positive, probability)}
+    )
+
+
+def _positive_and_probability(rows: Sequence[StatusRow]) -> tuple[Booleans, Floats]:
+    positive = np.array([row.hpv_positive for row in rows], dtype=np.bool_)
+    return positive, np.array([np.nan if row.probability is None else row.probability for row in rows])
+
+
+def _no_analysis(rows: Sequence[Any], public: bool) -> dict[str, Any]:
+    del rows, public
+    return {}
 
 
 def _value(answer: Answer, output: Socket, read: Callable[[Path], Value]) -> tuple[Value | None, str | None, bool]:
     """The answer's value, or None with the reason and whether an answer was tried."""
+    if answer.value is not None:
+        return cast("Value", answer.value), None, False
     try:
         return read(answer_file(answer, output)), None, False
     except PredictionError as problem:
@@ -191,7 +245,31 @@ def _column(rows: Sequence[Any], of: Callable[[Any], float]) -> Floats:
 
 
 SCORERS: Final[dict[str, Scorer]] = {
-    "segmentation": Scorer(ground_truth.read_mask_folder, _score_segmentation, _measure_segmentation, _no_warning),
-    "survival": Scorer(ground_truth.read_follow_up, _score_survival, _measure_survival, _warn_of_flipped_sign),
-    "classification": Scorer(ground_truth.read_hpv_status, _score_classification, _measure_classification, _no_warning),
+    "segmentation": Scorer(
+        ground_truth.read_mask_folder,
+        plain_files.read_mask_files,
+        _score_segmentation,
+        _measure_segmentation,
+        _analyse_segmentation,
+        _no_warning,
+        SegmentationRow.from_json,
+    ),
+    "survival": Scorer(
+        ground_truth.read_follow_up,
+        plain_files.read_risk_table,
+        _score_survival,
+        _measure_survival,
+        _no_analysis,
+        _warn_of_flipped_sign,
+        RiskRow.from_json,
+    ),
+    "classification": Scorer(
+        ground_truth.read_hpv_status,
+        plain_files.read_status_table,
+        _score_classification,
+        _measure_classification,
+        _analyse_classification,
+        _no_warning,
+        StatusRow.from_json,
+    ),
 }

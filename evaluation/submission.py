@@ -10,7 +10,7 @@ from pathlib import Path
 from contract import sockets
 from contract.errors import PredictionError
 from contract.files import read_json
-from contract.images import find_single_image
+from contract.images import find_single_image, image_suffix
 from contract.predictions import SUCCEEDED, Job, read_predictions
 from contract.sockets import Socket
 from evaluation.ground_truth import case_of
@@ -19,18 +19,30 @@ MAX_VALUE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
+class Status:
+    """A predicted HPV status, and the probability of positive where one is given."""
+
+    positive: bool
+    probability: float | None = None
+
+
+@dataclass(frozen=True)
 class Answer:
-    """The answer to one case: a file, or the reason why there is none (`failed` where one was tried)."""
+    """The answer to one case: a file or a table's value, or why there is none (`failed` where one was tried).
+
+    `path` is an image's folder on the platform, the image itself among plain files, or a JSON file.
+    """
 
     case: str
     path: Path | None
     problem: str | None = None
     failed: bool = False
+    value: float | Status | None = None
 
     @property
     def tried(self) -> bool:
         """Whether there was an answer at all, usable or not."""
-        return self.failed or self.path is not None
+        return self.failed or self.path is not None or self.value is not None
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,7 @@ def read_submission(
     """
     jobs_of: dict[str, list[Job]] = {}
     unknown: list[str] = []
-    for job in read_predictions(input_dir / sockets.PREDICTIONS_JSON):
+    for job in _jobs(input_dir):
         name = job.input_image_name(sockets.CT.slug)
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
         if case in cases:
@@ -68,6 +80,13 @@ def read_submission(
     answers = tuple(_answer(case, jobs_of.get(case, []), input_dir, output) for case in sorted(cases))
     duplicate = tuple(sorted(case for case, jobs in jobs_of.items() if len(jobs) > 1))
     return Submission(answers, tuple(sorted(unknown)), duplicate)
+
+
+def _jobs(input_dir: Path) -> tuple[Job, ...]:
+    path = input_dir / sockets.PREDICTIONS_JSON
+    if not path.is_file():
+        raise PredictionError(f"{path.name}: not found or no regular file, expected the platform's list of jobs")
+    return tuple(read_predictions(path))
 
 
 def _answer(case: str, jobs: list[Job], input_dir: Path, output: Socket) -> Answer:
@@ -95,9 +114,11 @@ def answer_file(answer: Answer, output: Socket) -> Path:
     """
     if answer.path is None:
         raise PredictionError(answer.problem or "no prediction")
-    path = find_single_image(answer.path, error=PredictionError) if output.is_image else answer.path
-    if path.is_symlink():
-        raise PredictionError(f"{path.name}: a link, expected a regular file")
+    path = answer.path
+    if output.is_image and image_suffix(path) is None:
+        path = find_single_image(path, error=PredictionError)
+    if path.is_symlink() or not path.is_file():
+        raise PredictionError(f"{path.name}: a link or no regular file, expected a regular file")
     return path
 
 
@@ -119,8 +140,8 @@ def read_risk(path: Path) -> float:
     return number
 
 
-def read_status(path: Path) -> bool:
-    """A predicted HPV status: true (positive) or false.
+def read_status(path: Path) -> Status:
+    """A predicted HPV status: the JSON document true (positive) or false.
 
     Raises:
         PredictionError: no JSON, or anything but a boolean; 0, 1 and "true" are none.
@@ -128,7 +149,7 @@ def read_status(path: Path) -> bool:
     value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
     if not isinstance(value, bool):
         raise PredictionError(f"{path.name}: found a {_json_name(value)}, expected true or false")
-    return value
+    return Status(value)
 
 
 def _json_name(value: object) -> str:

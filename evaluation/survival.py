@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
 from contract.errors import MetricError
+from evaluation.concordance import PairCounter
 from evaluation.edge_cases import MISSING_RISK_RULES, NO_COMPARABLE_PAIR
 from evaluation.overlap import Floats, WeightedMetric, ratio
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
-
-# Pairs held at once: bounds the memory to about 100 MB for any cohort.
-_PAIRS_AT_ONCE: Final = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -53,28 +50,14 @@ def c_index_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
     Source: the HECKTOR 2025 rules; NaN from those of 2021.
     """
 
+    counter = PairCounter(cohort.times_days, cohort.events, cohort.risks)
+    missing_score = MISSING_RISK_RULES[missing_risk]
+
     def weighted(weights: Floats) -> Floats:
-        concordant, comparable = np.zeros(len(weights)), np.zeros(len(weights))
-        for rows, score, pairs in _pair_blocks(cohort, MISSING_RISK_RULES[missing_risk]):
-            concordant += np.einsum("bi,bi->b", weights @ score.T, weights[:, rows])
-            comparable += np.einsum("bi,bi->b", weights @ pairs.T, weights[:, rows])
-        return ratio(concordant, comparable)
+        pairs = counter.count(weights)
+        return ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable)
 
     return weighted
-
-
-def _pair_blocks(cohort: Cohort, missing_score: float) -> Iterator[tuple[npt.NDArray[np.intp], Floats, Floats]]:
-    """Blocks of patients with a recurrence: their indices, the pairs' scores and comparability (block, patients)."""
-    recurred = np.flatnonzero(cohort.events)
-    step = max(1, _PAIRS_AT_ONCE // max(1, cohort.times_days.size))
-    for start in range(0, recurred.size, step):
-        rows = recurred[start : start + step]
-        mine, times = cohort.times_days[rows, None], cohort.times_days[None, :]
-        comparable = (mine < times) | ((mine == times) & ~cohort.events[None, :])
-        risk, risks = cohort.risks[rows, None], cohort.risks[None, :]
-        score = (risk > risks) + 0.5 * (risk == risks)
-        score = np.where(np.isnan(risk) | np.isnan(risks), missing_score, score)
-        yield rows, score * comparable, comparable.astype(np.float64)
 
 
 def concordance_index(cohort: Cohort, missing_risk: str = "non_concordant") -> float:

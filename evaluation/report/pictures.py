@@ -17,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images import Volume, read_volume
-from evaluation.cases import read_labels
+from evaluation.masks import read_labels
 from evaluation.report.planes import (
     VIEWS,
     Floats,

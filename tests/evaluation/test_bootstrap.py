@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import bootstrap, norm
 
 from contract.errors import MetricError
-from evaluation.bootstrap import estimate
+from evaluation.bootstrap import _bca_tails, estimate, interval
 from evaluation.classification import Answers, classification_metrics
 from evaluation.overlap import mean_metric
 
@@ -90,3 +93,63 @@ def test_a_metric_that_no_draw_can_define_is_an_error(monkeypatch):
 
     with pytest.raises(MetricError, match="undefined"):
         estimate({"m": only_whole}, 30, 5, np.random.default_rng(0))
+
+
+def test_bca_by_hand():
+    """With half of the replicates below the value z0 is 0; a skewed sample moves both ends by its acceleration.
+
+    The mean without case i is (sum - x_i) / (n - 1), so d_i = (x_i - mean) / (n - 1) and a = sum (x - m)^3 /
+    (6 (sum (x - m)^2)^1.5). For x = 0, 0, 0, 4: m = 1, cubes -3 + 27 = 24, squares 3 + 9 = 12,
+    a = 24 / (6 * 12^1.5) = 0.096225. The tail of z is at Phi(z / (1 - a z)).
+    """
+    values = np.array([0.0, 0, 0, 4])
+    replicates = np.concatenate([np.linspace(0, 0.9, 500), np.linspace(1.1, 3, 500)])
+    low, high = _bca_tails(1.0, replicates, mean_metric(values), 4)
+    a = 24 / (6 * 12**1.5)
+    assert low == pytest.approx(norm.cdf(-1.959964 / (1 + a * 1.959964)), abs=1e-6)
+    assert high == pytest.approx(norm.cdf(1.959964 / (1 - a * 1.959964)), abs=1e-6)
+
+
+def test_bca_of_a_symmetric_sample_is_the_percentile_interval():
+    """Values mirrored about their mean have no acceleration; z0 is 0 but for chance."""
+    half = np.random.default_rng(1).random(100)
+    metric = {"m": mean_metric(np.concatenate([half, -half]))}
+    plain, bca = (
+        estimate(metric, 200, 2000, np.random.default_rng(2), method).by_metric["m"] for method in ("percentile", "bca")
+    )
+    assert bca.ci95_low == pytest.approx(plain.ci95_low, abs=0.01)
+    assert bca.ci95_high == pytest.approx(plain.ci95_high, abs=0.01)
+
+
+def test_bca_agrees_with_scipy():
+    values = np.random.default_rng(3).exponential(size=60)
+    mine = estimate({"m": mean_metric(values)}, 60, 4000, np.random.default_rng(4), "bca").by_metric["m"]
+    theirs = bootstrap((values,), np.mean, n_resamples=4000, method="BCa", rng=np.random.default_rng(5))
+    width = mine.ci95_high - mine.ci95_low
+    assert mine.ci95_low == pytest.approx(theirs.confidence_interval.low, abs=0.07 * width)
+    assert mine.ci95_high == pytest.approx(theirs.confidence_interval.high, abs=0.07 * width)
+
+
+def test_bca_in_blocks_is_the_same(monkeypatch):
+    metric = {"m": mean_metric(np.random.default_rng(6).exponential(size=30))}
+    whole = estimate(metric, 30, 100, np.random.default_rng(7), "bca")
+    monkeypatch.setattr("evaluation.bootstrap._NUMBERS_AT_ONCE", 70)
+    assert estimate(metric, 30, 100, np.random.default_rng(7), "bca") == whole
+
+
+def test_infinite_values_are_values():
+    """A share p of infinite replicates above 2.5% makes the upper end infinite, the lower one stays finite."""
+
+    def worst_if_first_is_drawn(weights):
+        return np.where(weights[:, 0] > 0, np.inf, weights[:, 1])
+
+    for method in ("percentile", "bca"):
+        found = estimate({"m": worst_if_first_is_drawn}, 10, 200, np.random.default_rng(8), method)
+        assert found.redraws == 0
+        assert (found.by_metric["m"].value, found.by_metric["m"].ci95_high) == (np.inf, np.inf)
+        assert np.isfinite(found.by_metric["m"].ci95_low)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
+def test_interval_is_that_of_numpy(values):
+    np.testing.assert_allclose(interval(np.array(values)), np.percentile(values, [2.5, 97.5]), atol=1e-9)

@@ -22,12 +22,16 @@ def test_hecktor_2025_is_the_specification():
     edition = load_edition("hecktor2025")
     assert edition.profile(SEGMENTATION).options == {
         "missing": "worst",
+        "geometry": "exact",
         "gtvp_empty": "skip",
         "volume_unit": "mm3",
         "connectivity": 26,
         "iou_threshold": 0.3,
         "iou_strict": True,
         "matching": "one_to_one",
+        "surfaces": "none",
+        "hd95": "max_directed",
+        "surface_tolerance_mm": 2.0,
     }
     assert edition.profile(RFS).options == {"missing": "worst", "missing_risk": "non_concordant", "direction": "risk"}
     nested = edition.profile(SEGMENTATION).ranking.schemes["nested_borda"]
@@ -79,6 +83,9 @@ SEG = ("tasks", "segmentation")
         ((*SEG, "rules"), {}, "absent connectivity"),
         ((*SEG, "metrics"), {}, "at least one metric"),
         ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", "expected a text"),
+        ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
+        ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
+        ((*SEG, "rules", "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
         ((*SEG, "ranking", "official"), "coin", "official: found 'coin'"),
         ((*SEG, "ranking", "ties"), "random", "ties: found 'random'"),
         ((*SEG, "ranking", "schemes"), {}, "at least one ranking"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -10,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from contract.tasks import SEGMENTATION
+from evaluation.edition import load_edition
 from evaluation.lesions import LesionCounts, count_lesions, f1_agg_metric, label_components, match_one_to_one
+from evaluation.rules import SegmentationRules
 
 masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))
 REACH = {6: 1, 18: 2, 26: 3}
@@ -102,16 +106,18 @@ def test_ties_in_cardinality_go_to_the_larger_iou():
 
 @given(masks, masks)
 def test_matching_equals_the_best_of_all_assignments(a, b):
-    from evaluation.edition import SegmentationRules
-
-    rules = SegmentationRules("worst", "skip", "mm3", 26, 0.1, True, "one_to_one")
+    rules = load_edition("hecktor2025").profile(SEGMENTATION).rules
+    assert isinstance(rules, SegmentationRules)
+    rules = replace(rules, iou_threshold=0.1)
     table, n_references, n_predictions = naive_iou_table(a, b)
     counts = count_lesions(a, b, rules)
     if min(n_references, n_predictions) <= 4 and max(n_references, n_predictions) <= 5:
         pairs, _ = best_assignment(table, n_references, n_predictions, 0.1)
         assert counts == LesionCounts(pairs, n_predictions - pairs, n_references - pairs)
-    literal = count_lesions(a, b, SegmentationRules("worst", "skip", "mm3", 26, 0.1, True, "any_overlap"))
+    literal = count_lesions(a, b, replace(rules, matching="any_overlap"))
     assert counts.true_positives <= literal.true_positives
+    greedy = count_lesions(a, b, replace(rules, matching="greedy"))
+    assert greedy.true_positives <= counts.true_positives
     mirrored = count_lesions(b, a, rules)
     assert mirrored == LesionCounts(counts.true_positives, counts.false_negatives, counts.false_positives)
 

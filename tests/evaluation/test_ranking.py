@@ -99,7 +99,7 @@ def test_a_lower_is_better_metric_ranks_the_other_way():
 
 
 def test_a_table_with_nan_is_refused():
-    with pytest.raises(MetricError, match="finite"):
+    with pytest.raises(MetricError, match="not NaN"):
         table(m=[0.5, float("nan")])
 
 

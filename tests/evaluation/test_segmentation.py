@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -93,8 +94,37 @@ def negative_label(path, mask, grid):
     write_volume(path, Volume(-mask.astype(np.int16), grid))
 
 
-def floating(path, mask, grid):
-    write_volume(path, Volume(mask.astype(np.float32), grid))
+def a_half(path, mask, grid):
+    write_volume(path, Volume(mask.astype(np.float32) / 2, grid))
+
+
+def not_a_number(path, mask, grid):
+    write_volume(path, Volume(np.where(mask == 2, np.nan, mask).astype(np.float32), grid))
+
+
+def floating_label_three(path, mask, grid):
+    write_volume(path, Volume(mask.astype(np.float64) * 2, grid))
+
+
+def spacing_of_nan(path, mask, grid):
+    write_volume(path, Volume(mask, grid), compress=False)
+    head, sep, tail = path.read_bytes().partition(b"ElementSpacing")
+    path.write_bytes(head + sep + b" = nan nan nan\n" + tail.partition(b"\n")[2])
+
+
+def skewed_axes(path, mask, grid):
+    """The second axis leans into the first: no orthonormal matrix."""
+    write_volume(path, Volume(mask, grid), compress=False)
+    head, sep, tail = path.read_bytes().partition(b"TransformMatrix")
+    path.write_bytes(head + sep + b" = 1 0 0 0.5 0.8660254 0 0 0 1\n" + tail.partition(b"\n")[2])
+
+
+def pipe(path, mask, grid):
+    os.mkfifo(path)
+
+
+def folder_of_that_name(path, mask, grid):
+    path.mkdir()
 
 
 def four_dimensions(path, mask, grid):
@@ -148,7 +178,13 @@ def no_image(path, mask, grid):
         (garbage, "not a readable image"),
         (label_three, "labels from 0 to 5, expected only 0, 1, 2"),
         (negative_label, "labels from -2 to 0"),
-        (floating, "float"),
+        (a_half, "0.5 in a floating mask"),
+        (not_a_number, "nan in a floating mask"),
+        (floating_label_three, "labels from 0 to 4"),
+        (spacing_of_nan, "finite|spacing|not a readable image"),
+        (skewed_axes, "orthonormal|not a readable image"),
+        (pipe, "regular file"),
+        (folder_of_that_name, "regular file"),
         (four_dimensions, "4 dimensions"),
         (colour, "3 channels"),
         (template_image, "2 dimensions"),
@@ -201,6 +237,11 @@ def test_integer_masks_of_any_width_are_read(phase, blank, grid):
     assert value(phase.run(), "gtvn_f1_agg") == 1.0
 
 
+def test_floating_masks_of_whole_numbers_are_read(phase, blank, grid):
+    write_volume(phase.job("A") / "m.mha", Volume(reference(blank()).astype(np.float32), grid))
+    assert value(phase.run(), "gtvp_dsc_mean") == 1.0
+
+
 def test_failed_duplicate_and_unknown_jobs_are_named(phase, blank, grid):
     phase.truth_mask("C", reference(blank()))
     phase.job("A", status="Failed")
@@ -236,6 +277,7 @@ def test_gtvp_absent_from_both_is_skipped_and_counted(phase, blank):
     assert report["cases"]["skipped"] == {"gtvp_empty_not_in_mean_dsc": ["C"]}
     assert value(report, "gtvp_dsc_mean") == 1.0
     assert row_of(report, "C")["gtvp_dsc"] is None
+    assert phase.run(public=True)["cases"]["skipped"] == {"gtvp_empty_not_in_mean_dsc": 1}
 
 
 def test_gtvp_invented_and_gtvp_not_answered_are_zero(phase, blank):
@@ -252,7 +294,7 @@ def test_nothing_to_measure_is_null_with_a_warning(phase_of, blank):
     phase.truth_mask("A", blank())
     phase.mask("A", blank())
     report = phase.run()
-    assert [value(report, name) for name in report["aggregates"]] == [None, None, None]
+    assert {value(report, name) for name in report["aggregates"]} == {None}
     assert len(report["warnings"]) == 3
 
 

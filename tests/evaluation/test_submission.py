@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import PredictionError
-from evaluation.submission import read_risk, read_status
+from evaluation.submission import Status, read_risk, read_status
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.7", 0.7), ("-3", -3.0), ("1e-300", 1e-300), (" 0.25\n", 0.25)])
@@ -26,6 +26,9 @@ def test_risks(tmp_path, text, value):
         ("null", "found a null"),
         ("[0.7]", "found a list"),
         ('{"risk": 0.7}', "found a object"),
+        ('{"risk": 0.7, "risk": 0.1}', "stands twice"),
+        ('{"a": ' * 5000 + "1" + "}" * 5000, "nested too deeply|found a object"),
+        ("-Infinity", "found -Infinity"),
         ("", "not valid JSON"),
         ("0.7 0.8", "not valid JSON"),
         ("[" * 20_000, "nested too deeply|not valid JSON"),
@@ -47,4 +50,10 @@ def test_what_is_no_status(tmp_path, text):
 
 def test_statuses(tmp_path):
     (tmp_path / "hpv-status.json").write_text("true")
-    assert read_status(tmp_path / "hpv-status.json") is True
+    assert read_status(tmp_path / "hpv-status.json") == Status(True)
+
+
+def test_a_probability_is_not_read_from_the_platform(tmp_path):
+    (tmp_path / "hpv-status.json").write_text('{"hpv": true, "probability": 0.9}')
+    with pytest.raises(PredictionError, match="found a object"):
+        read_status(tmp_path / "hpv-status.json")

@@ -99,10 +99,12 @@ def test_opposite_risk_gives_the_complement(rows):
 def test_blocks_give_the_same_value(monkeypatch):
     rng = np.random.default_rng(3)
     many = cohort(rng.integers(1, 40, 90), rng.random(90) < 0.4, rng.normal(size=90).round(1))
-    whole = concordance_index(many)
-    monkeypatch.setattr("evaluation.survival._PAIRS_AT_ONCE", 200)
-    assert concordance_index(many) == pytest.approx(whole, abs=1e-12)
-    assert whole == pytest.approx(naive_c_index(many.times_days, many.events, many.risks, 0.0))
+    weights = rng.integers(0, 4, (7, 90)).astype(float)
+    whole = c_index_metric(many, "tie")(weights)
+    monkeypatch.setattr("evaluation.concordance._BLOCK_NUMBERS", 200)
+    np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)
+    value = concordance_index(many)
+    assert value == pytest.approx(naive_c_index(many.times_days, many.events, many.risks, 0.0), abs=1e-12)
 
 
 def test_lifelines_agrees_with_the_sign_turned():

@@ -40,7 +40,8 @@ def test_c_index_counts_a_patient_without_target_apart(rfs):
     assert (cases["in_ground_truth"], cases["used"]) == (5, 4)
     assert cases["skipped"] == {"no_target_in_ground_truth": ["P5"]}
     assert cases["unknown"] == []
-    assert report["results"][1] == {"case": "P2", "error": None, "risk": 3.0, "rfs_days": 2.0, "relapse": True}
+    target = {"rfs_days": 2.0, "relapse": True}
+    assert report["results"][1] == {"case": "P2", "error": None, "failed": False, "risk": 3.0, **target}
 
 
 @pytest.mark.parametrize("text", ["NaN", '"3"', "true", "null", "Infinity", None])
@@ -76,6 +77,7 @@ def test_hpv_by_hand(hpv):
     report = answer(hpv, P1="true", P2="true", P3="false", P4="false", P5="0")
     values = {name: found["value"] for name, found in report["aggregates"].items()}
     assert values == pytest.approx({"balanced_accuracy": 7 / 12, "sensitivity": 2 / 3, "specificity": 1 / 2})
+    assert report["analyses"] == {}
     assert report["provenance"]["redraws"] > 0
 
 

@@ -1,0 +1,72 @@
+"""The JSON Schema of edition profiles, made from the rules in the code, for editors and other tools."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from contract.tasks import TASKS
+from evaluation.edition import FORMAT, TIE_RULES
+from evaluation.rules import METRICS_OF_KIND, RULES_OF_KIND, Rules
+
+
+def edition_schema() -> dict[str, Any]:
+    """The schema (draft 2020-12); `parse_edition` checks all of it, and that ranked metrics are measured."""
+    text = {"type": "string", "minLength": 1}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An edition of the challenge",
+        **_object({"format": {"const": FORMAT}, "name": text, "title": text, "tasks": {"$ref": "#/$defs/tasks"}}),
+        "$defs": {
+            "tasks": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": False,
+                "properties": {
+                    task.name: {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in RULES_OF_KIND]} for task in TASKS
+                },
+            },
+            "scheme": {
+                "description": "a metric's name; borda: by the sum of ranks; lexicographic: the next breaks ties",
+                "oneOf": [text, *(_object({word: _SCHEMES}) for word in ("borda", "lexicographic"))],
+            },
+            **{kind: _task(kind, rules) for kind, rules in RULES_OF_KIND.items()},
+        },
+    }
+
+
+_SCHEMES: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/scheme"}}
+
+
+def _task(kind: str, rules: type[Rules]) -> dict[str, Any]:
+    metric = _object({"title": {"type": "string", "minLength": 1}, "higher_is_better": {"type": "boolean"}})
+    schemes = {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/scheme"}}
+    return _object(
+        {
+            "kind": {"const": kind},
+            "metrics": {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": False,
+                "properties": dict.fromkeys(METRICS_OF_KIND[kind], metric),
+            },
+            "rules": _object({field.name: _rule(rules, field.name) for field in fields(rules)}),
+            "ranking": _object({"official": {"type": "string"}, "ties": {"enum": list(TIE_RULES)}, "schemes": schemes}),
+        }
+    )
+
+
+def _rule(rules: type[Rules], name: str) -> dict[str, Any]:
+    if name in rules.CHOICES:
+        return {"enum": list(rules.CHOICES[name])}
+    low, high = rules.RANGES[name]
+    return {"type": "number", "minimum": low, "exclusiveMaximum": high}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(properties),
+        "properties": properties,
+    }

@@ -1,0 +1,31 @@
+"""What a row of the segmentation task is kept under between runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from contract.errors import PredictionError
+from contract.sockets import MASK
+from evaluation.cases import MaskPair, SegmentationRow
+from evaluation.pool import Kept
+from evaluation.row_store import RowStore, key_of
+from evaluation.submission import answer_file
+
+
+def kept_rows(folder: Path | None) -> Kept[MaskPair, SegmentationRow] | None:
+    """The kept rows in a folder; None where none are to be kept."""
+    if folder is None:
+        return None
+    return Kept(RowStore(folder, SegmentationRow.as_json, SegmentationRow.from_json), _key)
+
+
+def _key(pair: MaskPair) -> str | None:
+    """Of both masks' bytes, the rules, the box and the case; None where there is no prediction's file to look at."""
+    try:
+        prediction = answer_file(pair.answer, MASK)
+        box = None if pair.box is None else asdict(pair.box)
+        options = {"case": pair.answer.case, "rules": asdict(pair.rules), "box": box}
+        return key_of(options, pair.reference, prediction)
+    except (PredictionError, OSError):
+        return None

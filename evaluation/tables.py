@@ -1,0 +1,109 @@
+"""CSV tables, comma or semicolon, and the numbers and flags in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contract.errors import GroundTruthError, HecktorError
+
+ID_COLUMN: Final = "PatientID"
+CENTRE_COLUMN: Final = "CenterID"
+MAX_TABLE_BYTES: Final = 16 * 1024 * 1024
+
+_MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null"})
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV file: `rows` are texts by column, `lines` the line of the file on which each row ends."""
+
+    name: str
+    header: tuple[str, ...]
+    rows: Sequence[Mapping[str, str]]
+    lines: Sequence[int]
+
+    def where(self, index: int) -> str:
+        """A row's place, for messages."""
+        return f"{self.name}, line {self.lines[index]}"
+
+
+def read_table(path: Path, error: type[HecktorError]) -> Table:
+    """Read a CSV file with a header; lines without any text are left out.
+
+    Raises:
+        HecktorError: of the class `error`: no regular file, too large, no UTF-8 text, a column twice, or a line with
+            another number of fields than the header.
+    """
+    text = _text(path, error)
+    first = text.partition("\n")[0]
+    delimiter = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+    rows: list[Mapping[str, str]] = []
+    lines: list[int] = []
+    try:
+        header = tuple(name.strip() for name in next(reader, []))
+        if len(set(header)) < len(header):
+            raise error(f"{path.name}: a column stands twice, expected each column once")
+        for fields in reader:
+            if not any(field.strip() for field in fields):
+                continue
+            if len(fields) != len(header):
+                raise error(f"{path.name}: a line with another number of fields than its {len(header)} columns")
+            rows.append(dict(zip(header, fields, strict=True)))
+            lines.append(reader.line_num)
+    except csv.Error as problem:
+        raise error(f"{path.name}, line {reader.line_num}: {problem}, expected a CSV file") from None
+    return Table(path.name, header, rows, lines)
+
+
+def _text(path: Path, error: type[HecktorError]) -> str:
+    if not path.exists():
+        raise error(f"{path.name}: not found, expected a CSV file")
+    if not path.is_file():
+        raise error(f"{path.name}: not a regular file, expected a CSV file")
+    size = path.stat().st_size
+    if size > MAX_TABLE_BYTES:
+        raise error(f"{path.name}: {size} bytes, expected at most {MAX_TABLE_BYTES}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (UnicodeDecodeError, OSError):
+        raise error(f"{path.name}: cannot be read as UTF-8 text, expected a CSV file") from None
+
+
+def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
+    """A finite number, with a point or a comma; None where the field says that it is missing.
+
+    Raises:
+        HecktorError: of the class `error`: anything else.
+    """
+    if text.strip().lower() in _MISSING:
+        return None
+    try:
+        value = float(text.strip().replace(",", "."))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise error(f"{where}{_shown(text, error)}, expected {expected}")
+    return value
+
+
+def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
+    """0, 1, true or false; None where the field says that it is missing. Raises as `number`."""
+    word = text.strip().lower()
+    if word in {"true", "false"}:
+        return word == "true"
+    value = number(text, where, "0 or 1", error)
+    if value is not None and value not in {0.0, 1.0}:
+        raise error(f"{where}{_shown(text, error)}, expected 0 or 1")
+    return None if value is None else value == 1.0
+
+
+def _shown(text: str, error: type[HecktorError]) -> str:
+    # A submitter reads these lines, and must not read the reference in them.
+    return " is not usable" if issubclass(error, GroundTruthError) else f" {text[:40]!r}"

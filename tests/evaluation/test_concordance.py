@@ -1,0 +1,46 @@
+"""Weighted pair sums against a loop over all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluation.concordance import PairCounter
+
+patients = st.lists(
+    st.tuples(
+        *(st.integers(1, 6), st.booleans(), st.sampled_from([float("nan"), 0.0, 0.5, 2.0])),
+        *(st.integers(0, 3), st.integers(0, 3)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def naive(rows):
+    comparable = concordant = unknown = 0.0
+    for time, event, risk, _, weight in rows:
+        for later, later_event, later_risk, later_weight, _ in rows:
+            if event and (time < later or (time == later and not later_event)):
+                product = weight * later_weight
+                comparable += product
+                if np.isnan(risk) or np.isnan(later_risk):
+                    unknown += product
+                else:
+                    concordant += product * ((risk > later_risk) + 0.5 * (risk == later_risk))
+    return comparable, concordant, unknown
+
+
+@given(patients)
+def test_sums_equal_those_of_a_loop(rows):
+    times, events, risks, weights, earlier = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    found = PairCounter(times, events.astype(bool), risks).count(weights[None], earlier[None])
+    assert (found.comparable[0], found.concordant[0], found.unknown[0]) == naive(rows)
+
+
+def test_no_replicate_and_no_patient():
+    counter = PairCounter(np.array([1.0, 2.0]), np.array([True, False]), np.array([1.0, 0.0]))
+    assert counter.count(np.zeros((0, 2))).comparable.size == 0
+    nobody = PairCounter(np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
+    assert nobody.count(np.ones((3, 0))).comparable.tolist() == [0, 0, 0]

@@ -1,0 +1,131 @@
+"""Surface distances against closed forms and a naive oracle."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from evaluation.surface import (
+    BOTH_EMPTY,
+    MEASURED,
+    ONE_EMPTY,
+    SurfaceRow,
+    _by_transform,
+    _by_tree,
+    compare_surfaces,
+    surface_distances,
+    surface_voxels,
+)
+
+SPACING = (3.0, 2.0, 1.0)
+
+
+def naive_surface(mask):
+    padded = np.pad(mask, 1)
+    steps = [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)]
+    found = [
+        voxel for voxel in np.argwhere(mask) if any(not padded[tuple(voxel + 1 + np.array(step))] for step in steps)
+    ]
+    return np.array(found)
+
+
+def naive_distances(first, second, spacing):
+    a, b = naive_surface(first) * np.array(spacing), naive_surface(second) * np.array(spacing)
+    table = np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=2))
+    return table.min(axis=1), table.min(axis=0)
+
+
+def random_pair(seed):
+    rng = np.random.default_rng(seed)
+    return rng.random((5, 6, 7)) < 0.4, rng.random((5, 6, 7)) < 0.2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_oracle_agrees(rules, seed):
+    first, second = random_pair(seed)
+    there, back = naive_distances(first, second, SPACING)
+    row = compare_surfaces(first, second, SPACING, rules(surfaces="gtvp"))
+    both = np.concatenate([there, back])
+    assert row.state == MEASURED
+    assert row.hd95_mm == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
+    assert row.asd_mm == pytest.approx(both.mean())
+    assert row.surface_dsc == pytest.approx((both <= 2.0 + 1e-9).mean())
+    pooled = compare_surfaces(first, second, SPACING, rules(hd95="pooled"))
+    assert pooled.hd95_mm == pytest.approx(np.percentile(both, 95))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tree_and_transform_agree(seed):
+    first, second = (surface_voxels(mask) for mask in random_pair(seed))
+    there, back = _by_tree(first, second, SPACING)
+    np.testing.assert_allclose(there, _by_transform(first, second, SPACING))
+    np.testing.assert_allclose(back, _by_transform(second, first, SPACING))
+
+
+def test_distances_are_symmetric():
+    first, second = random_pair(7)
+    there, back = surface_distances(first, second, SPACING)
+    other_back, other_there = surface_distances(second, first, SPACING)
+    np.testing.assert_allclose(there, other_there)
+    np.testing.assert_allclose(back, other_back)
+
+
+@pytest.mark.parametrize(("axis", "step_mm"), list(enumerate(SPACING)))
+def test_single_voxels_lie_as_far_apart_as_their_spacing(rules, axis, step_mm):
+    """Two voxels, four apart along one axis of (z, y, x) = (3, 2, 1) mm: 12, 8 or 4 mm, whatever the definition."""
+    first, second = np.zeros((6, 6, 6), bool), np.zeros((6, 6, 6), bool)
+    first[1, 1, 1] = True
+    second[tuple(np.eye(3, dtype=int)[axis] * 4 + 1)] = True
+    row = compare_surfaces(first, second, SPACING, rules())
+    assert (row.hd95_mm, row.asd_mm, row.surface_dsc) == (4 * step_mm, 4 * step_mm, 0.0)
+
+
+def test_the_code_of_2021_reads_the_spacing_the_other_way_round(rules):
+    """It hands (x, y, z) spacing to a (z, y, x) array: four voxels along z are 4 x 1 mm, not 4 x 3 mm."""
+    first, second = np.zeros((6, 6, 6), bool), np.zeros((6, 6, 6), bool)
+    first[1, 1, 1] = second[5, 1, 1] = True
+    row = compare_surfaces(first, second, SPACING, rules(hd95="hecktor2021_code"))
+    assert (row.hd95_mm, row.asd_mm) == (4.0, 12.0)
+
+
+def test_nested_cubes(rules):
+    """A 3-cube in a 5-cube, 1 mm: the 26 inner surface voxels are 1 mm off; of the 98 outer ones 54 (face) are 1 mm,
+    36 (edge) sqrt 2 and 8 (corner) sqrt 3 mm off. 95% of the outer ones: place 92.15 of 0..97, among the corners.
+    """
+    outer, inner = np.zeros((9, 9, 9), bool), np.zeros((9, 9, 9), bool)
+    outer[2:7, 2:7, 2:7] = True
+    inner[3:6, 3:6, 3:6] = True
+    row = compare_surfaces(outer, inner, (1.0, 1.0, 1.0), rules(surface_tolerance_mm=1.0))
+    assert row.hd95_mm == pytest.approx(math.sqrt(3))
+    assert row.asd_mm == pytest.approx((26 + 54 + 36 * math.sqrt(2) + 8 * math.sqrt(3)) / 124)
+    assert row.surface_dsc == pytest.approx(80 / 124)
+
+
+def test_identical_masks_are_perfect(rules):
+    mask, _ = random_pair(1)
+    assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceRow(MEASURED, 0.0, 0.0, 1.0)
+
+
+def test_empty_masks(rules):
+    empty, some = np.zeros((3, 3, 3), bool), np.ones((3, 3, 3), bool)
+    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceRow(BOTH_EMPTY, None, None, None)
+    for pair in ((empty, some), (some, empty)):
+        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceRow(ONE_EMPTY, math.inf, math.inf, 0.0)
+    of_2021 = compare_surfaces(some, empty, SPACING, rules(hd95="hecktor2021_code"))
+    assert of_2021 == SurfaceRow(ONE_EMPTY, 0.0, math.inf, 0.0)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        SurfaceRow(MEASURED, 1.5, 0.5, 0.75),
+        SurfaceRow(BOTH_EMPTY, None, None, None),
+        SurfaceRow(ONE_EMPTY, math.inf, math.inf, 0.0),
+    ],
+)
+def test_a_row_survives_its_json_form(row):
+    raw = row.as_json("gtvp")
+    assert all(value is None or isinstance(value, str) or math.isfinite(value) for value in raw.values())
+    assert SurfaceRow.from_json("gtvp", raw) == row
