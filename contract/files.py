@@ -116,7 +116,7 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
 
 def _bounded_text(path: Path, error: type[HecktorError], max_bytes: int) -> str:
     if not path.exists():
-        raise error(f"{path.name}: not found in {path.parent}, expected a JSON file")
+        raise error(f"{path.name}: not found in {path.parent.name or 'the folder'}, expected a JSON file")
     if not path.is_file():
         raise error(f"{path.name}: not a regular file, expected a JSON file")
     size = path.stat().st_size
