@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from algorithm.model_package import load_package
+from baseline.cli import main as baseline_main
 from contract import sockets
+from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.images import read_volume
 from rehearsal.phantoms.centres import CENTRES
@@ -62,18 +64,18 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "release", root / "platform" / cases[0].patient_id / "input"
 
 
-def train(cohort: Path, root: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "baseline", "all", "--cohort", str(cohort), "--work", str(root / "work"),
-         "--output", str(root / "package"), "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1",
-         "--base-features", "4", "--most-features", "16", "--jobs", "2", *options],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def options(cohort: Path, root: Path, *more: str) -> list[str]:
+    return [
+        "all", "--cohort", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
+        "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1", "--base-features", "4", "--most-features", "16",
+        "--jobs", "1", *more,
+    ]  # fmt: skip
 
 
 def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_path: Path) -> None:
     release, platform_input = cohort
-    done = train(release, tmp_path)
+    command = [sys.executable, "-m", "baseline", *options(release, tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     package = load_package(tmp_path / "package")
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
@@ -84,19 +86,9 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert set(package.manifest["out_of_fold"]) == set(package.heads)
     assert str(tmp_path) not in (package.root / "manifest.json").read_text() + (package.root / "plans.json").read_text()
     check_folds(tmp_path / "work", release)
-
-    for task in ("segmentation", "rfs", "hpv"):
-        answered = subprocess.run(
-            [sys.executable, "-m", "algorithm", "--task", task, "--input", str(platform_input),
-             "--output", str(tmp_path / "output"), "--model", str(package.root), "--device", "cpu"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert answered.returncode == 0, answered.stderr
-    check_answers(platform_input, tmp_path / "output")
-
-    other = train(release, tmp_path, "--seed", "1")
-    assert other.returncode == 1
-    assert other.stderr.splitlines()[-1].startswith("error: settings.json: the working directory was begun with other")
+    check_answers(package.root, platform_input, tmp_path / "output")
+    with pytest.raises(HecktorError, match=r"settings\.json: the working directory was begun with other settings"):
+        baseline_main(options(release, tmp_path, "--seed", "1"))
 
 
 def check_folds(work: Path, release: Path) -> None:
@@ -108,7 +100,15 @@ def check_folds(work: Path, release: Path) -> None:
     assert sorted(held_out) == patients
 
 
-def check_answers(platform_input: Path, output: Path) -> None:
+def check_answers(package: Path, platform_input: Path, output: Path) -> None:
+    """In a process of its own, as the container starts it: a mask on the CT, and with it a risk and a status."""
+    for task, method in (("segmentation", "baseline"), ("rfs", "clinical"), ("hpv", "clinical")):
+        answered = subprocess.run(
+            [sys.executable, "-m", "algorithm", "--task", task, "--method", method, "--input", str(platform_input),
+             "--output", str(output), "--model", str(package), "--device", "cpu", "--time-limit", "1"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert answered.returncode == 0, answered.stderr
     mask = read_volume(sockets.MASK.path_under(output) / sockets.MASK_FILE_NAME)
     (ct,) = sockets.CT.path_under(platform_input).iterdir()
     assert mask.geometry.differences(read_volume(ct).geometry) == []
@@ -118,7 +118,6 @@ def check_answers(platform_input: Path, output: Path) -> None:
 
 
 def test_a_cohort_that_is_not_there(tmp_path: Path) -> None:
-    done = train(tmp_path / "nowhere", tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "error: Task 1: found 0 CSV files, expected one"
+    with pytest.raises(InputError, match=r"^Task 1: found 0 CSV files, expected one$"):
+        baseline_main(options(tmp_path / "nowhere", tmp_path))
     assert not (tmp_path / "package").exists()
