@@ -17,8 +17,8 @@ from contract import labels
 SPACING_MM: Final = (3.0, 3.0, 3.0)
 SHARE_OF_SUV_MAX: Final = 0.41
 SMALLEST_ML: Final = 0.3
-# The skull base lies about this far below the centre of the brain case; above it is brain, no tumour.
-SKULL_BASE_BELOW_BRAIN_MM: Final = 45.0
+# Below the cerebellum; whatever lies above is brain, no tumour. Nearer to the brain its uptake is taken for GTVp.
+SKULL_BASE_BELOW_BRAIN_MM: Final = 75.0
 
 
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:
