@@ -204,7 +204,9 @@ def test_absent_file(tmp_path: Path) -> None:
         read_volume(tmp_path / "scan.mha")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08\x00garbage", b"plain text", gzip.compress(b"no nifti", mtime=0)])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x1f\x8b\x08\x00garbage", b"plain text", gzip.compress(b"no nifti", mtime=0)]
+)
 def test_unusable_nifti(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "scan.nii.gz").write_bytes(content)
     with pytest.raises(InputError, match=r"^scan\.nii\.gz: "):
