@@ -1,0 +1,222 @@
+"""`scripts/bench --peers`: the evaluation against what it replaces, as ratios in one run, with each ratio's bound."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from benchmarks.machine import machine_facts
+from benchmarks.timing import Repeats, time_calls
+from contract.errors import HecktorError, run_main
+from contract.files import read_json, write_json
+from contract.geometry import Geometry
+from contract.images import write_mask
+from contract.tasks import SEGMENTATION
+from evaluation.cases import MaskPair, score_masks
+from evaluation.concordance import PairCounter
+from evaluation.edition import DEFAULT_EDITION, load_edition
+from evaluation.lesions import count_lesions
+from evaluation.rules import SegmentationRules
+from evaluation.submission import Answer
+from evaluation.surface import compare_surfaces
+
+SPACING_MM = (1.0, 1.0, 2.0)
+IN_PLANE = 512
+SLICES = (50, 150, 450)
+PATIENTS, BOOTSTRAPS = 10_000, 1_000
+REPEATS = Repeats(least=5, least_s=0.5)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds of ours and of the other; `bound` is how many times faster ours must be, `note` what else was seen."""
+
+    name: str
+    ours_s: float
+    other_s: float
+    bound: float
+    note: str = ""
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster ours is."""
+        return self.other_s / self.ours_s
+
+    def as_text(self) -> str:
+        """One line."""
+        return (
+            f"{self.name}: {self.ours_s:.4g} s, other {self.other_s:.4g} s, "
+            f"{self.speedup:.2f} times as fast (at least {self.bound:.2f}) {self.note}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures, and whether the bound holds."""
+        return {**self.__dict__, "speedup": self.speedup, "holds": self.speedup >= self.bound}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two masks on disk and in memory, (z, y, x)."""
+
+    reference_path: Path
+    answer: Answer
+    prediction_path: Path
+    reference: npt.NDArray[np.uint8]
+    predicted: npt.NDArray[np.uint8]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print one line a comparison, write JSON."""
+    parser = argparse.ArgumentParser(prog="scripts/bench --peers", description="The evaluation against its peers.")
+    parser.add_argument("--output", type=Path, default=Path("out/bench"), help="peers.json goes here (%(default)s)")
+    parser.add_argument(
+        "--python", type=Path, help="the peers' interpreter; without it panoptica and surface-distance are left out"
+    )
+    options = parser.parse_args(argv)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for comparison in _comparisons(Path(folder), options.python):
+            found.append(comparison)
+            sys.stdout.write(f"{comparison.as_text()}\n")
+            sys.stdout.flush()
+    rows = [comparison.as_json() for comparison in found]
+    write_json(options.output / "peers.json", {"machine": machine_facts(), "comparisons": rows})
+    return 0
+
+
+def _comparisons(folder: Path, peers: Path | None) -> Iterator[Comparison]:
+    for slices in SLICES:
+        pair = _make_pair(folder / str(slices), slices)
+        row_s = _seconds(lambda pair=pair: _row(pair))  # type: ignore[misc]
+        read_s = _seconds(lambda pair=pair: _read(pair))  # type: ignore[misc]
+        yield Comparison(
+            f"(a) row of {slices} slices against reading", row_s, read_s, 1 / 1.5, _per_voxel(row_s, slices)
+        )
+        filters_s = _seconds(lambda pair=pair: _filters(pair))  # type: ignore[misc]
+        yield Comparison(f"(b) row of {slices} slices against filters", row_s, filters_s, 8)
+    pair = _make_pair(folder / "peers", 150)
+    if peers is not None:
+        yield _lesions(pair, folder, peers)
+        yield _surfaces(pair, folder, peers)
+    yield from _c_index()
+
+
+def _per_voxel(seconds: float, slices: int) -> str:
+    return f"[{seconds / (slices * IN_PLANE**2) * 1e9:.2f} ns a voxel]"
+
+
+def _make_pair(folder: Path, slices: int) -> Pair:
+    """One primary tumour and six nodes, the prediction moved by 2 and 3 voxels."""
+    z, y, x = np.ogrid[:slices, :IN_PLANE, :IN_PLANE]
+    mask = np.zeros((slices, IN_PLANE, IN_PLANE), dtype=np.uint8)
+
+    def ball(label: int, centre: tuple[float, float, float], radius_mm: float) -> None:
+        squares = ((z - centre[0]) * SPACING_MM[2]) ** 2 + (y - centre[1]) ** 2 + (x - centre[2]) ** 2
+        mask[squares < radius_mm**2] = label
+
+    ball(1, (slices / 2, 250, 260), 20)
+    for number in range(6):
+        ball(2, (slices / 2 - 4 + 2 * number, 200 + 30 * (number % 3), 170 + 180 * (number % 2)), 6 + number)
+    moved = np.roll(mask, (2, 3), axis=(1, 2))
+    grid = Geometry((IN_PLANE, IN_PLANE, slices), SPACING_MM, (0.0, 0.0, 0.0))
+    reference, prediction = folder / "reference.mha", folder / "answer" / "prediction.mha"
+    prediction.parent.mkdir(parents=True)
+    write_mask(reference, mask, grid)
+    write_mask(prediction, moved, grid)
+    return Pair(reference, Answer("case", prediction.parent), prediction, mask, moved)
+
+
+def _rules() -> SegmentationRules:
+    rules = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
+    if not isinstance(rules, SegmentationRules):
+        raise TypeError("the segmentation task has other rules")
+    return rules
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    return time_calls(work, REPEATS).median_s
+
+
+def _row(pair: Pair) -> object:
+    return score_masks(MaskPair(pair.reference_path, pair.answer, _rules()))
+
+
+def _read(pair: Pair) -> object:
+    return [sitk.ReadImage(str(path)) for path in (pair.reference_path, pair.prediction_path)]
+
+
+def _filters(pair: Pair) -> object:
+    """Overlap and shape filters on each label, and components of the nodes, without matching them: a lower bound."""
+    reference, predicted = (sitk.ReadImage(str(path)) for path in (pair.reference_path, pair.prediction_path))
+    overlap, shape = sitk.LabelOverlapMeasuresImageFilter(), sitk.LabelShapeStatisticsImageFilter()
+    overlap.Execute(reference, predicted)
+    found = [overlap.GetDiceCoefficient(label) for label in (1, 2)]
+    for image in (reference, predicted):
+        shape.Execute(image)
+        found += [shape.GetPhysicalSize(label) for label in shape.GetLabels()]
+        shape.Execute(sitk.ConnectedComponent(sitk.Equal(image, 2), True))
+        found.append(shape.GetNumberOfLabels())
+    return found
+
+
+def _peer(peer: str, pair: Pair, folder: Path, python: Path) -> dict[str, Any]:
+    source, target = folder / "masks.npz", folder / f"{peer}.json"
+    np.savez(source, reference=pair.reference, predicted=pair.predicted, spacing_mm=SPACING_MM[::-1])
+    command = [str(python), str(Path(__file__).with_name("peer_worker.py")), peer, str(source), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HecktorError(f"{peer}: its process ended with status {done.returncode}: {done.stderr[-500:]}")
+    found: dict[str, Any] = read_json(target)
+    return found
+
+
+def _lesions(pair: Pair, folder: Path, python: Path) -> Comparison:
+    work = partial(count_lesions, pair.reference == 2, pair.predicted == 2, _rules())
+    counts, other = work(), _peer("panoptica", pair, folder, python)
+    mine = {"tp": counts.true_positives, "fp": counts.false_positives, "fn": counts.false_negatives}
+    if mine != other["values"]:
+        raise HecktorError(f"lesions: {mine}, but panoptica counts {other['values']}")
+    return Comparison("(c) lesions against panoptica", _seconds(work), other["seconds"], 4, f"[{mine}]")
+
+
+def _surfaces(pair: Pair, folder: Path, python: Path) -> Comparison:
+    def work() -> list[Any]:
+        spacing = (SPACING_MM[2], SPACING_MM[1], SPACING_MM[0])
+        return [compare_surfaces(pair.reference == n, pair.predicted == n, spacing, _rules()) for n in (1, 2)]
+
+    other = _peer("surface-distance", pair, folder, python)
+    hd95 = [f"{row.hd95_mm:.3f}" for row in work()]
+    theirs = [f"{other['values'][f'{name}_hd95_mm']:.3f}" for name in ("gtvp", "gtvn")]
+    note = f"[HD95 {', '.join(hd95)} mm by voxels, {', '.join(theirs)} by area]"
+    return Comparison("(d) surfaces against surface-distance", _seconds(work), other["seconds"], 2, note)
+
+
+def _c_index() -> Iterator[Comparison]:
+    from lifelines.utils import concordance_index
+
+    rng = np.random.default_rng(0)
+    times, events = rng.integers(1, 3000, PATIENTS).astype(float), rng.random(PATIENTS) < 0.4
+    risks = rng.normal(size=PATIENTS)
+    other_s = _seconds(lambda: concordance_index(times, -risks, events))
+    ours_s = _seconds(lambda: PairCounter(times, events, risks).count(np.ones((1, PATIENTS))))
+    yield Comparison("(e) C-index of 10,000 against lifelines", ours_s, other_s, 1)
+    weights = rng.multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), BOOTSTRAPS).astype(float)
+    counter = PairCounter(times, events, risks)
+    all_s = time_calls(lambda: counter.count(weights), Repeats(least=1), warm_up=False).median_s
+    # A thousand calls of lifelines take minutes and differ by nothing but the sample.
+    yield Comparison("(e) 1,000 bootstraps against lifelines", all_s, other_s * BOOTSTRAPS, 20)
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(main))
