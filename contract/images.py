@@ -18,6 +18,7 @@ from contract import completeness, labels, metaimage
 from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path
 from contract.geometry import Geometry
+from contract.metaimage import mha_fields
 from contract.sockets import READABLE_IMAGE_SUFFIXES
 
 # A CT of 1,000 slices at 1024 x 1024 still passes; what is larger is no patient.
@@ -189,6 +190,7 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
         raise error(f"{path.name}: not a regular file, expected an image")
     if path.stat().st_size == 0:
         raise error(f"{path.name}: empty file, expected an image")
+    _check_rank(path, error)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.SetImageIO(_ITK_READERS[image_suffix(path) or ".mha"])
@@ -197,6 +199,16 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
     except RuntimeError as problem:
         raise error(f"{path.name}: not a readable image ({_itk_reason(problem)})") from None
     return reader
+
+
+def _check_rank(path: Path, error: type[HecktorError]) -> None:
+    """Refuse a MetaImage with an absurd number of dimensions: ITK reads beyond its memory and dies of it."""
+    if image_suffix(path) != ".mha":
+        return
+    with path.open("rb") as file:
+        rank = mha_fields(file).get("NDims", "3")
+    if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
+        raise error(f"{path.name}: not a readable image (NDims {rank[:40]!r}), expected a 3D image")
 
 
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:

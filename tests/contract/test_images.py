@@ -402,3 +402,12 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path) -> None:
         assert done.returncode == 1, done.stderr
         assert done.stderr.splitlines()[-1].startswith(f"error: {name}: cannot be written"), done.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rank", ["-5", "0", "99999999999999", "three"])
+def test_an_absurd_number_of_dimensions_is_refused_before_itk_sees_it(tmp_path: Path, rank: str) -> None:
+    """ITK ends the whole process on NDims -5 or 99999999999999, so the header text is looked at first."""
+    path = tmp_path / "rank.mha"
+    path.write_text(f"ObjectType = Image\nNDims = {rank}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
+    with pytest.raises(InputError, match=r"rank\.mha: not a readable image \(NDims"):
+        read_header(path)
