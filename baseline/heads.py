@@ -18,7 +18,7 @@ from algorithm.measure import CLINICAL, Features
 from contract.errors import MetricError
 
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in
-# the training patients, each head is held to a handful of features named beforehand.
+# the training patients, each head is held to a handful of features.
 RFS_FEATURES: Final[dict[str, str]] = {
     "total_volume_ml": "log1p",
     "gtvn_count": "identity",
