@@ -35,12 +35,20 @@ _Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Region:
-    """An axis-aligned box in LPS millimetres, corners in (x, y, z); `sure` where the brain case was found."""
+    """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
+
+    `brain_z_mm` is the height of the brain case's centre, None where it was not found.
+    """
 
     lower_mm: tuple[float, float, float]
     upper_mm: tuple[float, float, float]
-    sure: bool
     found_by: str
+    brain_z_mm: float | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether the brain case was found."""
+        return self.brain_z_mm is not None
 
     @property
     def volume_litres(self) -> float:
@@ -62,7 +70,8 @@ def localise(case: Case) -> Region:
     else:
         low, high = _without_brain(body, grid)
         found_by = "body outline"
-    return _clipped(low, high, field_low, field_high, brain_mm is not None, found_by)
+    brain_z_mm = None if brain_mm is None else float(brain_mm[2])
+    return _clipped(low, high, field_low, field_high, brain_z_mm, found_by)
 
 
 def _thinned(ct: Volume) -> Volume:
@@ -158,13 +167,15 @@ def _without_brain(body: _Mask, grid: Geometry) -> tuple[_Vector, _Vector]:
     return low, high
 
 
-def _clipped(low: _Vector, high: _Vector, field_low: _Vector, field_high: _Vector, sure: bool, found_by: str) -> Region:
+def _clipped(
+    low: _Vector, high: _Vector, field_low: _Vector, field_high: _Vector, brain_z_mm: float | None, found_by: str
+) -> Region:
     low, high = np.maximum(low, field_low), np.minimum(high, field_high)
     if np.any(high <= low):
-        low, high, sure, found_by = field_low, field_high, False, "whole field of view"
+        low, high, brain_z_mm, found_by = field_low, field_high, None, "whole field of view"
     return Region(
         (float(low[0]), float(low[1]), float(low[2])),
         (float(high[0]), float(high[1]), float(high[2])),
-        sure,
         found_by,
+        brain_z_mm,
     )

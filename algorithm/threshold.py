@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm import grids
-from algorithm.localise import ABOVE_BRAIN_MM, Region
+from algorithm.localise import Region
 from algorithm.read import AIR_HU, Case
 from algorithm.segmentation import Segmentation
 from contract import labels
@@ -33,9 +33,9 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
         return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, None, grid)
     pet = grids.resample(case.pet, grid, 0.0)
     searched = pet.copy()
-    if region.sure:
+    if region.brain_z_mm is not None:
         z_mm = grid.origin_mm[2] + np.arange(grid.array_shape[0]) * grid.spacing_mm[2]
-        skull_base_mm = region.upper_mm[2] - ABOVE_BRAIN_MM - SKULL_BASE_BELOW_BRAIN_MM
+        skull_base_mm = region.brain_z_mm - SKULL_BASE_BELOW_BRAIN_MM
         if (z_mm <= skull_base_mm).any():
             searched[z_mm > skull_base_mm] = 0
     mask = largest_is_primary(searched >= SHARE_OF_SUV_MAX * max(float(searched.max()), 1e-6), grid.voxel_volume_mm3)

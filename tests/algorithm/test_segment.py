@@ -198,7 +198,7 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     case = Case(
         Volume(np.full((10, 10, 10), 40, np.int16), scan), Volume(np.ones((10, 10, 10), np.float32), scan), Patient()
     )
-    grid = network_grid(Region((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), True, "test"), (3.0, 3.0, 3.0))
+    grid = network_grid(Region((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), "test"), (3.0, 3.0, 3.0))
     ct, pet = network_channels(case, grid)
     assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
     assert not network_channels(Case(case.ct, None, case.patient), grid)[1].any()

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from algorithm.localise import ABOVE_BRAIN_MM, Region
+from algorithm.localise import Region
 from algorithm.read import Case
 from algorithm.threshold import SKULL_BASE_BELOW_BRAIN_MM, largest_is_primary, threshold_segmentation
 from contract.geometry import Geometry
@@ -10,7 +11,7 @@ from contract.images import Volume
 from contract.patient import Patient
 
 GRID = Geometry((30, 30, 40), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
-EVERYWHERE = Region((-1.5, -1.5, -1.5), (88.5, 88.5, 118.5), False, "test")
+EVERYWHERE = Region((-1.5, -1.5, -1.5), (88.5, 88.5, 118.5), "test")
 
 
 def case_of(pet: np.ndarray | None) -> Case:
@@ -50,16 +51,16 @@ def test_everything_above_41_percent_of_the_highest_uptake() -> None:
     np.testing.assert_array_equal(mask > 0, pet >= 41)
 
 
-def test_the_brain_is_left_out_where_it_was_found() -> None:
+@pytest.mark.parametrize("top_mm", [118.5, 115.5])
+def test_the_brain_is_left_out_where_it_was_found_however_much_of_it_is_in_view(top_mm: float) -> None:
+    """The brain's centre at 105 + 75 mm leaves what lies up to 105 mm, slice 35, wherever the scan ends above it."""
     pet = np.ones(GRID.array_shape)
-    pet[32:38, 10:20, 10:20] = 30
-    pet[5:10, 10:15, 10:15] = 12
-    top = 112.5 + ABOVE_BRAIN_MM - 7.5
-    region = Region((-1.5, -1.5, -1.5), (88.5, 88.5, top), True, "brain case")
-    skull_base_mm = top - ABOVE_BRAIN_MM - SKULL_BASE_BELOW_BRAIN_MM
+    pet[36:38, 10:20, 10:20] = 30
+    pet[31:35, 10:15, 10:15] = 12
+    region = Region((-1.5, -1.5, -1.5), (88.5, 88.5, top_mm), "brain case", 105.0 + SKULL_BASE_BELOW_BRAIN_MM)
     mask = threshold_segmentation(case_of(pet), region).mask_on(GRID)
-    assert np.all(mask[5:10, 10:15, 10:15] == 1)
-    assert not mask[int(skull_base_mm / 3) + 2 :].any()
+    assert np.all(mask[31:35, 10:15, 10:15] == 1)
+    assert not mask[36:].any()
 
 
 def test_without_a_pet_the_mask_is_empty() -> None:
