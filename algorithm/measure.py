@@ -1,4 +1,7 @@
-"""Named features with units from a mask, CT and PET on one grid, and from the clinical variables."""
+"""Named features with units from a mask, CT and PET on one grid, and from the clinical variables.
+
+docs/features.md lists them; the definitions are in `algorithm.features`.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +10,57 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
+from algorithm.features.density import density
+from algorithm.features.dose import dose_on, dose_volume
+from algorithm.features.places import bilateral, distances, spread_mm
+from algorithm.features.region import Region, components, region
+from algorithm.features.shape import shape
+from algorithm.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
 from contract import labels
 from contract.geometry import Geometry
+from contract.images import Volume
 from contract.patient import Patient
 
-# Within a lesion, voxels below this share of its SUVmax count as cold (necrotic or cystic).
-COLD_SHARE: Final = 0.4
 CLINICAL: Final = ("age_years", "gender", "tobacco", "alcohol", "performance_status", "treatment", "m1")
 
 Features = Mapping[str, float | None]
+_Image = npt.NDArray[np.float32]
 
 
 def image_features(
-    mask: npt.NDArray[np.uint8],
-    ct: npt.NDArray[np.float32],
-    pet: npt.NDArray[np.float32] | None,
-    grid: Geometry,
+    mask: npt.NDArray[np.uint8], ct: _Image, pet: _Image | None, grid: Geometry, dose: Volume | None = None
 ) -> dict[str, float | None]:
-    """Features of GTVp and GTVn.
+    """Features of GTVp, GTVn and both together.
 
     Args:
         mask: labels 0, 1, 2 in (z, y, x) on `grid`.
         ct: HU on the same grid.
         pet: SUV on the same grid, or None where there is no usable PET.
         grid: gives voxel volume and distances.
+        dose: the planned dose in Gy on a grid of its own, or None.
 
     Returns:
-        Names with units to values; an intensity of an absent lesion, or without PET, is None. Volumes in ml,
-        total lesion glycolysis in SUV x ml, distances in mm.
+        Names with units to values. What cannot be measured is None: an intensity of an absent lesion, whatever needs
+        a PET or dose that is not there, a distance between fewer than two lesions (only `spread_mm` is 0 then). An
+        absent lesion's volumes and glycolysis are 0.
     """
+    primary, all_nodes = region(mask == labels.GTVP, grid), region(mask == labels.GTVN, grid)
+    nodes, lesions = components(mask == labels.GTVN, grid), components(mask > 0, grid)
+    largest = max(nodes, key=lambda node: node.volume_ml, default=None)
+    gray = None if dose is None else dose_on(dose, grid)
     features: dict[str, float | None] = {}
-    for label, name in ((labels.GTVP, "gtvp"), (labels.GTVN, "gtvn")):
-        inside = mask == label
-        features[f"{name}_volume_ml"] = float(np.count_nonzero(inside)) * grid.voxel_volume_mm3 / 1000
-        features |= {f"{name}_{key}": value for key, value in _intensities(inside, ct, pet, grid).items()}
-    nodes = _components(mask == labels.GTVN)
+    for name, structure in (("gtvp", primary), ("gtvn", all_nodes)):
+        measured = _structure(structure, ct, pet) | dose_volume(structure, gray)
+        features |= {f"{name}_{key}": value for key, value in measured.items()}
+    features |= {f"gtvp_{key}": value for key, value in shape(primary).items()}
     features["gtvn_count"] = float(len(nodes))
-    features["gtvn_largest_ml"] = max((len(node) for node in nodes), default=0) * grid.voxel_volume_mm3 / 1000
-    features["total_volume_ml"] = _sum(features["gtvp_volume_ml"], features["gtvn_volume_ml"])
-    features["total_lesion_glycolysis"] = _sum(features["gtvp_tlg"], features["gtvn_tlg"])
-    features["spread_mm"] = _spread_mm(mask, grid)
-    return features
+    features["gtvn_largest_ml"] = 0.0 if largest is None else largest.volume_ml
+    features["gtvn_largest_diameter_mm"] = shape(largest)["diameter_mm"]
+    features["gtvn_bilateral"] = bilateral(nodes, ct, grid)
+    features |= _together(features)
+    features["spread_mm"] = spread_mm(lesions)
+    return features | distances(primary, nodes, lesions)
 
 
 def clinical_features(patient: Patient) -> dict[str, float | None]:
@@ -60,42 +71,25 @@ def clinical_features(patient: Patient) -> dict[str, float | None]:
     return {name: None if value is None else float(value) for name, value in values.items()}
 
 
-def _intensities(
-    inside: npt.NDArray[np.bool_],
-    ct: npt.NDArray[np.float32],
-    pet: npt.NDArray[np.float32] | None,
-    grid: Geometry,
-) -> dict[str, float | None]:
-    found: dict[str, float | None] = dict.fromkeys(("suv_max", "suv_mean", "tlg", "cold_share", "hu_mean", "hu_sd"))
-    if not inside.any():
-        found["tlg"] = 0.0
-        return found
-    hu = ct[inside]
-    found["hu_mean"], found["hu_sd"] = float(hu.mean()), float(hu.std())
-    if pet is not None:
-        suv = pet[inside]
-        found["suv_max"], found["suv_mean"] = float(suv.max()), float(suv.mean())
-        found["tlg"] = float(suv.sum()) * grid.voxel_volume_mm3 / 1000
-        found["cold_share"] = float(np.mean(suv < COLD_SHARE * suv.max()))
-    return found
+def _structure(structure: Region | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
+    return {
+        "volume_ml": 0.0 if structure is None else structure.volume_ml,
+        "tlg": glycolysis(structure, pet),
+        **statistics(structure, pet),
+        **thresholded(structure, pet),
+        **density(structure, ct),
+    }
 
 
-def _components(inside: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.int64]]:
-    """Voxel indices (n, 3) of each 26-connected component."""
-    parts, count = ndimage.label(inside, structure=np.ones((3, 3, 3), dtype=bool))
-    boxes = ndimage.find_objects(parts)
-    return [np.argwhere(parts[boxes[k]] == k + 1) for k in range(count)]
+def _together(features: Features) -> dict[str, float | None]:
+    """Sums and maxima over GTVp and GTVn."""
+    sums = {"total_volume_ml": "volume_ml", "total_lesion_glycolysis": "tlg"} | {n: n for n in THRESHOLD_NAMES}
+    together = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
+    for name in ("suv_max", "suv_peak"):
+        known = [value for key in ("gtvp", "gtvn") if (value := features[f"{key}_{name}"]) is not None]
+        together[name] = max(known) if known else None
+    return together
 
 
-def _spread_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> float:
-    """Largest distance in mm between the centres of any two lesions; 0 with fewer than two."""
-    parts, count = ndimage.label(mask > 0, structure=np.ones((3, 3, 3), dtype=bool))
-    if count < 2:
-        return 0.0
-    centres = np.asarray(ndimage.center_of_mass(mask > 0, parts, range(1, count + 1))) * grid.array_spacing_mm
-    return float(np.sqrt(((centres[:, None] - centres[None]) ** 2).sum(-1)).max())
-
-
-def _sum(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second

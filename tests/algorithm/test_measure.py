@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from algorithm.features.uptake import THRESHOLD_NAMES
 from algorithm.measure import clinical_features, image_features
 from contract.geometry import Geometry
 from contract.patient import Patient
@@ -50,7 +54,23 @@ def test_by_hand() -> None:
         "total_lesion_glycolysis": 3.3,
     }
     assert {key: found[key] for key in expected} == pytest.approx(expected)
-    assert set(found) == {*expected, "spread_mm"}
+
+
+def test_every_feature_is_listed_in_the_documentation() -> None:
+    mask, ct, pet = scene()
+    document = (Path(__file__).parents[2] / "docs" / "features.md").read_text()
+    listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
+    names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient())}
+    assert names <= listed, names - listed
+
+
+def test_the_two_together() -> None:
+    """Over SUV 4: 10 of GTVp; 4, 6 and 8 of GTVn. Voxels are 0.1 ml."""
+    mask, ct, pet = scene()
+    found = image_features(mask, ct, pet, GRID)
+    assert found["mtv_over_4.0_ml"] == pytest.approx(0.4)
+    assert found["tlg_over_4.0"] == pytest.approx(2.8)
+    assert found["suv_max"] == 10
 
 
 def test_spread_by_hand() -> None:
@@ -60,25 +80,34 @@ def test_spread_by_hand() -> None:
 
 
 def test_without_lesions() -> None:
+    """Volumes and glycolysis are 0, whatever would be measured inside or between lesions is missing."""
     _, ct, pet = scene()
     found = image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
-    assert {name for name, value in found.items() if value is None} == {
-        f"{label}_{key}"
-        for label in ("gtvp", "gtvn")
-        for key in ("suv_max", "suv_mean", "cold_share", "hu_mean", "hu_sd")
+    zero = {name for name, value in found.items() if value == 0}
+    assert {name for name, value in found.items() if value is not None} == zero
+    assert zero == {
+        *(f"{part}_{key}" for part in ("gtvp", "gtvn") for key in ("volume_ml", "tlg", *THRESHOLD_NAMES)),
+        *THRESHOLD_NAMES,
+        *("gtvn_count", "gtvn_largest_ml", "gtvn_bilateral"),
+        *("total_volume_ml", "total_lesion_glycolysis", "spread_mm"),
     }
-    assert {value for value in found.values() if value is not None} == {0.0}
 
 
 def test_without_pet_what_is_measured_on_it_is_missing() -> None:
-    mask, ct, _ = scene()
-    found = image_features(mask, ct, None, GRID)
-    missing = {name for name, value in found.items() if value is None}
-    assert missing == {
-        "total_lesion_glycolysis",
-        *(f"{label}_{key}" for label in ("gtvp", "gtvn") for key in ("suv_max", "suv_mean", "tlg", "cold_share")),
+    mask, ct, pet = scene()
+    found, full = image_features(mask, ct, None, GRID), image_features(mask, ct, pet, GRID)
+    missing = {name for name, value in found.items() if value is None and full[name] is not None}
+    assert missing == {name for name in full if "suv" in name or "tlg" in name or "mtv" in name or "cold" in name} | {
+        "total_lesion_glycolysis"
     }
     assert found["gtvp_hu_mean"] == 50
+
+
+def test_glycolysis_without_pet_is_missing_also_where_there_are_no_nodes() -> None:
+    mask, ct, _ = scene()
+    found = image_features(np.where(mask == 1, mask, 0).astype(np.uint8), ct, None, GRID)
+    assert found["gtvn_tlg"] == 0
+    assert found["total_lesion_glycolysis"] is None
 
 
 def test_clinical_variables_as_numbers() -> None:

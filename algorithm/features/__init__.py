@@ -1,0 +1,1 @@
+"""Features of lesions, each module one family: shape, uptake, density, places, dose."""
