@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from algorithm.answering import Termination, answer
 from algorithm.methods import METHODS, method_for
 from algorithm.model_package import default_package_path
-from algorithm.pipeline import Request, run
+from algorithm.pipeline import Request
+from algorithm.resident import Resident
+from algorithm.serve import PORT, serve
 from contract import sockets
 from contract.tasks import TASK_CHOICES, task_named
 
 LOGGER = logging.getLogger("hecktor")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Answer one case; 0 on success. Raises `HecktorError` for what a user can mend."""
+def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
+    """Answer one case; 0 on success. Raises `HecktorError` for what a user can mend.
+
+    SIGTERM writes the best answer so far. `spent_s` of the time limit are gone already.
+    """
     arguments = _parser().parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
     task = task_named(arguments.task)
@@ -31,10 +40,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         device=arguments.device,
         time_limit_s=task.time_limit_s if arguments.time_limit is None else arguments.time_limit,
         strict=arguments.strict,
+        spent_s=spent_s,
+        most_passes=arguments.passes,
     )
-    stages = run(request)
+    if arguments.serve:
+        serve(request, arguments.port)
+        return 0
+    with _terminated_by_signal() as termination:
+        stages = answer(request, Resident(request.model_dir, request.device), termination)
     LOGGER.info("%s answered by %s: %s", task.name, request.method.name, stages.summary())
     return 0
+
+
+@contextmanager
+def _terminated_by_signal() -> Iterator[Termination]:
+    """A termination that SIGTERM requests, as long as the block lasts."""
+    termination = Termination()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield termination
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: termination.request())
+    try:
+        yield termination
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,10 +73,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="where the output socket is written")
     parser.add_argument("--model", type=Path, help="model package; default: /opt/ml/model, else the shipped one")
     parser.add_argument("--time-limit", type=float, help="seconds; default: the task's own limit")
+    parser.add_argument("--passes", type=_positive, help="at most so many passes (default: all that fit the time)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--method", choices=tuple(METHODS), default="baseline", help="baseline or a comparator")
     parser.add_argument("--strict", action="store_true", help="degenerate input is an error, not a warning")
+    parser.add_argument(
+        "--serve", action=argparse.BooleanOptionalAction, default=False, help="answer case after case over HTTP"
+    )
+    parser.add_argument("--port", type=int, default=PORT, help="of --serve (%(default)s; 0 takes a free one)")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 if __name__ == "__main__":

@@ -6,19 +6,21 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from algorithm.best import BestAnswer
 from algorithm.budget import Budget
 from algorithm.hpv import hpv_positive
 from algorithm.localise import Region, localise
 from algorithm.measure import clinical_features, image_features
 from algorithm.methods import Method
-from algorithm.model_package import ModelPackage, load_package
 from algorithm.notices import Notices
 from algorithm.read import Case, reaches_into, read_case
+from algorithm.resident import Resident
 from algorithm.rfs import rfs_risk
 from algorithm.segmentation import Segmentation
 from algorithm.stages import Stages
 from algorithm.threshold import threshold_segmentation
 from contract import sockets
+from contract.errors import TimeLimitError
 from contract.files import write_json
 from contract.images import write_mask
 from contract.tasks import HPV, SEGMENTATION, Task
@@ -28,7 +30,11 @@ LOGGER = logging.getLogger("hecktor")
 
 @dataclass(frozen=True)
 class Request:
-    """One case to answer: which task, by which method, from where to where, on what device, in what time."""
+    """One case to answer: which task, by which method, from where to where, on what device, in what time.
+
+    `spent_s` of the time limit are gone already, by starting Python for instance. `most_passes` bounds the passes of
+    the network where not all that fit are wanted; None is all that fit.
+    """
 
     task: Task
     method: Method
@@ -38,41 +44,110 @@ class Request:
     device: str
     time_limit_s: float
     strict: bool
+    spent_s: float = 0.0
+    most_passes: int | None = None
 
 
-def run(request: Request) -> Stages:
+class CaseRun:
+    """One case on its way from the input sockets to the output socket.
+
+    `run` goes the whole way; `finish_early` may be called from another thread at any time.
+    """
+
+    def __init__(self, request: Request, resident: Resident) -> None:
+        self.request, self.resident = request, resident
+        self.budget = Budget.start(request.time_limit_s, spent_s=request.spent_s)
+        self.stages = Stages(self.budget)
+        self.best = BestAnswer()
+        self._case: Case | None = None
+
+    def run(self) -> None:
+        """Answer the case and write its output socket.
+
+        Raises:
+            HecktorError: input, model or output is unusable; nothing is written then.
+        """
+        method, notices = self.request.method, Notices(self.request.strict)
+        with self.stages("read"):
+            case = read_case(self.request.input_dir, notices)
+        if method.segmenter is None:
+            features = clinical_features(case.patient)
+            self.best.write_once(lambda: self._write_head_answer(features))
+            return
+        with self.stages("localise"):
+            case, region = _localised(case, notices)
+        self._case = case
+        self.best.offer(lambda: threshold_segmentation(case, region))
+        segmentation = self._segmented(case, region)
+        self.best.write_once(lambda: self._write(segmentation, case))
+
+    def finish_early(self, reason: str) -> None:
+        """Write the best answer so far; returns when it, or a better one, is written.
+
+        Raises:
+            TimeLimitError: there is no answer yet, and nothing is written.
+        """
+        self.best.stop.set()
+        self.best.write_once(lambda: self._write_best(reason))
+
+    def _segmented(self, case: Case, region: Region) -> Segmentation:
+        if self.request.method.segmenter == "threshold":
+            with self.stages("segment"):
+                return threshold_segmentation(case, region)
+        with self.stages("load"):
+            self.resident.load()
+        from algorithm.passes import planned_passes  # torch is imported only where a network runs
+        from algorithm.segment import segment
+
+        resident = self.resident
+        passes = planned_passes(resident.package)[: self.request.most_passes]
+        with self.stages("segment"):
+            return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best)
+
+    def _write_best(self, reason: str) -> None:
+        segmentation, case = self.best.take(), self._case
+        if segmentation is None or case is None:
+            raise TimeLimitError(f"{reason}: no answer yet after {self.budget.elapsed_s():.1f} s, nothing is written")
+        LOGGER.warning(
+            "*** %s *** %s: the best answer so far is written",
+            "EARLY END" if segmentation.by_network else "FALLBACK",
+            reason if segmentation.by_network else f"{reason}: no pass is made yet, the PET threshold answers",
+        )
+        self._write(segmentation, case)
+
+    def _write(self, segmentation: Segmentation, case: Case) -> None:
+        self.stages.passes(segmentation)
+        if self.request.task is SEGMENTATION:
+            with self.stages("restore"):
+                mask = segmentation.mask_on(case.ct.geometry)
+            with self.stages("write"):
+                folder = self.request.task.output.path_under(self.request.output_dir)
+                write_mask(folder / sockets.MASK_FILE_NAME, mask, case.ct.geometry)
+            return
+        with self.stages("measure"):
+            features = image_features(segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid)
+        self._write_head_answer(features | clinical_features(case.patient))
+
+    def _write_head_answer(self, features: dict[str, float | None]) -> None:
+        task = self.request.task
+        with self.stages("head"):
+            head = self.resident.package.head(self.request.method.heads[task.name])
+            for term in head.missing(features):
+                LOGGER.info("%s: %s is missing, its training median %g counts", task.name, term.feature, term.fill)
+            answer: float | bool = hpv_positive(head, features) if task is HPV else rfs_risk(head, features)
+        with self.stages("write"):
+            write_json(task.output.path_under(self.request.output_dir), answer)
+
+
+def run(request: Request, resident: Resident | None = None) -> Stages:
     """Answer one case and write its output socket; the stages' times are handed back.
 
     Raises:
         HecktorError: input, model or output is unusable; nothing is written then.
     """
-    budget, stages, notices = Budget.start(request.time_limit_s), Stages(), Notices(request.strict)
-    with stages("read"):
-        case = read_case(request.input_dir, notices)
-    if request.method.segmenter == "threshold":
-        with stages("localise"):
-            case, region = _localised(case, notices)
-        with stages("segment"):
-            segmentation = threshold_segmentation(case, region)
-        _write_mask(request, segmentation, case, stages)
-        return stages
-    with stages("load"):
-        package = load_package(request.model_dir)
-    if request.method.segmenter is None:
-        _write_head_answer(request, package, clinical_features(case.patient), stages)
-        return stages
-    with stages("localise"):
-        case, region = _localised(case, notices)
-    with stages("segment"):
-        segmentation = _network_segmentation(request, case, region, package, budget)
-    stages.passes_done, stages.passes_planned = segmentation.passes_done, segmentation.passes_planned
-    if request.task is SEGMENTATION:
-        _write_mask(request, segmentation, case, stages)
-        return stages
-    with stages("measure"):
-        features = image_features(segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid)
-    _write_head_answer(request, package, features | clinical_features(case.patient), stages)
-    return stages
+    case_run = CaseRun(request, resident or Resident(request.model_dir, request.device))
+    case_run.run()
+    return case_run.stages
 
 
 def _localised(case: Case, notices: Notices) -> tuple[Case, Region]:
@@ -82,32 +157,3 @@ def _localised(case: Case, notices: Notices) -> tuple[Case, Region]:
         return case, region
     notices.warn("PET: does not reach the head and neck that the CT shows, going on with the CT alone")
     return replace(case, pet=None), region
-
-
-def _network_segmentation(
-    request: Request, case: Case, region: Region, package: ModelPackage, budget: Budget
-) -> Segmentation:
-    from algorithm.segment import device_named, segment  # torch is imported only where a network runs
-
-    LOGGER.info("model package: %s", package.name)
-    return segment(case, region, package, budget, device_named(request.device))
-
-
-def _write_mask(request: Request, segmentation: Segmentation, case: Case, stages: Stages) -> None:
-    with stages("restore"):
-        mask = segmentation.mask_on(case.ct.geometry)
-    with stages("write"):
-        folder = request.task.output.path_under(request.output_dir)
-        write_mask(folder / sockets.MASK_FILE_NAME, mask, case.ct.geometry)
-
-
-def _write_head_answer(
-    request: Request, package: ModelPackage, features: dict[str, float | None], stages: Stages
-) -> None:
-    with stages("head"):
-        head = package.head(request.method.heads[request.task.name])
-        for term in head.missing(features):
-            LOGGER.info("%s: %s is missing, its training median %g counts", request.task.name, term.feature, term.fill)
-        answer: float | bool = hpv_positive(head, features) if request.task is HPV else rfs_risk(head, features)
-    with stages("write"):
-        write_json(request.task.output.path_under(request.output_dir), answer)

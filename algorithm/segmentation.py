@@ -16,7 +16,10 @@ _Float = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Segmentation:
-    """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid."""
+    """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
+
+    `how` names for the log by what plan and on what device the passes were made.
+    """
 
     logits: _Float
     ct: _Float
@@ -24,6 +27,12 @@ class Segmentation:
     grid: Geometry
     passes_done: int = 1
     passes_planned: int = 1
+    how: str = ""
+
+    @property
+    def by_network(self) -> bool:
+        """Whether passes of a network made it, rather than a threshold."""
+        return bool(self.how)
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:

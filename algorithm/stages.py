@@ -3,36 +3,62 @@
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from algorithm.budget import Budget
+from algorithm.segmentation import Segmentation
 
 
 @dataclass
 class Stages:
     """Seconds by stage, in the order in which they ran; calling it times a block."""
 
+    budget: Budget
     seconds: dict[str, float] = field(default_factory=dict)
-    passes_done: int = 0
-    passes_planned: int = 0
+    segmentation: str = ""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Time the block as stage `name`."""
         begun = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
+
+    def passes(self, segmentation: Segmentation) -> None:
+        """Note how the segmentation that is written was made."""
+        self.segmentation = (
+            f"{segmentation.passes_done} of {segmentation.passes_planned} passes over {segmentation.how}"
+            if segmentation.by_network
+            else "no pass, by PET threshold"
+        )
 
     def summary(self) -> str:
-        """Seconds a stage, passes done of those planned, peak memory of the process."""
+        """Seconds a stage, passes done of those planned and where, peak memory of RAM and GPU, what time was left."""
         parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
-        if self.passes_planned:
-            parts.append(f"{self.passes_done} of {self.passes_planned} passes")
+        if self.segmentation:
+            parts.append(self.segmentation)
         parts.append(f"peak memory {peak_memory_mib():.0f} MiB")
+        gpu_mib = _gpu_peak_mib()
+        if gpu_mib is not None:
+            parts.append(f"on the GPU {gpu_mib:.0f} MiB")
+        parts.append(f"{self.budget.margin_s():.1f} s of {self.budget.time_limit_s:g} s left")
         return ", ".join(parts)
 
 
 def peak_memory_mib() -> float:
     """The largest resident set of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _gpu_peak_mib() -> float | None:
+    if "torch" not in sys.modules:  # asking must not cost an import
+        return None
+    from algorithm.devices import gpu_peak_mib
+
+    return gpu_peak_mib()

@@ -14,7 +14,7 @@ from torch import nn
 
 from algorithm.heads import LinearHead
 from algorithm.model_package import FORMAT_VERSION, MANIFEST, file_entry
-from algorithm.segment import own_tensors, untrained_network
+from algorithm.networks import own_tensors, untrained_network
 from baseline.nnunet import CONFIGURATION
 from baseline.prepare import CHANNELS
 from contract import labels

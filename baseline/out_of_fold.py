@@ -8,9 +8,13 @@ from pathlib import Path
 import torch
 
 from algorithm.budget import Budget
+from algorithm.devices import device_named
 from algorithm.measure import Features, image_features
-from algorithm.model_package import ModelPackage, load_package
-from algorithm.segment import Pass, device_named, normalise, run_passes
+from algorithm.model_package import load_package
+from algorithm.networks import Networks
+from algorithm.passes import Passes
+from algorithm.segment import normalise
+from algorithm.windows import Pass
 from baseline.nnunet import Folders
 from baseline.prepare import CHANNELS, DATASET_NAME
 from baseline.release import ReleaseCase
@@ -24,16 +28,17 @@ def measure_out_of_fold(
     cases: Iterable[ReleaseCase], fold_of: Mapping[str, int], package: Path, folders: Folders, device: str
 ) -> dict[str, Features]:
     """Patient ID to image features, from the prepared images and each patient's own held-out fold."""
-    model, where = load_package(package), device_named(device)
+    networks, where = Networks(load_package(package)), device_named(device)
     return {
-        case.patient_id: _features(case.patient_id, fold_of[case.patient_id], model, folders, where) for case in cases
+        case.patient_id: _features(case.patient_id, fold_of[case.patient_id], networks, folders, where)
+        for case in cases
     }
 
 
-def _features(patient_id: str, fold: int, model: ModelPackage, folders: Folders, device: torch.device) -> Features:
+def _features(patient_id: str, fold: int, networks: Networks, folders: Folders, device: torch.device) -> Features:
     ct, pet = (_prepared(folders, patient_id, number) for number in range(len(CHANNELS)))
-    data = normalise((ct.array, pet.array), model)
-    logits, _ = run_passes(data, (Pass(fold, ()),), model, Budget.start(_NO_LIMIT_S), device)
+    data = normalise((ct.array, pet.array), networks.package)
+    logits = Passes(data, (Pass(fold),), networks, Budget.start(_NO_LIMIT_S), device).run().logits
     has_pet = bool(pet.array.any())
     mask = logits.argmax(0).astype("uint8")
     return image_features(mask, ct.array, pet.array if has_pet else None, ct.geometry)

@@ -25,14 +25,13 @@ from contract.geometry import Geometry
 from contract.images import read_volume, write_mask
 
 IMPORT_TORCH = "start-up/import torch alone"
-# With so little time exactly one pass is made: the first is never left out.
-ONE_PASS = ("--time-limit", "1")
+ONE_PASS = ("--passes", "1")
 READY = """
 import sys
 from pathlib import Path
 from algorithm import segment
-from algorithm.model_package import load_package
-segment.build_network(load_package(Path(sys.argv[1])))
+from algorithm.resident import Resident
+Resident(Path(sys.argv[1]), "cpu").load()
 """
 
 
@@ -40,7 +39,12 @@ def measurements() -> Iterator[Measurement]:
     """Start-up, then everything at each size."""
     yield Measurement("start-up", "import torch alone", "a process that imports torch", _import_torch, None, PROCESS)
     yield Measurement(
-        "start-up", "import to ready", "a process up to the built network", _import_to_ready, IMPORT_TORCH, PROCESS
+        "start-up",
+        "import to ready",
+        "a process up to the first fold's network, checksums verified",
+        _import_to_ready,
+        IMPORT_TORCH,
+        PROCESS,
     )
     for size in SIZES:
         yield from _limits(size)
@@ -143,19 +147,18 @@ def _forward_alone(setting: Setting, size: str) -> Work:
     import torch
     from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
 
-    from algorithm import segment
+    from algorithm import devices, networks, windows
 
     package, grid = load_package(setting.model_dir), _case_and_grid(setting, size)[1]
     patch = tuple(int(n) for n in package.configuration["patch_size"])
     padded = tuple(max(have, want) for have, want in zip(grid.array_shape, patch, strict=True))
-    steps = compute_steps_for_sliding_window(padded, patch, segment.TILE_STEP)
-    network = segment.build_network(package).eval()
-    segment.load_weights(network, package.fold_files[0])
+    steps = compute_steps_for_sliding_window(padded, patch, windows.TILE_STEP)
+    network = networks.Networks(package).of(0, devices.device_named("cpu"))
     tile = torch.randn((1, len(package.manifest["channels"]), *patch), generator=torch.Generator().manual_seed(0))
 
     @torch.inference_mode()
     def forward() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=segment.cpu_has_bfloat16()):
+        with torch.autocast("cpu", torch.bfloat16, enabled=devices.cpu_has_bfloat16()):
             for _ in range(len(steps[0]) * len(steps[1]) * len(steps[2])):
                 network(tile)
 
@@ -180,23 +183,22 @@ def _resample(setting: Setting, size: str) -> Work:
 
 def _load_model(setting: Setting, size: str) -> Work:
     del size
-    from algorithm import segment
+    from algorithm.resident import Resident
 
     def load() -> None:
-        package = load_package(setting.model_dir)
-        segment.load_weights(segment.build_network(package), package.fold_files[0])
+        Resident(setting.model_dir, "cpu").load()
 
     return load
 
 
 def _one_pass(setting: Setting, size: str) -> Work:
-    from algorithm import segment
+    from algorithm import devices, networks, passes, segment, windows
 
     case, grid = _case_and_grid(setting, size)
-    package, device = load_package(setting.model_dir), segment.device_named("cpu")
+    package, device = load_package(setting.model_dir), devices.device_named("cpu")
     data = segment.normalise(segment.network_channels(case, grid), package)
-    passes = segment.plan_passes(len(package.fold_files), ())[:1]
-    return lambda: segment.run_passes(data, passes, package, Budget.start(600.0), device)
+    ready = networks.Networks(package)
+    return lambda: passes.Passes(data, (windows.Pass(0),), ready, Budget.start(600.0), device).run()
 
 
 def _restore(setting: Setting, size: str) -> Work:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
+from benchmarks.growth import measure_growth, steady_ms_a_case
 from benchmarks.machine import machine_facts
 from benchmarks.timing import Repeats, time_calls
 from contract.errors import HecktorError, run_main
@@ -66,14 +67,22 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Masks:
+    """Two masks in memory and the distances of their voxels, (z, y, x)."""
+
+    reference: npt.NDArray[np.uint8]
+    predicted: npt.NDArray[np.uint8]
+    spacing_zyx_mm: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
 class Pair:
-    """Two masks on disk and in memory, (z, y, x)."""
+    """Two masks on disk and in memory."""
 
     reference_path: Path
     answer: Answer
     prediction_path: Path
-    reference: npt.NDArray[np.uint8]
-    predicted: npt.NDArray[np.uint8]
+    masks: Masks
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,15 +93,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--python", type=Path, help="the peers' interpreter; without it panoptica and surface-distance are left out"
     )
     options = parser.parse_args(argv)
-    found = []
+    found, growth = [], []
     with tempfile.TemporaryDirectory() as folder:
         for comparison in _comparisons(Path(folder), options.python):
             found.append(comparison)
-            sys.stdout.write(f"{comparison.as_text()}\n")
-            sys.stdout.flush()
-    rows = [comparison.as_json() for comparison in found]
-    write_json(options.output / "peers.json", {"machine": machine_facts(), "comparisons": rows})
+            _say(comparison.as_text())
+        pair = _make_pair(Path(folder) / "growth", 150)
+        for row in measure_growth(pair.reference_path, pair.prediction_path, Path(folder)):
+            growth.append(row)
+            _say(row.as_text())
+    _say(f"(f) each further case: {steady_ms_a_case(growth):.1f} ms")
+    report = {
+        "machine": machine_facts(),
+        "comparisons": [comparison.as_json() for comparison in found],
+        "growth": [row.as_json() for row in growth],
+    }
+    write_json(options.output / "peers.json", report)
     return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _comparisons(folder: Path, peers: Path | None) -> Iterator[Comparison]:
@@ -107,8 +129,8 @@ def _comparisons(folder: Path, peers: Path | None) -> Iterator[Comparison]:
         yield Comparison(f"(b) row of {slices} slices against filters", row_s, filters_s, 8)
     pair = _make_pair(folder / "peers", 150)
     if peers is not None:
-        yield _lesions(pair, folder, peers)
-        yield _surfaces(pair, folder, peers)
+        yield _lesions(pair.masks, folder, peers)
+        yield _surfaces(pair.masks, folder, peers)
     yield from _c_index()
 
 
@@ -129,12 +151,13 @@ def _make_pair(folder: Path, slices: int) -> Pair:
     for number in range(6):
         ball(2, (slices / 2 - 4 + 2 * number, 200 + 30 * (number % 3), 170 + 180 * (number % 2)), 6 + number)
     moved = np.roll(mask, (2, 3), axis=(1, 2))
+    x_mm, y_mm, z_mm = SPACING_MM
     grid = Geometry((IN_PLANE, IN_PLANE, slices), SPACING_MM, (0.0, 0.0, 0.0))
     reference, prediction = folder / "reference.mha", folder / "answer" / "prediction.mha"
     prediction.parent.mkdir(parents=True)
     write_mask(reference, mask, grid)
     write_mask(prediction, moved, grid)
-    return Pair(reference, Answer("case", prediction.parent), prediction, mask, moved)
+    return Pair(reference, Answer("case", prediction.parent), prediction, Masks(mask, moved, (z_mm, y_mm, x_mm)))
 
 
 def _rules() -> SegmentationRules:
@@ -170,9 +193,9 @@ def _filters(pair: Pair) -> object:
     return found
 
 
-def _peer(peer: str, pair: Pair, folder: Path, python: Path) -> dict[str, Any]:
+def _peer(peer: str, masks: Masks, folder: Path, python: Path) -> dict[str, Any]:
     source, target = folder / "masks.npz", folder / f"{peer}.json"
-    np.savez(source, reference=pair.reference, predicted=pair.predicted, spacing_mm=SPACING_MM[::-1])
+    np.savez(source, reference=masks.reference, predicted=masks.predicted, spacing_mm=masks.spacing_zyx_mm)
     command = [str(python), str(Path(__file__).with_name("peer_worker.py")), peer, str(source), str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -181,25 +204,55 @@ def _peer(peer: str, pair: Pair, folder: Path, python: Path) -> dict[str, Any]:
     return found
 
 
-def _lesions(pair: Pair, folder: Path, python: Path) -> Comparison:
-    work = partial(count_lesions, pair.reference == 2, pair.predicted == 2, _rules())
-    counts, other = work(), _peer("panoptica", pair, folder, python)
+def _lesions(masks: Masks, folder: Path, python: Path) -> Comparison:
+    work = partial(count_lesions, masks.reference == 2, masks.predicted == 2, _rules())
+    counts, other = work(), _peer("panoptica", masks, folder, python)
     mine = {"tp": counts.true_positives, "fp": counts.false_positives, "fn": counts.false_negatives}
     if mine != other["values"]:
         raise HecktorError(f"lesions: {mine}, but panoptica counts {other['values']}")
     return Comparison("(c) lesions against panoptica", _seconds(work), other["seconds"], 4, f"[{mine}]")
 
 
-def _surfaces(pair: Pair, folder: Path, python: Path) -> Comparison:
-    def work() -> list[Any]:
-        spacing = (SPACING_MM[2], SPACING_MM[1], SPACING_MM[0])
-        return [compare_surfaces(pair.reference == n, pair.predicted == n, spacing, _rules()) for n in (1, 2)]
+def _surfaces(masks: Masks, folder: Path, python: Path) -> Comparison:
+    """Time both on the pair, after both have given the same values where a voxel and its area say the same."""
+    agreed = _agreement(folder, python)
+    other = _peer("surface-distance", masks, folder, python)
+    ours = _our_surfaces(masks)
+    note = ", ".join(f"{key} {ours[key]:.3f} by voxels {other['values'][key]:.3f} by area" for key in sorted(ours))
+    seconds = _seconds(lambda: _our_surfaces(masks))
+    return Comparison("(d) surfaces against surface-distance", seconds, other["seconds"], 2, f"[{agreed}; {note}]")
 
-    other = _peer("surface-distance", pair, folder, python)
-    hd95 = [f"{row.hd95_mm:.3f}" for row in work()]
-    theirs = [f"{other['values'][f'{name}_hd95_mm']:.3f}" for name in ("gtvp", "gtvn")]
-    note = f"[HD95 {', '.join(hd95)} mm by voxels, {', '.join(theirs)} by area]"
-    return Comparison("(d) surfaces against surface-distance", _seconds(work), other["seconds"], 2, note)
+
+def _our_surfaces(masks: Masks) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, label in (("gtvp", 1), ("gtvn", 2)):
+        row = compare_surfaces(masks.reference == label, masks.predicted == label, masks.spacing_zyx_mm, _rules())
+        figures = {"hd95_mm": row.hd95_mm, "asd_mm": row.asd_mm, "surface_dsc": row.surface_dsc}
+        found |= {f"{name}_{key}": value for key, value in figures.items() if value is not None}
+    return found
+
+
+def _agreement(folder: Path, python: Path) -> str:
+    """Equal values on shapes whose distances do not depend on how a surface is cut into pieces.
+
+    Voxels of 1 mm. GTVp: a cube of 100 mm inside one of 102 mm; at least 95% of each surface lies opposite the other,
+    at 1 mm, and no corner is further than sqrt(3) mm: HD95 1, surface DSC at 2 mm 1. GTVn: a cube of 60 mm moved by
+    3 mm along x; two of its six faces are 3 mm away and nothing is further: HD95 3.
+
+    Raises:
+        HecktorError: the values differ.
+    """
+    reference, predicted = (np.zeros((110, 110, 220), dtype=np.uint8) for _ in range(2))
+    reference[5:105, 5:105, 5:105] = 1
+    predicted[4:106, 4:106, 4:106] = 1
+    reference[20:80, 20:80, 120:180] = 2
+    predicted[20:80, 20:80, 123:183] = 2
+    masks = Masks(reference, predicted, (1.0, 1.0, 1.0))
+    ours, theirs = _our_surfaces(masks), _peer("surface-distance", masks, folder, python)["values"]
+    for key, wanted in (("gtvp_hd95_mm", 1.0), ("gtvp_surface_dsc", 1.0), ("gtvn_hd95_mm", 3.0)):
+        if not ours[key] == theirs[key] == wanted:
+            raise HecktorError(f"cubes, {key}: {ours[key]}, surface-distance {theirs[key]}, expected {wanted}")
+    return "equal on cubes"
 
 
 def _c_index() -> Iterator[Comparison]:

@@ -169,7 +169,7 @@ def write_tiny_package(root: Path, folds: int = 2) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    from algorithm.segment import own_tensors, untrained_network
+    from algorithm.networks import own_tensors, untrained_network
 
     plans = tiny_plans()
     write_json(root / "plans.json", plans)

@@ -38,7 +38,7 @@ def real_case(request: pytest.FixtureRequest, sts_scans: Path, tmp_path_factory:
 def run(root: Path, task: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "algorithm", "--task", task, "--input", str(root / "input"), "--output",
-         str(root / "output"), "--device", "cpu", "--time-limit", "15"],
+         str(root / "output"), "--device", "cpu", "--passes", "2"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

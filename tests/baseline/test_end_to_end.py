@@ -105,7 +105,7 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
     for task, method in (("segmentation", "baseline"), ("rfs", "clinical"), ("hpv", "clinical")):
         answered = subprocess.run(
             [sys.executable, "-m", "algorithm", "--task", task, "--method", method, "--input", str(platform_input),
-             "--output", str(output), "--model", str(package), "--device", "cpu", "--time-limit", "1"],
+             "--output", str(output), "--model", str(package), "--device", "cpu", "--passes", "1"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert answered.returncode == 0, answered.stderr

@@ -10,7 +10,7 @@ import torch
 
 from algorithm.heads import LinearHead, Term
 from algorithm.model_package import load_package
-from algorithm.segment import build_network, load_weights, untrained_network
+from algorithm.networks import build_network, load_weights, untrained_network
 from baseline.export import export_package
 
 HEAD = LinearHead("logit", 0.5, (Term("age_years", "identity", 60.0, 61.0, 9.0, -0.2),), 0.25)

@@ -1,0 +1,104 @@
+"""Where a network runs and sums up, what to turn to when that fails, and how much memory it may take."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from contract.errors import HecktorError
+
+LOGGER = logging.getLogger("hecktor")
+GIB: Final = 2**30
+# A T4 has 16 GB, of which 15 GiB can be used; the rest of the difference is the driver's and the fragmentation's.
+GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
+# Above this the sums of a pass stay in RAM, so that the network's own memory always fits beside them.
+LARGEST_SUM_ON_GPU_BYTES: Final = 4 * GIB
+_FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Tiles go through the network on `device`; a pass is summed up on `sums`."""
+
+    device: torch.device
+    sums: torch.device
+
+    def __str__(self) -> str:
+        """As the log names it."""
+        if self.device.type != "cuda":
+            return f"{self.device.type} ({'bfloat16' if cpu_has_bfloat16() else 'float32'})"
+        return f"{torch.cuda.get_device_name(self.device)} (float16, sums on {self.sums.type})"
+
+
+def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
+    """What to try, best first: the GPU, the GPU with sums in RAM, the CPU.
+
+    Args:
+        device: where the user wants the network.
+        sum_bytes: size of the images and of the sums of one pass over the whole grid.
+    """
+    cpu = torch.device("cpu")
+    if device.type == "cpu":
+        return (Backend(cpu, cpu),)
+    spared = (Backend(device, cpu), Backend(cpu, cpu))
+    return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device), *spared)
+
+
+def prepare_gpu(device: torch.device) -> None:
+    """Cap this process's memory on the card, and let the same input give the same bytes; nothing to do on a CPU."""
+    if device.type != "cuda":
+        return
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, GPU_MEMORY_LIMIT_BYTES / total), device)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+def release(device: torch.device) -> None:
+    """Hand cached memory back after a failure; a card that is lost cannot, and that is said."""
+    if device.type != "cuda":
+        return
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError as problem:
+        LOGGER.warning("*** WARNING *** %s: %s", device, str(problem).splitlines()[0])
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the card has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def is_device_failure(problem: BaseException) -> bool:
+    """Whether a device ran out of memory or was lost, rather than the code being wrong."""
+    if isinstance(problem, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
+
+
+def gpu_peak_mib() -> float | None:
+    """The most memory that was reserved on the card by this process, in MiB; None where no card was used."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return torch.cuda.max_memory_reserved() / 2**20
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware, where it is faster than float32 at equal masks."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def device_named(name: str) -> torch.device:
+    """`cpu`, `cuda`, or `auto`: CUDA where a card answers.
+
+    Raises:
+        HecktorError: `cuda` was asked for and no card answers.
+    """
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise HecktorError("device cuda: no CUDA device answers, expected one (or --device auto or cpu)")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -1,0 +1,222 @@
+"""An answer whatever happens: signals, a network that hangs, a device that is lost, time that runs out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import passes as passes_module
+from algorithm import pipeline
+from algorithm.answering import Termination, answer
+from algorithm.methods import method_for
+from algorithm.passes import NoPassFitsError, Passes
+from algorithm.pipeline import Request
+from algorithm.resident import Resident
+from contract import sockets
+from contract.errors import TimeLimitError
+from contract.images import read_volume
+from contract.tasks import RFS, SEGMENTATION, TASKS, Task
+
+MASK = f"{sockets.MASK.relative_path}/output.mha"
+
+
+@pytest.fixture
+def request_for(case_folder: Any, tiny_package: Path) -> Callable[..., Request]:
+    case_folder.write()
+
+    def make(task: Task = SEGMENTATION, time_limit_s: float = 600.0) -> Request:
+        method = method_for("baseline", task)
+        return Request(
+            task, method, case_folder.input, case_folder.output, tiny_package, "cpu", time_limit_s, strict=False
+        )
+
+    return make
+
+
+def mask_of(request: Request) -> np.ndarray:
+    return np.asarray(read_volume(request.output_dir / MASK).array)
+
+
+def test_nothing_in_the_way(request_for: Callable[..., Request]) -> None:
+    request = request_for()
+    stages = answer(request, Resident(request.model_dir, "cpu"), Termination())
+    assert list(stages.seconds) == ["read", "localise", "load", "segment", "restore", "write"]
+    assert "passes over the whole region on cpu" in stages.summary()
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_network_that_hangs_before_its_first_pass(
+    request_for: Callable[..., Request],
+    task: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of 3 s half are reserve; when half of that is gone, at 2.25 s, the PET threshold answers, though nothing ends."""
+    released = threading.Event()
+    monkeypatch.setattr(Passes, "run", lambda self: released.wait(60) and None)
+    request = request_for(task, 3.0)
+    begun = time.monotonic()
+    stages = answer(request, Resident(request.model_dir, "cpu"), Termination())
+    released.set()
+    assert 2.2 <= time.monotonic() - begun < 20
+    assert caplog.text.count("*** FALLBACK *** time is nearly up: no pass is made yet, the PET threshold answers") == 1
+    assert ", no pass, by PET threshold, " in stages.summary()
+    assert task.output.path_under(request.output_dir).exists()
+
+
+def test_no_pass_fits(
+    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nothing(self: Passes) -> None:
+        raise NoPassFitsError("100.00 s a tile, 3.0 s left")
+
+    monkeypatch.setattr(Passes, "run", nothing)
+    request = request_for()
+    answer(request, Resident(request.model_dir, "cpu"), Termination())
+    line = "*** FALLBACK *** no pass of the network (100.00 s a tile, 3.0 s left): the PET threshold answers"
+    assert caplog.text.count(line) == 1
+    assert mask_of(request).any()
+
+
+def test_an_early_end_writes_the_passes_made(
+    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end is asked for in the second pass: the mask is that of the first alone."""
+    request = request_for()
+    resident, termination = Resident(request.model_dir, "cpu"), Termination()
+    monkeypatch.setattr(passes_module, "planned_passes", lambda package: passes_module.plan_passes(1, ()))
+    answer(request, resident, Termination())
+    alone = (request.output_dir / MASK).read_bytes()
+    monkeypatch.undo()
+    real = Passes._whole_pass
+
+    def second_hangs(self: Passes, step: Any) -> Any:
+        if step != self.passes[0]:
+            termination.request()
+            while not self.stop():
+                time.sleep(0.01)
+        return real(self, step)
+
+    monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
+    answer(request, resident, termination)
+    assert "*** EARLY END *** asked to end: the best answer so far is written" in caplog.text
+    assert (request.output_dir / MASK).read_bytes() == alone
+
+
+def test_an_early_end_before_there_is_an_answer(
+    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(pipeline, "read_case", lambda *_: released.wait(60))
+    request, termination = request_for(RFS), Termination()
+    termination.request()
+    with pytest.raises(TimeLimitError, match=r"asked to end: no answer yet after 0\.. s, nothing is written"):
+        answer(request, Resident(request.model_dir, "cpu"), termination)
+    released.set()
+    assert not list(request.output_dir.rglob("*"))
+
+
+def test_an_early_end_while_the_answer_is_being_written(
+    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, and written once."""
+    request, termination = request_for(RFS), Termination()
+    real, calls = pipeline.write_json, []
+
+    def slow(*arguments: Any) -> None:
+        termination.request()
+        time.sleep(0.5)
+        calls.append(arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(pipeline, "write_json", slow)
+    answer(request, Resident(request.model_dir, "cpu"), termination)
+    assert len(calls) == 1
+    assert isinstance(json.loads((request.output_dir / "rfs.json").read_text()), float)
+
+
+def test_a_failure_is_raised_where_it_is_waited_for(
+    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(pipeline, "localise", bug)
+    request = request_for()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        answer(request, Resident(request.model_dir, "cpu"), Termination())
+
+
+# In a process of its own
+
+
+SLOW_SECOND_PASS = """
+import sys, time
+from algorithm import passes
+real = passes.Passes._whole_pass
+def slow(self, step):
+    if step != self.passes[0]:
+        print("second pass", flush=True)
+        time.sleep(600)
+    return real(self, step)
+passes.Passes._whole_pass = slow
+import runpy
+runpy.run_module("algorithm", run_name="__main__")
+"""
+SLOW_READING = """
+import time
+from algorithm import pipeline
+def slow(*_):
+    print("reading", flush=True)
+    time.sleep(600)
+pipeline.read_case = slow
+import runpy
+runpy.run_module("algorithm", run_name="__main__")
+"""
+
+
+def terminated(program: str, request: Request) -> tuple[int, str, float]:
+    """Run the entry point, send SIGTERM at its first line of output; exit status, stderr, seconds until the end."""
+    command = [sys.executable, "-c", textwrap.dedent(program), "--task", request.task.name, "--device", "cpu"]
+    command += ["--input", str(request.input_dir), "--output", str(request.output_dir)]
+    process = subprocess.Popen(
+        [*command, "--model", str(request.model_dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    begun = time.monotonic()
+    os.kill(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_sigterm_writes_the_best_answer_within_five_seconds(request_for: Callable[..., Request], task: Task) -> None:
+    request = request_for(task)
+    status, said, seconds = terminated(SLOW_SECOND_PASS, request)
+    assert status == 0, said
+    assert seconds < 5
+    assert "*** EARLY END *** asked to end" in said
+    assert f"{task.name} answered by baseline: " in said.splitlines()[-1]
+    assert "1 of " in said.splitlines()[-1]
+    assert task.output.path_under(request.output_dir).exists()
+
+
+def test_sigterm_before_any_answer_is_a_failure_without_output(request_for: Callable[..., Request]) -> None:
+    request = request_for()
+    status, said, _ = terminated(SLOW_READING, request)
+    assert status == 1
+    assert said.splitlines()[-1].startswith("error: asked to end: no answer yet after ")
+    assert not list(request.output_dir.rglob("*"))
