@@ -27,6 +27,7 @@ PLANS: Final = "plans.json"
 CHANNELS: Final = ("CT", "PET")
 DEFAULT_PACKAGE: Final = Path(__file__).parent / "default_model"
 _REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
+_ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 
 
@@ -59,8 +60,12 @@ class ModelPackage:
 
     def head(self, name: str) -> LinearHead:
         """The head called `name`. Raises `ModelPackageError` where the package has none."""
+        if not self.heads:
+            raise ModelPackageError(
+                f"{MANIFEST}: no head {name!r}, expected a package with heads: this one segments only"
+            )
         if name not in self.heads:
-            raise ModelPackageError(f"{MANIFEST}: no head {name!r}, expected one of {', '.join(self.heads) or 'none'}")
+            raise ModelPackageError(f"{MANIFEST}: no head {name!r}, expected one of {', '.join(self.heads)}")
         return self.heads[name]
 
 
@@ -133,6 +138,11 @@ def _read_plans(files: Mapping[str, Path], configuration: Any) -> dict[str, Any]
     if absent or "foreground_intensity_properties_per_channel" not in plans:
         missing = absent[0] if absent else "foreground_intensity_properties_per_channel"
         raise ModelPackageError(f"{PLANS}: no {missing!r}, expected nnU-Net's plans")
+    if plans.get("transpose_forward", _ORDER) != _ORDER:
+        found = plans["transpose_forward"]
+        raise ModelPackageError(
+            f"{PLANS}: transpose_forward {found!r}, expected {_ORDER}, as `hecktor package` turns it"
+        )
     for key in ("spacing", "patch_size"):
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
 from algorithm.heads import LinearHead
-from algorithm.model_package import FORMAT_VERSION, MANIFEST, file_entry
-from algorithm.networks import own_tensors, untrained_network
+from algorithm.model_package import FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
+from algorithm.networks import build_network, load_weights, own_tensors, untrained_network
+from algorithm.segment import normalise
 from baseline.nnunet import CONFIGURATION
+from baseline.package_archive import pack, unpack
+from baseline.package_axes import IDENTITY, axes_of, turned_configuration, turned_tensor
+from baseline.package_checkpoint import Checkpoint, read_checkpoint
 from baseline.prepare import CHANNELS
 from contract import labels
-from contract.files import write_json
+from contract.errors import ModelPackageError, OutputError
+from contract.files import atomic_path, write_json
 
 # Of the plans only what inference reads: the rest tells of the machine that planned.
-_PLAN_KEYS: Final = ("plans_name", "configurations", "foreground_intensity_properties_per_channel", "label_manager")
+_PLAN_KEYS: Final = ("plans_name", "foreground_intensity_properties_per_channel", "label_manager")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a package is made of.
+
+    Attributes:
+        plans: nnU-Net's plans; of their configurations only `configuration` is kept.
+        configuration: the one that was trained.
+        checkpoints: one a fold, read one at a time; only their weights are kept, as float16.
+        heads: name to head.
+        description: goes into the manifest: name, purpose, intended use, training data, licence, results.
+    """
+
+    plans: Mapping[str, Any]
+    configuration: str
+    checkpoints: Iterable[Checkpoint]
+    heads: Mapping[str, LinearHead]
+    description: Mapping[str, Any]
 
 
 def export_package(
@@ -31,52 +58,126 @@ def export_package(
     heads: Mapping[str, LinearHead],
     description: Mapping[str, Any],
 ) -> Path:
-    """Write a package into the folder `target`, replacing what is there only once all of it is written.
+    """Write a package from nnU-Net's final checkpoints, fold 0 first, into the folder `target`."""
+    read = (read_checkpoint(path) for path in checkpoints)
+    return export_folder(target, Contents(plans, CONFIGURATION, read, heads, description))
 
-    Args:
-        target: the package's folder.
-        plans: nnU-Net's plans.
-        checkpoints: nnU-Net's final checkpoints, fold 0 first; only their weights are kept, as float16.
-        heads: name to head.
-        description: goes into the manifest: name, purpose, intended use, training data, licence, results.
+
+def export_folder(target: Path, contents: Contents) -> Path:
+    """Write a package into the folder `target`; an earlier package there is replaced once the new one is verified.
+
+    Raises:
+        ModelPackageError: the contents do not make a package that the algorithm can load.
+        OutputError: `target` holds something else than a package, or cannot be written.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
-    try:
-        slim = {key: plans[key] for key in _PLAN_KEYS}
-        slim["configurations"] = {CONFIGURATION: plans["configurations"][CONFIGURATION]}
-        write_json(partial / "plans.json", slim)
-        network = untrained_network(slim["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
-        folds = [_write_fold(checkpoint, partial, number, network) for number, checkpoint in enumerate(checkpoints)]
-        for name, head in heads.items():
-            write_json(partial / "heads" / f"{name}.json", head.as_json())
-        files = sorted(path for path in partial.rglob("*") if path.is_file())
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            **description,
-            "channels": list(CHANNELS),
-            "labels": {str(value): name for value, name in labels.NAMES.items()},
-            "configuration": CONFIGURATION,
-            "folds": folds,
-            "files": {path.relative_to(partial).as_posix(): file_entry(path) for path in files},
-        }
-        write_json(partial / MANIFEST, manifest)
+    if target.exists() and not (target / MANIFEST).is_file() and not _is_empty_folder(target):
+        raise OutputError(f"{target.name}: exists and is no model package, expected a new name or a package's")
+    with _scratch_beside(target) as scratch:
+        written = _write_files(scratch / "model", contents)
+        verified(written)
+        written.chmod(0o755)
         if target.exists():
-            shutil.rmtree(target)
-        partial.chmod(0o755)
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            target.rename(scratch / "earlier")
+        written.rename(target)
     return target
 
 
-def _write_fold(checkpoint: Path, folder: Path, number: int, network: nn.Module) -> str:
-    # Our own training wrote this file; nnU-Net's checkpoints hold more than tensors.
-    content = torch.load(checkpoint, map_location="cpu", weights_only=False)
-    trained = content["network_weights"]
+def export_archive(target: Path, contents: Contents) -> Path:
+    """Write a package as the archive `target`, which appears once its unpacked copy is verified.
+
+    Raises:
+        ModelPackageError: the contents do not make a package that the algorithm can load.
+        OutputError: `target` cannot be written.
+    """
+    with _scratch_beside(target) as scratch, atomic_path(target) as partial:
+        pack(_write_files(scratch / "model", contents), partial)
+        unpack(partial, scratch / "unpacked")
+        verified(scratch / "unpacked")
+    return target
+
+
+def verified(root: Path) -> ModelPackage:
+    """Load a package, fill its network with every fold and normalise an empty image by its plans.
+
+    Raises:
+        ModelPackageError: any of it fails.
+    """
+    package = load_package(root)
+    network = build_network(package)
+    for path in package.fold_files:
+        load_weights(network, path)
+    empty = np.zeros((2, 2, 2), dtype=np.float32)
+    try:
+        normalise((empty, empty), package)
+    except (KeyError, TypeError) as problem:
+        raise ModelPackageError(f"{PLANS}: intensities lack {problem}, which the normalisation needs") from None
+    return package
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+@contextmanager
+def _scratch_beside(target: Path) -> Iterator[Path]:
+    """A temporary folder on the target's file system; what the system refuses to write is an `OutputError`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as scratch:
+            yield Path(scratch)
+    except (OSError, SafetensorError) as problem:
+        raise OutputError(f"{target.name}: cannot be written ({problem}), expected a writable folder") from None
+
+
+def _write_files(folder: Path, contents: Contents) -> Path:
+    folder.mkdir()
+    axes = axes_of(contents.plans)
+    configuration = turned_configuration(contents.plans["configurations"][contents.configuration], axes)
+    network = untrained_network(configuration, len(CHANNELS), len(labels.NAMES))
+    folds = [
+        _write_fold(checkpoint, folder / f"fold_{number}.safetensors", network, axes)
+        for number, checkpoint in enumerate(contents.checkpoints)
+    ]
+    slim = {key: contents.plans[key] for key in _PLAN_KEYS}
+    order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
+    write_json(folder / PLANS, {**slim, **order, "configurations": {contents.configuration: configuration}})
+    for name, head in contents.heads.items():
+        write_json(folder / "heads" / f"{name}.json", head.as_json())
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        **contents.description,
+        "channels": list(CHANNELS),
+        "labels": {str(value): name for value, name in labels.NAMES.items()},
+        "configuration": contents.configuration,
+        "folds": folds,
+        "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
+    }
+    write_json(folder / MANIFEST, manifest)
+    return folder
+
+
+def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tuple[int, ...]) -> str:
+    trained = {name: turned_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
+    _check_fit(checkpoint.name, trained, network)
     # A checkpoint holds a shared tensor once for every name it has; only the first name is kept.
     weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
-    path = folder / f"fold_{number}.safetensors"
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelPackageError(f"{checkpoint.name}: {name} holds NaN, infinity or a number beyond float16")
     save_file(weights, str(path))
     path.chmod(0o644)
     return path.name
+
+
+def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Module) -> None:
+    expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    odd = sorted(trained.keys() ^ expected.keys())
+    if odd:
+        holder = "weights" if odd[0] in trained else "network of plans.json"
+        raise ModelPackageError(f"{name}: {odd[0]} is only in the {holder}, expected the network that was trained")
+    for key, shape in expected.items():
+        if tuple(trained[key].shape) != shape:
+            raise ModelPackageError(
+                f"{name}: {key} of shape {tuple(trained[key].shape)}, expected {shape} (plans.json)"
+            )

@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rank": ("evaluation.rank_cli", "rank teams from their metrics.json files"),
     "report": ("evaluation.report.cli", "make a report page with pictures"),
     "train": ("baseline.cli", "make a model package from a cohort in the release's layout"),
+    "package": ("baseline.package_cli", "put a finished nnU-Net training into a model package"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
     "demo": ("hecktor.demo", "synthetic patients through everything to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),

@@ -45,6 +45,13 @@ def test_a_head_that_is_not_there(tiny_package: Path) -> None:
         load_package(tiny_package).head("staging")
 
 
+def test_a_package_without_heads_segments_only(root: Path, sign_package: Callable[..., None]) -> None:
+    shutil.rmtree(root / "heads")
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match="no head 'rfs', expected a package with heads: this one segments only"):
+        load_package(root).head("rfs")
+
+
 @pytest.mark.parametrize("name", ["plans.json", "fold_1.safetensors", "heads/rfs.json"])
 def test_a_missing_file_is_named(root: Path, name: str) -> None:
     (root / name).unlink()
@@ -121,6 +128,10 @@ def test_no_package_at_all(tmp_path: Path) -> None:
             r"spacing \[1, 2\], expected three",
         ),
         (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
+        (
+            lambda plans: plans.update(transpose_forward=[2, 0, 1]),
+            r"transpose_forward \[2, 0, 1\], expected \[0, 1, 2\]",
+        ),
     ],
 )
 def test_plans_that_do_not_fit(

@@ -12,6 +12,7 @@ from algorithm.heads import LinearHead, Term
 from algorithm.model_package import load_package
 from algorithm.networks import build_network, load_weights, untrained_network
 from baseline.export import export_package
+from contract.errors import ModelPackageError, OutputError
 
 HEAD = LinearHead("logit", 0.5, (Term("age_years", "identity", 60.0, 61.0, 9.0, -0.2),), 0.25)
 DESCRIPTION = {"name": "tiny", "purpose": "for tests", "mirror_axes": [2]}
@@ -66,7 +67,7 @@ def test_a_failed_export_leaves_the_earlier_package(plans: dict[str, Any], tmp_p
     checkpoint(plans, tmp_path / "a.pth", 0)
     target = export_package(tmp_path / "package", plans, [tmp_path / "a.pth"], {}, DESCRIPTION)
     before = (target / "manifest.json").read_bytes()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ModelPackageError, match=r"absent\.pth: not found"):
         export_package(target, plans, [tmp_path / "a.pth", tmp_path / "absent.pth"], {}, DESCRIPTION)
     assert (target / "manifest.json").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pth", "package"]
@@ -78,3 +79,30 @@ def test_a_new_export_replaces_the_whole_package(plans: dict[str, Any], tmp_path
     package = load_package(export_package(tmp_path / "package", plans, [tmp_path / "a.pth"], {}, DESCRIPTION))
     assert len(package.fold_files) == 1
     assert not (package.root / "fold_1.safetensors").exists()
+
+
+def test_a_folder_of_something_else_is_not_replaced(plans: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    work = tmp_path / "work"
+    work.mkdir()
+    export_package(work, plans, [tmp_path / "a.pth"], {}, DESCRIPTION)
+    (work / "manifest.json").rename(work / "thesis.tex")
+    with pytest.raises(OutputError, match=r"^work: exists and is no model package, expected a new name"):
+        export_package(work, plans, [tmp_path / "a.pth"], {}, DESCRIPTION)
+    assert (work / "thesis.tex").is_file()
+
+
+def test_a_package_that_cannot_be_loaded_is_not_kept(plans: dict[str, Any], tmp_path: Path) -> None:
+    """The intensities that CT normalisation needs are found missing when the package is loaded again."""
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    lacking = plans | {"foreground_intensity_properties_per_channel": {"0": {"mean": 0.0}, "1": {}}}
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: intensities lack 'std', which the normalisation needs"):
+        export_package(tmp_path / "package", lacking, [tmp_path / "a.pth"], {}, DESCRIPTION)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pth"]
+
+
+def test_a_folder_that_cannot_be_written(plans: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"^package: cannot be written .*, expected a writable folder"):
+        export_package(tmp_path / "file" / "package", plans, [tmp_path / "a.pth"], {}, DESCRIPTION)

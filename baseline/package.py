@@ -1,0 +1,125 @@
+"""Put a finished nnU-Net training into a model package that the algorithm runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads import LinearHead, parse_head
+from algorithm.measure import CLINICAL, image_features
+from algorithm.methods import METHODS
+from baseline.export import Contents, export_archive, export_folder
+from baseline.package_archive import SUFFIX
+from baseline.package_axes import axes_of, turned_axes
+from baseline.package_checkpoint import Checkpoint, read_checkpoint
+from baseline.package_results import Results, check_same_training, read_results, trained_plans
+from contract.errors import ModelPackageError
+from contract.files import read_json
+from contract.geometry import Geometry
+from contract.tasks import HPV
+
+PURPOSE: Final = "research; not a medical device"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to package.
+
+    Attributes:
+        nnunet: nnU-Net's folder of results.
+        heads: JSON file of heads, or None for a package that segments only.
+        output: `*.tar.gz` for an archive, any other name for a folder.
+        folds: numbers or `all`; None takes every numbered fold.
+        checkpoint: `final` or `best`.
+        name: the package's name; None takes the folder's.
+        trust_checkpoint: read checkpoints that hold more than tensors and numbers.
+    """
+
+    nnunet: Path
+    heads: Path | None
+    output: Path
+    folds: tuple[str, ...] | None = None
+    checkpoint: str = "final"
+    name: str | None = None
+    trust_checkpoint: bool = False
+
+
+def package_training(request: Request) -> Path:
+    """Check, convert, write and verify; returns the package.
+
+    Raises:
+        ModelPackageError: results or heads are not what the algorithm can run.
+        OutputError: the package cannot be written.
+    """
+    heads = {} if request.heads is None else read_heads(request.heads)
+    results = read_results(request.nnunet, request.folds, request.checkpoint)
+    first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
+    plans = trained_plans(results.plans, first.configuration)
+    contents = Contents(
+        plans,
+        first.configuration,
+        _checkpoints(results, first, request.trust_checkpoint),
+        heads,
+        {
+            "name": request.name or results.name,
+            "purpose": PURPOSE,
+            "mirror_axes": list(turned_axes(first.mirror_axes, axes_of(plans))),
+            "training": {
+                "trainer": first.trainer,
+                "plans": plans["plans_name"],
+                "folds": list(results.checkpoints),
+                "checkpoint": request.checkpoint,
+            },
+        },
+    )
+    export = export_archive if request.output.name.endswith(SUFFIX) else export_folder
+    return export(request.output, contents)
+
+
+def read_heads(path: Path) -> dict[str, LinearHead]:
+    """Heads by name from one JSON object, each as `LinearHead.as_json` writes it.
+
+    Raises:
+        ModelPackageError: no object, an unknown name or feature, a malformed head, or an HPV head without threshold.
+    """
+    content = read_json(path, error=ModelPackageError)
+    known = sorted({head for method in METHODS.values() for head in method.heads.values()})
+    if not isinstance(content, dict) or not content or not set(content) <= set(known):
+        found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
+        raise ModelPackageError(f"{path.name}: found {found or 'nothing'}, expected heads named {', '.join(known)}")
+    heads = {name: parse_head(head, f"{path.name}: {name}") for name, head in content.items()}
+    features = known_features()
+    for name, head in heads.items():
+        unknown = [term.feature for term in head.terms if term.feature not in features]
+        if unknown:
+            raise ModelPackageError(
+                f"{path.name}: {name}: feature {unknown[0]!r} is unknown, expected one of {', '.join(sorted(features))}"
+            )
+        if head.threshold is None and any(method.heads.get(HPV.name) == name for method in METHODS.values()):
+            raise ModelPackageError(f"{path.name}: {name}: no threshold, expected a number on the logit's scale")
+    return heads
+
+
+def known_features() -> frozenset[str]:
+    """The names of all features that the algorithm measures."""
+    empty = np.zeros((1, 1, 1), dtype=np.float32)
+    grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    return frozenset(image_features(empty.astype(np.uint8), empty, empty, grid)) | frozenset(CLINICAL)
+
+
+def normalised_by_image(plans: Mapping[str, Any]) -> Sequence[str]:
+    """The schemes of a package's plans that take their scale from the image itself."""
+    (configuration,) = plans["configurations"].values()
+    own_scale = ("ZScoreNormalization", "RescaleTo01Normalization")
+    return [scheme for scheme in configuration["normalization_schemes"] if scheme in own_scale]
+
+
+def _checkpoints(results: Results, first: Checkpoint, trust: bool) -> Iterator[Checkpoint]:
+    for path in results.checkpoints.values():
+        checkpoint = read_checkpoint(path, trust=trust)
+        check_same_training(checkpoint, first, results.plans)
+        yield checkpoint

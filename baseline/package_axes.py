@@ -1,0 +1,67 @@
+"""A network whose axes nnU-Net reordered, turned back to (z, y, x).
+
+nnU-Net may hand its network an array whose axes are permuted: `transpose_forward` puts the axis of the largest
+spacing first. A network of convolutions answers a permuted image as it would the image itself if its kernels,
+strides and patch are permuted too, so turning plans and weights once spares turning every image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from contract.errors import ModelPackageError
+
+IDENTITY: Final = (0, 1, 2)
+_SPATIAL: Final = ("spacing", "patch_size", "median_image_size_in_voxels")
+
+
+def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
+    """`transpose_forward`: axis i of the network's grid is this axis of (z, y, x).
+
+    Raises:
+        ModelPackageError: it is no permutation of 0, 1, 2.
+    """
+    axes = plans.get("transpose_forward", IDENTITY)
+    if not isinstance(axes, Sequence) or sorted(map(str, axes)) != ["0", "1", "2"]:
+        raise ModelPackageError(f"plans.json: transpose_forward {axes!r}, expected 0, 1 and 2 in some order")
+    return tuple(int(axis) for axis in axes)
+
+
+def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
+    """The configuration with spacing, patch, kernels and strides in (z, y, x)."""
+    turned = dict(configuration)
+    for key in _SPATIAL:
+        if key in turned:
+            turned[key] = _turned(turned[key], axes)
+    architecture = dict(turned["architecture"])
+    arguments = dict(architecture["arch_kwargs"])
+    for key in ("kernel_sizes", "strides"):
+        arguments[key] = _turned_stages(arguments[key], axes)
+    turned["architecture"] = architecture | {"arch_kwargs": arguments}
+    return turned
+
+
+def turned_tensor(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    """A kernel (out, in, three axes of the network's grid) in (out, in, z, y, x); any other tensor as it is."""
+    if tensor.ndim != 5:
+        return tensor
+    return tensor.permute(0, 1, *(2 + axes.index(axis) for axis in IDENTITY))
+
+
+def turned_axes(of_network: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes of the network's grid as axes of (z, y, x), ascending."""
+    return tuple(sorted(axes[axis] for axis in of_network))
+
+
+def _turned(values: Sequence[Any], axes: tuple[int, ...]) -> list[Any]:
+    return [values[axes.index(axis)] for axis in IDENTITY]
+
+
+def _turned_stages(stages: Any, axes: tuple[int, ...]) -> Any:
+    """One number for all axes stays; a list holds one entry a stage, a number or three."""
+    if not isinstance(stages, Sequence):
+        return stages
+    return [_turned(stage, axes) if isinstance(stage, Sequence) else stage for stage in stages]
