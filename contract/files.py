@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,10 +37,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as problem:
-        folder = "/".join(target.parts[-3:-1])
-        raise OutputError(
-            f"{target.name}: cannot be written ({problem.strerror or problem}), expected a writable folder {folder}"
-        ) from None
+        raise _refused(target, problem) from None
 
 
 def _new_partial(target: Path) -> Path:
@@ -49,10 +48,71 @@ def _new_partial(target: Path) -> Path:
     return Path(name)
 
 
+def write_bytes(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all, even if the process is killed: it has no name until all of it is there.
+
+    Where the file system knows no nameless files, a temporary name is used as by `atomic_path`.
+
+    Raises:
+        OutputError: the operating system refused to make, write or name the file.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        written = _write_nameless(target, content)
+    except OSError as problem:
+        raise _refused(target, problem) from None
+    if not written:
+        with atomic_path(target) as partial:
+            partial.write_bytes(content)
+
+
+def _write_nameless(target: Path, content: bytes) -> bool:
+    """Write to a file without a name, then link it as `target`; False where the file system cannot."""
+    try:
+        file = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
+    except OSError as problem:
+        if problem.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return False
+        raise
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fchmod(file, 0o644)
+        os.fsync(file)
+        _link(file, folder, target)
+    finally:
+        os.close(file)
+        os.close(folder)
+    return True
+
+
+def _link(file: int, folder: int, target: Path) -> None:
+    """Give the nameless file its name; what had that name is replaced in one step."""
+    nameless = f"/proc/self/fd/{file}"
+    try:
+        os.link(nameless, target.name, dst_dir_fd=folder, follow_symlinks=True)
+    except FileExistsError:
+        complete = f".complete-{secrets.token_hex(8)}{target.suffix}"
+        os.link(nameless, complete, dst_dir_fd=folder, follow_symlinks=True)
+        try:
+            os.replace(complete, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            os.unlink(complete, dir_fd=folder)
+            raise
+
+
+def _refused(target: Path, problem: OSError) -> OutputError:
+    folder = "/".join(target.parts[-3:-1])
+    return OutputError(
+        f"{target.name}: cannot be written ({problem.strerror or problem}), expected a writable folder {folder}"
+    )
+
+
 def write_text(target: Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all."""
-    with atomic_path(target) as partial:
-        partial.write_text(text, encoding="utf-8")
+    """Write UTF-8 text whole or not at all, as `write_bytes` does."""
+    write_bytes(target, text.encode("utf-8"))
 
 
 def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:

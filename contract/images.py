@@ -16,7 +16,7 @@ import SimpleITK as sitk
 
 from contract import completeness, labels, metaimage
 from contract.errors import HecktorError, InputError, OutputError
-from contract.files import atomic_path
+from contract.files import atomic_path, write_bytes
 from contract.geometry import Geometry
 from contract.metaimage import mha_fields
 from contract.sockets import READABLE_IMAGE_SUFFIXES
@@ -108,16 +108,29 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
         The voxels in (z, y, x) order and their geometry. Values that are not finite are kept.
 
     Raises:
-        HecktorError: of the class `error`: absent, unreadable, truncated, not 3D, not scalar, unsound geometry.
+        HecktorError: of the class `error`: absent, unreadable, truncated, not 3D, not scalar, unsound geometry,
+            changed while it was being read.
     """
     reader = _reader(path, error)
+    stamp = _stamp(path)
     header = _checked_header(reader, path, error)
     array = metaimage.inflated(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
     if array is None:
         array = _read_with_itk(reader, header, path, error)
+    if _stamp(path) != stamp:
+        raise error(f"{path.name}: changed while it was being read, expected a file that stays as it is")
     if dtype is not None:
         array = array.astype(dtype, copy=False)
     return Volume(array, header.geometry)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file's content: inode, size, time of the last change; None where it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path, error: type[HecktorError]) -> _Array:
@@ -164,7 +177,9 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
 
 
 def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
-    """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 on `geometry`.
+    """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 on `geometry`, whole or not at all.
+
+    A `.mha` leaves nothing behind even if the process is killed.
 
     Args:
         path: where to, `.mha` for the platform.
@@ -180,7 +195,10 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     highest = int(compact.max(initial=0))
     if highest > max(labels.FOREGROUND) or not np.array_equal(compact, mask):
         raise OutputError(f"{path.name}: labels other than 0, 1 and 2, expected only these")
-    write_volume(path, Volume(compact, geometry))
+    if image_suffix(path) == ".mha":
+        write_bytes(path, metaimage.packed(compact, geometry))
+    else:
+        write_volume(path, Volume(compact, geometry))
 
 
 def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:

@@ -1,4 +1,4 @@
-"""Inflate the pixels of a compressed MetaImage once, whole or not at all.
+"""Compressed MetaImages in one pass: inflated whole or not at all, and packed in memory.
 
 ITK takes a damaged stream for zeros, so that it would have to be inflated a second time to notice. Done here, one
 pass gives both the pixels and the certainty that all of them are there.
@@ -7,12 +7,14 @@ pass gives both the pixels and the certainty that all of them are there.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from contract.geometry import Geometry
 
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
@@ -50,6 +52,40 @@ def inflated(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.ND
         if not _inflate_into(voxels.reshape(-1).view(np.uint8), file):
             return None
     return voxels.astype(dtype.newbyteorder("="), copy=False)
+
+
+def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
+    """A compressed `.mha` file of a uint8 image, (z, y, x), as ITK reads it, its geometry to the last digit.
+
+    Raises:
+        ValueError: the array's shape is not the geometry's.
+    """
+    if voxels.shape != geometry.array_shape:
+        raise ValueError(f"array of shape {voxels.shape} on a grid of {geometry.array_shape}")
+    pixels = zlib.compress(np.ascontiguousarray(voxels).data, 1)
+    # A row of the file's matrix is an axis of the image, which in ITK's is a column.
+    axes = np.asarray(geometry.direction).reshape(3, 3).T.ravel()
+    fields = {
+        "ObjectType": "Image",
+        "NDims": "3",
+        "BinaryData": "True",
+        "BinaryDataByteOrderMSB": "False",
+        "CompressedData": "True",
+        "CompressedDataSize": str(len(pixels)),
+        "TransformMatrix": _numbers(axes),
+        "Offset": _numbers(geometry.origin_mm),
+        "CenterOfRotation": "0 0 0",
+        "AnatomicalOrientation": "RAI",
+        "ElementSpacing": _numbers(geometry.spacing_mm),
+        "DimSize": " ".join(map(str, geometry.size)),
+        "ElementType": "MET_UCHAR",
+        "ElementDataFile": "LOCAL",
+    }
+    return "".join(f"{key} = {value}\n" for key, value in fields.items()).encode("ascii") + pixels
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return " ".join(repr(float(value)) for value in values)
 
 
 def mha_fields(file: BinaryIO) -> dict[str, str]:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +37,61 @@ def test_an_error_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> No
         write_half()
     assert target.read_text() == "earlier"
     assert names(tmp_path) == ["mask.nii.gz"]
+
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from contract import files
+real = os.write
+def half(file, content):
+    real(file, content[: len(content) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
+os.write = half
+files.write_bytes(Path(sys.argv[1]), bytes(1 << 20))
+"""
+
+
+@pytest.mark.parametrize("earlier", [None, "earlier"])
+def test_a_kill_in_the_middle_leaves_nothing(tmp_path: Path, earlier: str | None) -> None:
+    target = tmp_path / "output.mha"
+    if earlier:
+        target.write_text(earlier)
+    done = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(target)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert names(tmp_path) == (["output.mha"] if earlier else [])
+    assert not earlier or target.read_text() == earlier
+
+
+def test_an_earlier_file_is_replaced(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        write_text(tmp_path / "a.txt", text)
+        assert (tmp_path / "a.txt").read_text() == text
+        assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_file_system_without_nameless_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, flags: int, *rest: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return real(path, flags, *rest)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", refuse)
+    write_text(tmp_path / "a.txt", "text")
+    assert (tmp_path / "a.txt").read_text() == "text"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OutputError, match=r"^a\.txt: cannot be written \(No space left on device\)"):
+        write_text(tmp_path / "a.txt", "text")
+    assert names(tmp_path) == []
 
 
 def test_nan_is_refused_and_nothing_written(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from contract.metaimage import inflated
+from contract.geometry import Geometry
+from contract.metaimage import inflated, packed
 
 
 def written(path, array):
@@ -51,3 +52,28 @@ def test_anything_else_is_left_to_others(tmp_path, change):
     else:
         width = 2
     assert inflated(path, shape, width) is None
+
+
+def oblique() -> tuple[float, ...]:
+    """30 degrees about x, then 20 degrees about z; no entry and no pair of entries is alike by chance."""
+    a, b = np.deg2rad(30), np.deg2rad(20)
+    about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
+    return tuple(float(v) for v in (about_z @ about_x).ravel())
+
+
+def test_what_is_packed_is_what_itk_reads(tmp_path):
+    """Pixels, and the geometry to the last digit: an oblique direction, a spacing of a third, a negative origin."""
+    geometry = Geometry((5, 4, 3), (1 / 3, 0.9765625, 3.27), (-249.51171875, 1e-7, 1234.5), oblique())
+    voxels = np.random.default_rng(2).integers(0, 3, (3, 4, 5), dtype=np.uint8)
+    path = tmp_path / "a.mha"
+    path.write_bytes(packed(voxels, geometry))
+    image = sitk.ReadImage(str(path))
+    np.testing.assert_array_equal(sitk.GetArrayFromImage(image), voxels)
+    assert Geometry.of(image) == geometry
+    np.testing.assert_array_equal(inflated(path, voxels.shape, 1), voxels)
+
+
+def test_what_is_packed_fits_its_grid():
+    with pytest.raises(ValueError, match="on a grid of"):
+        packed(np.zeros((2, 2, 3), np.uint8), Geometry((2, 2, 3), (1, 1, 1), (0, 0, 0)))
