@@ -1,0 +1,333 @@
+"""The server of the `invoke` mode: what it answers to which call, and how it starts and ends."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from algorithm.serve import Server, Service, run_server
+from contract.errors import HecktorError, InputError
+
+Reply = tuple[int, str]
+
+
+def call(port: int, method: str, path: str, body: bytes | None = None) -> Reply:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    reply = response.status, response.read().decode().rstrip("\n")
+    connection.close()
+    return reply
+
+
+class Cases:
+    """A fake answer: each case is a callable, and the next one runs at each call."""
+
+    def __init__(self) -> None:
+        self.coming: list[Callable[[], str]] = []
+        self.ended = threading.Event()
+
+    def answer(self) -> str:
+        return self.coming.pop(0)() if self.coming else "answered"
+
+
+@pytest.fixture
+def cases() -> Cases:
+    return Cases()
+
+
+@pytest.fixture
+def service(cases: Cases) -> Service:
+    return Service(cases.answer, cases.ended.set)
+
+
+@pytest.fixture
+def port(service: Service) -> Iterator[int]:
+    """A server on a free port, in threads of this process."""
+    with Server(service, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.port
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def in_background(port: int) -> Iterator[list[Reply]]:
+    """A call for a case whose reply is there when the block ends."""
+    replies: list[Reply] = []
+    thread = threading.Thread(target=lambda: replies.append(call(port, "POST", "/invoke")))
+    thread.start()
+    yield replies
+    thread.join()
+
+
+def test_no_case_is_taken_before_the_model_is_ready(service: Service, port: int):
+    assert call(port, "GET", "/health") == (503, "the model is being loaded")
+    assert call(port, "POST", "/invoke")[0] == 503
+    service.open()
+    assert call(port, "GET", "/health") == (200, "ready")
+    assert call(port, "POST", "/invoke") == (201, "answered")
+
+
+def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, service: Service, port: int, caplog):
+    def bad() -> str:
+        raise InputError("a.mha: truncated, expected 12 bytes\nmore")
+
+    def bug() -> str:
+        return str(1 / 0)
+
+    service.open()
+    cases.coming += [bad, bug]
+    assert call(port, "POST", "/invoke") == (500, "a.mha: truncated, expected 12 bytes more")
+    assert call(port, "POST", "/invoke") == (500, "internal error (ZeroDivisionError)")
+    assert call(port, "GET", "/health")[0] == 200
+    assert call(port, "POST", "/invoke") == (201, "answered")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "error: a.mha: truncated, expected 12 bytes more",
+        "a bug, not the case's fault",
+        "error: internal error (ZeroDivisionError)",
+    ]
+
+
+def test_one_case_at_a_time(cases: Cases, service: Service, port: int):
+    """The second call is refused at once, the first is not disturbed, and health is told meanwhile."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        assert go_on.wait(30)
+        return "slow"
+
+    service.open()
+    cases.coming.append(slow)
+    with in_background(port) as first:
+        assert begun.wait(30)
+        assert call(port, "POST", "/invoke")[0] == 409
+        assert call(port, "GET", "/health")[0] == 200
+        go_on.set()
+    assert first == [(201, "slow")]
+    assert call(port, "POST", "/invoke") == (201, "answered")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("POST", "/health", 405, "GET"),
+        ("HEAD", "/health", 405, "GET"),
+        ("GET", "/invoke", 405, "POST"),
+        ("PUT", "/invoke", 405, "POST"),
+        ("DELETE", "/invoke", 405, "POST"),
+        ("OPTIONS", "/invoke", 405, "POST"),
+        ("PATCH", "/invoke", 405, "POST"),
+        ("GET", "/", 404, None),
+        ("POST", "/invoke/", 404, None),
+        ("GET", "/health/../invoke", 404, None),
+        ("GET", "/health?why=1", 200, None),
+    ],
+)
+def test_other_paths_and_methods(service: Service, port: int, method, path, status, allowed):
+    service.open()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path)
+    response = connection.getresponse()
+    assert (response.status, response.getheader("Allow")) == (status, allowed)
+    assert (response.read() == b"") == (method == "HEAD")
+    connection.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"x" * 60_000])
+def test_a_body_is_not_looked_at(service: Service, port: int, body):
+    service.open()
+    assert call(port, "POST", "/invoke", body) == (201, "answered")
+
+
+def test_a_caller_that_goes_away_does_not_stop_the_case(cases: Cases, service: Service, port: int):
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        assert go_on.wait(30)
+        done.set()
+        return "slow"
+
+    service.open()
+    cases.coming.append(slow)
+    with socket.create_connection(("127.0.0.1", port)) as caller:
+        caller.sendall(b"POST /invoke HTTP/1.1\r\n\r\n")
+        assert begun.wait(30)
+    go_on.set()
+    assert done.wait(30)
+    with service.in_work:
+        pass
+    assert call(port, "POST", "/invoke") == (201, "answered")
+
+
+def test_draining_ends_the_case_in_work_and_takes_no_other(cases: Cases, service: Service, port: int):
+    begun = threading.Event()
+
+    def until_ended() -> str:
+        begun.set()
+        assert cases.ended.wait(30)
+        time.sleep(0.2)
+        return "best so far"
+
+    service.open()
+    cases.coming.append(until_ended)
+    with in_background(port) as replies:
+        assert begun.wait(30)
+        service.drain()
+        assert call(port, "GET", "/health")[0] == 503
+        assert call(port, "POST", "/invoke")[0] == 503
+    assert replies == [(201, "best so far")]
+
+
+def test_a_port_that_is_taken(service: Service, port: int):
+    with pytest.raises(HecktorError, match=f"port {port}: cannot listen .*expected a free port"):
+        Server(service, port)
+
+
+def test_what_cannot_be_loaded_ends_the_server(service: Service):
+    def load() -> None:
+        raise InputError("manifest.json: not found")
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
+        run_server(service, load, 0)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+PROGRAM = """
+import logging, sys, threading, time
+from algorithm.serve import Service, run_server
+
+ended = threading.Event()
+
+def answer():
+    print("begun", flush=True)
+    return "best so far" if ended.wait(30) else "never asked to end"
+
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+run_server(Service(answer, ended.set), lambda: time.sleep(float(sys.argv[1])), 0)
+"""
+
+
+@contextmanager
+def server_process(load_s: float) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-u", "-c", textwrap.dedent(PROGRAM), str(load_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_case_in_work_with_an_answer_and_the_process_with_0(number):
+    with server_process(0) as process:
+        port = int(line(process).rsplit(" ", 1)[1])
+        with in_background(port) as replies:
+            assert line(process) == "begun"
+            process.send_signal(number)
+        assert replies == [(201, "best so far")]
+        assert process.wait(30) == 0
+        assert line(process) == f"{number.name}: draining"
+
+
+def test_a_signal_without_a_case_ends_the_process_with_0():
+    with server_process(0) as process:
+        assert line(process).startswith("ready")
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_a_signal_while_the_model_is_loaded_is_heeded_after_it():
+    with server_process(1) as process:
+        time.sleep(0.5)
+        process.terminate()
+        assert process.wait(30) in {0, -signal.SIGTERM}  # the latter where Python itself was still starting
+
+
+def open_below(process: int, *folders: Path) -> list[str]:
+    links = [Path(f"/proc/{process}/cwd"), *Path(f"/proc/{process}/fd").iterdir()]
+    targets = [str(link.readlink()) for link in links if link.is_symlink()]
+    return [target for target in targets if any(target.startswith(str(folder.resolve())) for folder in folders)]
+
+
+@contextmanager
+def algorithm(case, package: Path, task: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`python -m algorithm --serve` over a case's folders, ready."""
+    command = [sys.executable, "-m", "algorithm", "--task", task, "--serve", "--port", "0", "--device", "cpu"]
+    folders = ["--input", str(case.input), "--output", str(case.output), "--model", str(package)]
+    with subprocess.Popen([*command, *folders, *options], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = next(line for line in process.stderr if "ready for cases on port" in line)
+            yield process, int(said.rsplit(" ", 1)[1])
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+def test_cases_of_the_algorithm_one_after_the_other(case_folder, tiny_package: Path, tmp_path: Path):
+    """A good case, a truncated one, and the good one again: the same bytes as one process a case writes."""
+    case = case_folder.write()
+    command = [sys.executable, "-m", "algorithm", "--task", "1", "--device", "cpu", "--model", str(tiny_package)]
+    alone = tmp_path / "alone"
+    subprocess.run([*command, "--input", case.input, "--output", alone], check=True, capture_output=True)
+    (expected,) = (path.read_bytes() for path in alone.rglob("*.mha"))
+    mask = case.output / "images" / "tumor-lymph-node-segmentation"
+    whole = case.ct_path.read_bytes()
+    with algorithm(case, tiny_package, "1") as (process, port):
+        for _ in range(2):
+            status, said = call(port, "POST", "/invoke")
+            assert (status, said.split(":")[0]) == (201, "segmentation answered by baseline")
+            assert [path.read_bytes() for path in mask.iterdir()] == [expected]
+            assert open_below(process.pid, case.input, case.output) == []
+            case.ct_path.write_bytes(whole[: len(whole) * 2 // 3])
+            status, said = call(port, "POST", "/invoke")
+            assert status == 500
+            assert said.startswith("0a1b2c3d-ct.mha: truncated, ")
+            assert not any(path.is_file() for path in case.output.rglob("*"))
+            assert not mask.exists()
+            case.ct_path.write_bytes(whole)
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_a_head_without_a_network_is_served(case_folder, tiny_package: Path):
+    """A stale answer of an earlier case does not survive a case that fails."""
+    case = case_folder.write()
+    with algorithm(case, tiny_package, "rfs", "--method", "clinical") as (_, port):
+        assert call(port, "POST", "/invoke")[0] == 201
+        assert (case.output / "rfs.json").is_file()
+        case.ehr_path.write_text("[")
+        assert call(port, "POST", "/invoke")[0] == 500
+        assert list(case.output.iterdir()) == []
+
+
+def test_an_altered_model_is_refused_at_the_start(tiny_package: Path, tmp_path: Path):
+    package = shutil.copytree(tiny_package, tmp_path / "package")
+    (package / "plans.json").write_text("{}")
+    command = [sys.executable, "-m", "algorithm", "--task", "1", "--serve", "--port", "0", "--model", str(package)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: plans.json: ")
