@@ -18,7 +18,8 @@ import signal
 import socketserver
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -58,7 +59,8 @@ class Service:
         """
         self._answer, self._end_case = answer, end_case
         self._is_ready, self._is_draining = threading.Event(), threading.Event()
-        self.in_work = threading.Lock()
+        self._in_work = threading.Lock()
+        self._owed, self._replied = 0, threading.Condition()
 
     def open(self) -> None:
         """Take cases from now on."""
@@ -73,10 +75,28 @@ class Service:
         return Reply(HTTPStatus.OK, "ready")
 
     def invoke(self) -> Reply:
-        """Answer the case in the input folder; the caller holds `in_work` until the reply is sent."""
-        health = self.health()
-        if health.status is not HTTPStatus.OK:
-            return health
+        """Answer the case in the input folder; call it within `owing_a_reply`."""
+        if not self._in_work.acquire(blocking=False):
+            return Reply(HTTPStatus.CONFLICT, "a case is in work, expected one call at a time")
+        try:
+            health = self.health()
+            return self._answered() if health.status is HTTPStatus.OK else health
+        finally:  # before the reply is sent: whoever has it may call for the next case at once
+            self._in_work.release()
+
+    @contextmanager
+    def owing_a_reply(self) -> Iterator[None]:
+        """Until the block ends a drained service waits: a reply is still to be sent."""
+        with self._replied:
+            self._owed += 1
+        try:
+            yield
+        finally:
+            with self._replied:
+                self._owed -= 1
+                self._replied.notify_all()
+
+    def _answered(self) -> Reply:
         try:
             said = self._answer()
         except HecktorError as problem:
@@ -88,11 +108,11 @@ class Service:
         return Reply(HTTPStatus.CREATED, said)
 
     def drain(self) -> None:
-        """Take no further case, and return when the one in work has been answered."""
+        """Take no further case, and return when the one in work has been answered and its reply sent."""
         self._is_draining.set()
         self._end_case()
-        with self.in_work:
-            pass
+        with self._replied:
+            self._replied.wait_for(lambda: self._owed == 0)
 
 
 def _failed(message: str) -> Reply:
@@ -142,19 +162,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/health":
             self._send(self.server.service.health())
         else:
-            self._invoke()
+            with self.server.service.owing_a_reply():
+                self._send(self.server.service.invoke())
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _route  # noqa: N815
-
-    def _invoke(self) -> None:
-        service = self.server.service
-        if not service.in_work.acquire(blocking=False):
-            self._send(Reply(HTTPStatus.CONFLICT, "a case is in work, expected one call at a time"))
-            return
-        try:
-            self._send(service.invoke())
-        finally:
-            service.in_work.release()
 
     def _skip_body(self) -> None:
         """Read what a caller sent along: closing a connection with unread bytes could lose the reply."""
