@@ -80,18 +80,22 @@ def job_entry(
     outputs: Sequence[Mapping[str, Any]],
     *,
     algorithm_image: str,
-    exec_duration_s: float,
+    exec_duration_s: float | None = None,
+    invoke_duration_s: float | None = None,
     status: str = SUCCEEDED,
 ) -> dict[str, Any]:
-    """One job of `predictions.json`; `inputs` and `outputs` hold entries of `socket_entry`."""
+    """One job of `predictions.json`; `inputs` and `outputs` hold entries of `socket_entry`.
+
+    Of the two durations the one that belongs to the image's API method is given.
+    """
     return {
         "pk": pk,
         "algorithm_image": algorithm_image,
         "status": status,
         "inputs": list(inputs),
         "outputs": list(outputs),
-        "exec_duration": iso_duration(exec_duration_s),
-        "invoke_duration": None,
+        "exec_duration": None if exec_duration_s is None else iso_duration(exec_duration_s),
+        "invoke_duration": None if invoke_duration_s is None else iso_duration(invoke_duration_s),
     }
 
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,10 @@ from tqdm import tqdm
 
 from contract.errors import EngineError, HecktorError
 from contract.tasks import TASK_CHOICES, Task, task_named
-from rehearsal.engines import ContainerEngine, ContainerRunner, find_engine
-from rehearsal.image_checks import ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
+from rehearsal.comparison import comparison
+from rehearsal.containers import ContainerRunner
+from rehearsal.engines import ContainerEngine, find_engine
+from rehearsal.image_checks import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.jobs import JobResult
 from rehearsal.platform import REPORT_NAME, Rehearsal, RehearsalResult, rehearse
 from rehearsal.runners import Limits, ProcessRunner, Runner
@@ -48,15 +51,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         parallel=options.jobs,
         only=tuple(options.case),
         seed=options.seed,
+        api_method="auto" if options.api_method == "both" else options.api_method,
     )
     if not rehearsal.algorithm.is_isolated:
         print("plain processes: user, network and read-only input are not enforced", file=sys.stderr)
-    result = _with_progress(rehearsal)
-    _print_result(result, rehearsal)
-    return 0 if result.succeeded else 1
+    if options.api_method == "both":
+        return _both_ways(rehearsal)
+    return 0 if _rehearsed(rehearsal).succeeded else 1
 
 
-def _with_progress(rehearsal: Rehearsal) -> RehearsalResult:
+def _both_ways(rehearsal: Rehearsal) -> int:
+    """`exec` and then `invoke`, each in a folder of its own, and what the difference is."""
+    executed, invoked = (
+        _rehearsed(replace(rehearsal, api_method=method, output_dir=rehearsal.output_dir / method))
+        for method in API_METHODS
+    )
+    print(comparison(executed, invoked, rehearsal.output_dir))
+    return 0 if executed.succeeded and invoked.succeeded else 1
+
+
+def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
     with tqdm(desc=f"{rehearsal.team}, {rehearsal.task.name}", unit="case") as bar:
 
         def start(count: int) -> None:
@@ -67,7 +81,9 @@ def _with_progress(rehearsal: Rehearsal) -> RehearsalResult:
             if job.failure is not None:
                 bar.write(f"failed: {job.job.case.case_id}: {job.failure}", file=sys.stderr)
 
-        return rehearse(rehearsal, on_start=start, on_job=done)
+        result = rehearse(rehearsal, on_start=start, on_job=done)
+    _print_result(result, rehearsal)
+    return result
 
 
 def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
@@ -84,6 +100,9 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
         f"{len(result.jobs) - len(result.failures)} of {len(result.jobs)} jobs succeeded, "
         f"{max(seconds):.1f} s the longest (limit {rehearsal.limits.time_limit_s:g} s){memory}"
     )
+    if result.startup_s:
+        starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
+        print(f"one server for all cases, ready after {starts}")
     print(f"written: {rehearsal.output_dir / REPORT_NAME}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         print(f"error: {problem}", file=sys.stderr)
@@ -188,6 +207,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="for one case (16g)")
     add("--cpus", type=_positive, help="for one case (all)")
     add("--time-limit", type=_positive, help="seconds for one case (the task's own)")
+    add(
+        "--api-method",
+        choices=("auto", *API_METHODS, "both"),
+        default="auto",
+        help="a process a case (exec), one server for all (invoke), as the image's label says, or one after the other",
+    )
     add("--jobs", type=_at_least_one, default=1, help="cases at a time (1)")
     add(
         "--on-failure",

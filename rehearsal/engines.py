@@ -1,4 +1,4 @@
-"""Container engines (Docker, Podman), and an image run by one of them as the platform runs it."""
+"""Container engines: Docker and Podman, and how each of them spells what the rehearsal asks for."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from contract import sockets
 from contract.errors import EngineError
 from rehearsal.image_checks import ImageFacts, facts_of_inspection
-from rehearsal.runners import PLATFORM_ENVIRONMENT, Call, Limits, clean_environment, thread_environment
-from rehearsal.watching import Outcome, PeakMemory, cgroup_peak_reader, wait_for
+from rehearsal.runners import Limits, clean_environment
 
 # The order of trial: what the user's PATH gives first, then Debian's own client beside a newer one, then Podman.
 CANDIDATES: Final = ("docker", "/usr/bin/docker", "podman")
@@ -96,96 +94,6 @@ class ContainerEngine:
     def gpu_arguments(self) -> list[str]:
         """How all GPUs of the host are handed to a container."""
         return ["--device", "nvidia.com/gpu=all"] if self.is_podman else ["--gpus", "all"]
-
-
-@dataclass(frozen=True)
-class ContainerRunner:
-    """Runs an image as the platform does: its own user, no network, read-only input, limits, a fresh /tmp."""
-
-    engine: ContainerEngine
-    image: str
-    arguments: tuple[str, ...] = ()
-    with_gpus: bool = False
-
-    @property
-    def description(self) -> str:
-        """The image and what is added to its entry point."""
-        return " ".join((self.image, *self.arguments))
-
-    @property
-    def is_isolated(self) -> bool:
-        """True."""
-        return True
-
-    def run(self, call: Call) -> Outcome:
-        """Run one container and remove it.
-
-        Raises:
-            EngineError: the engine refused to start it.
-        """
-        call.stdout.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (call.output_dir, call.tmp_dir):
-            folder.chmod(0o777)
-        with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
-            process = subprocess.Popen(self._command(call), stdout=stdout, stderr=stderr, env=clean_environment())
-            try:
-                outcome = wait_for(process, call.limits.time_limit_s, self._stopper(call.name), self._peak(call.name))
-                self._raise_if_never_started(call, outcome)
-                self._hand_over(call)
-            finally:
-                self.engine.command("rm", "--force", "--volumes", call.name, check=False)
-        return outcome
-
-    def _command(self, call: Call) -> list[str]:
-        mounts = [(call.input_dir, sockets.INPUT_DIR, ":ro"), (call.output_dir, sockets.OUTPUT_DIR, "")]
-        mounts.append((call.tmp_dir, Path("/tmp"), ""))  # noqa: S108 - a path inside the container
-        if call.model_dir is not None:
-            mounts.append((call.model_dir, sockets.MODEL_DIR, ":ro"))
-        if call.ground_truth_dir is not None:
-            mounts.append((call.ground_truth_dir, sockets.GROUND_TRUTH_DIR, ":ro"))
-        command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
-        command += ["--network=none", *self.engine.limit_arguments(call.limits)]
-        for name, value in PLATFORM_ENVIRONMENT.items():
-            command += ["--env", f"{name}={value}"]
-        for name, value in thread_environment(call.limits).items():
-            command += ["--env", f"{name}={value}"]
-        for name in self.engine.image_facts(self.image).stripped_variables:
-            command += self.engine.unset_arguments(name)
-        for source, target, mode in mounts:
-            command += ["--volume", f"{source.resolve()}:{target}{mode}"]
-        command += self.engine.gpu_arguments() if self.with_gpus else []
-        return [*command, self.image, *self.arguments]
-
-    def _stopper(self, name: str) -> Any:
-        def stop(force: bool) -> None:
-            self.engine.command("kill", "--signal", "KILL" if force else "TERM", name, check=False)
-
-        return stop
-
-    def _peak(self, name: str) -> PeakMemory:
-        def container_process() -> int | None:
-            text = self.engine.command("inspect", "--format", "{{.State.Pid}}", name, check=False).strip()
-            return int(text) if text.isdigit() and text != "0" else None
-
-        return cgroup_peak_reader(container_process)
-
-    def _raise_if_never_started(self, call: Call, outcome: Outcome) -> None:
-        """The client's own status 125 means that no container ran; 126 and 127 that its entry point could not."""
-        if outcome.exit_code == 125:
-            lines = call.stderr.read_text(errors="replace").strip().splitlines() or ["no message"]
-            said = [line for line in lines if not line.startswith("See ")]
-            raise EngineError(f"{self.engine.name} could not start {self.image}: {said[-1][:300]}")
-
-    def _hand_over(self, call: Call) -> None:
-        """Where the caller is not root, let root of the image open what the image's user wrote."""
-        if os.geteuid() == 0:
-            return
-        mount = [f"{folder.resolve()}:/{index}" for index, folder in enumerate((call.output_dir, call.tmp_dir))]
-        self.engine.command(
-            *("run", "--rm", "--network=none", "--user=0", "--entrypoint=/bin/sh"),
-            *("--volume", mount[0], "--volume", mount[1], self.image, "-c", "chmod -R a+rwX /0 /1"),
-            check=False,
-        )
 
 
 def find_engine(preferred: str | None = None) -> ContainerEngine:

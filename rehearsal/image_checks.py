@@ -7,12 +7,12 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from contract.errors import EngineError
 
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
-API_METHODS: Final = ("exec", "invoke")
+API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")

@@ -1,4 +1,4 @@
-"""One case through the algorithm, as one job of the platform."""
+"""One case through the algorithm, as one job of the platform: `exec`, a fresh process a case."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from contract import sockets
 from contract.errors import OutputError
@@ -17,6 +18,8 @@ from rehearsal.outputs import CheckedOutput, check_output
 from rehearsal.runners import Call, Limits, Runner
 from rehearsal.verdicts import log_warnings, run_failure
 from rehearsal.watching import Outcome
+
+INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is read-only and the write would fail"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,20 @@ class JobResult:
     failure: str | None
     warnings: tuple[str, ...]
     log: Path
+    api_method: str = "exec"
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What came of all cases, in their order.
+
+    `startup_s` has an entry for each server that got ready, so it is empty where every case had a process of its own;
+    `warnings` are not of one case.
+    """
+
+    results: tuple[JobResult, ...]
+    startup_s: tuple[float, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,10 +61,8 @@ class JobSettings:
     parallel: int = 1
 
 
-def run_jobs(
-    cases: tuple[Case, ...], settings: JobSettings, on_done: Callable[[JobResult], None]
-) -> tuple[JobResult, ...]:
-    """Run every case, `settings.parallel` at a time, in a fresh process each; results in the order of `cases`.
+def run_jobs(cases: tuple[Case, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
+    """Run every case, `settings.parallel` at a time, in a fresh process each.
 
     A failed job does not keep the others from running: all that is wrong is seen in one rehearsal.
 
@@ -65,7 +80,7 @@ def run_jobs(
         for case in cases:
             results.append(run_job(case, settings))
             on_done(results[-1])
-        return tuple(results)
+        return Jobs(tuple(results))
     with ThreadPoolExecutor(max_workers=settings.parallel) as pool:
         waiting = [pool.submit(run_job, case, settings) for case in cases]
         try:
@@ -76,7 +91,7 @@ def run_jobs(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return tuple(results)
+    return Jobs(tuple(results))
 
 
 def run_job(case: Case, settings: JobSettings) -> JobResult:
@@ -96,21 +111,22 @@ def run_job(case: Case, settings: JobSettings) -> JobResult:
         limits=settings.limits,
         model_dir=settings.model_dir,
     )
-    before = _listing(job.input_dir)
+    before = listing(job.input_dir)
     outcome = settings.runner.run(call)
     failure = run_failure(outcome, settings.limits, call.stderr)
-    if failure is None and _listing(job.input_dir) != before:
-        failure = "the input folder was changed; on the platform /input is read-only and the write would fail"
+    if failure is None and listing(job.input_dir) != before:
+        failure = INPUT_CHANGED
     output = None
     if failure is None:
-        output, failure = _checked(output_dir, case, settings.task)
+        output, failure = checked_output(output_dir, case, settings.task)
     shutil.rmtree(tmp_dir, ignore_errors=True)
     shutil.rmtree(job.input_dir, ignore_errors=True)
     warnings = [*(output.warnings if output else ()), *log_warnings(call.stdout), *log_warnings(call.stderr)]
     return JobResult(job, outcome, output, failure, tuple(warnings), call.stderr)
 
 
-def _checked(output_dir: Path, case: Case, task: Task) -> tuple[CheckedOutput | None, str | None]:
+def checked_output(output_dir: Path, case: Case, task: Task) -> tuple[CheckedOutput | None, str | None]:
+    """The task's output below `output_dir`, or why the platform would not take it."""
     ct_geometry = read_header(case.file(sockets.CT)).geometry if task.output.is_image else None
     try:
         return check_output(output_dir, task.output, ct_geometry), None
@@ -118,7 +134,7 @@ def _checked(output_dir: Path, case: Case, task: Task) -> tuple[CheckedOutput | 
         return None, problem.message
 
 
-def _listing(folder: Path) -> list[tuple[str, int, int]]:
+def listing(folder: Path) -> list[tuple[str, int, int]]:
     """Name, size and modification time of every file below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

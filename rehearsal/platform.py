@@ -17,8 +17,9 @@ from contract.files import read_json, write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
 from rehearsal.cohort import find_cases
-from rehearsal.engines import ContainerRunner
-from rehearsal.image_checks import upload_problems
+from rehearsal.containers import ContainerRunner
+from rehearsal.image_checks import API_METHODS, upload_problems
+from rehearsal.invoke_jobs import invoke_jobs
 from rehearsal.jobs import JobResult, JobSettings, run_jobs
 from rehearsal.leaderboard import ranked_values
 from rehearsal.predictions import keep_by_case, stage_predictions
@@ -30,11 +31,16 @@ EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpu
 _OWN_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REPORT_NAME)
 
 OnFailure = Literal["abort", "mark-missing"]
+ApiMethod = Literal["auto", "exec", "invoke"]
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What to rehearse. `evaluation` and `ground_truth_dir` come together; without them the jobs alone run."""
+    """What to rehearse.
+
+    `evaluation` and `ground_truth_dir` come together; without them the jobs alone run. `api_method` says how the
+    algorithm is called; `auto` follows the image's label.
+    """
 
     task: Task
     cohort: Path
@@ -49,17 +55,23 @@ class Rehearsal:
     parallel: int = 1
     only: tuple[str, ...] = ()
     seed: int = 0
+    api_method: ApiMethod = "auto"
 
 
 @dataclass(frozen=True)
 class RehearsalResult:
-    """What came of it. `refusals`: why an image would not be taken; `problems`: why there is no ranked result."""
+    """What came of it. `refusals`: why an image would not be taken; `problems`: why there is no ranked result.
+
+    `startup_s` is what a server took until it was ready, an entry for each that was started; empty for `exec`.
+    """
 
     jobs: tuple[JobResult, ...]
     refusals: tuple[str, ...]
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
     metrics: dict[str, float]
+    api_method: str
+    startup_s: tuple[float, ...]
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -99,6 +111,7 @@ def rehearse(
     if rehearsal.ground_truth_dir is not None and not rehearsal.ground_truth_dir.is_dir():
         raise GroundTruthError(f"{rehearsal.ground_truth_dir.name}: no such folder, expected the ground truth")
     refusals = _refusals(rehearsal)
+    method, warnings = _api_method(rehearsal)
     _clear(rehearsal.output_dir)
     on_start(len(cases))
     with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=rehearsal.output_dir) as work:
@@ -112,27 +125,44 @@ def rehearse(
             log_dir=rehearsal.output_dir / "logs",
             parallel=rehearsal.parallel,
         )
-        jobs = run_jobs(cases, settings, on_job)
+        ran = (invoke_jobs if method == "invoke" else run_jobs)(cases, settings, on_job)
+        jobs = ran.results
         input_dir = rehearsal.output_dir / "evaluation" / "input"
         stage_predictions(jobs, input_dir, rehearsal.algorithm.description, np.random.default_rng(rehearsal.seed))
         keep_by_case(jobs, input_dir, rehearsal.output_dir / "predictions")
-        metrics, problems, warnings = _evaluated(rehearsal, jobs, Path(work))
-    result = RehearsalResult(jobs, refusals, problems, (*_job_warnings(jobs), *warnings), metrics)
+        metrics, problems, said = _evaluated(rehearsal, jobs, Path(work))
+    warnings += (*ran.warnings, *_job_warnings(jobs), *said)
+    result = RehearsalResult(jobs, refusals, problems, warnings, metrics, method, ran.startup_s)
     write_json(rehearsal.output_dir / REPORT_NAME, _report(rehearsal, result))
     return result
 
 
 def _refusals(rehearsal: Rehearsal) -> tuple[str, ...]:
-    """Why the platform would not take the images. Raises EngineError for an API method not rehearsed here."""
+    """Why the platform would not take the images."""
     found: list[str] = []
     for runner in (rehearsal.algorithm, rehearsal.evaluation):
-        if not isinstance(runner, ContainerRunner):
-            continue
-        facts = runner.engine.image_facts(runner.image)
-        if facts.api_method == "invoke":
-            raise EngineError(f"{facts.name}: its label asks for `invoke`, only `exec` is rehearsed")
-        found += upload_problems(facts)
+        if isinstance(runner, ContainerRunner):
+            found += upload_problems(runner.engine.image_facts(runner.image))
     return tuple(found)
+
+
+def _api_method(rehearsal: Rehearsal) -> tuple[str, tuple[str, ...]]:
+    """How the algorithm is called, and a warning where the platform would call it otherwise.
+
+    Raises:
+        EngineError: several cases of one server at a time, or an evaluation that is no `exec`.
+    """
+    labelled = rehearsal.algorithm.api_method
+    if labelled not in API_METHODS:  # such an image is refused
+        labelled = "exec"
+    method = labelled if rehearsal.api_method == "auto" else rehearsal.api_method
+    if method == "invoke" and rehearsal.parallel > 1:
+        raise EngineError(f"{rehearsal.parallel} cases at a time, expected 1: a server answers one after the other")
+    if rehearsal.evaluation is not None and rehearsal.evaluation.api_method != "exec":
+        raise EngineError(f"{rehearsal.evaluation.description}: an evaluation is called by exec, expected that label")
+    if method == labelled or not rehearsal.algorithm.is_isolated:
+        return method, ()
+    return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)
 
 
 def _evaluated(
@@ -192,6 +222,8 @@ def _report(rehearsal: Rehearsal, result: RehearsalResult) -> dict[str, Any]:
         "algorithm": rehearsal.algorithm.description,
         "evaluation": None if rehearsal.evaluation is None else rehearsal.evaluation.description,
         "isolated": rehearsal.algorithm.is_isolated,
+        "api_method": result.api_method,
+        "startup_s": [round(seconds, 3) for seconds in result.startup_s],
         "limits": {
             "memory_bytes": rehearsal.limits.memory_bytes,
             "time_limit_s": rehearsal.limits.time_limit_s,
@@ -214,6 +246,7 @@ def _case_report(job: JobResult) -> dict[str, Any]:
         "failure": job.failure,
         "warnings": list(job.warnings),
         "exit_code": job.outcome.exit_code,
+        "http_status": job.outcome.http_status,
         "timed_out": job.outcome.timed_out,
         "seconds": round(job.outcome.seconds, 3),
         "peak_memory_bytes": job.outcome.peak_memory_bytes,

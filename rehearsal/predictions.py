@@ -50,12 +50,14 @@ def keep_by_case(results: Sequence[JobResult], input_dir: Path, folder: Path) ->
 
 def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
     outputs = [] if result.output is None else [_place_output(result.output, input_dir / result.job.pk / "output")]
+    invoked = result.api_method == "invoke"
     return job_entry(
         result.job.pk,
         result.job.entries,
         outputs,
         algorithm_image=algorithm,
-        exec_duration_s=result.outcome.seconds,
+        exec_duration_s=None if invoked else result.outcome.seconds,
+        invoke_duration_s=result.outcome.seconds if invoked else None,
         status=FAILED if result.output is None else SUCCEEDED,
     )
 

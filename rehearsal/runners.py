@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from contract.errors import EngineError
 from rehearsal.image_checks import STRIPPED_PREFIX
-from rehearsal.watching import Outcome, rusage_peak_bytes, wait_for
+from rehearsal.servers import Reach, Server, this_python
+from rehearsal.watching import Outcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
 
 GIB: Final = 1024**3
 PLATFORM_ENVIRONMENT: Final = {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
@@ -23,11 +26,12 @@ PLATFORM_ENVIRONMENT: Final = {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use; `cpus` None means all there are."""
+    """What one run may use; `cpus` None means all there are. A server has `ready_within_s` until it is ready."""
 
     memory_bytes: int
     time_limit_s: float
     cpus: float | None = None
+    ready_within_s: float = 300.0
 
     @property
     def shared_memory_bytes(self) -> int:
@@ -57,7 +61,7 @@ class Call:
 
 
 class Runner(Protocol):
-    """Runs one program, once a call."""
+    """Runs one program: once a call, or as a server that answers call after call."""
 
     @property
     def description(self) -> str:
@@ -67,8 +71,15 @@ class Runner(Protocol):
     def is_isolated(self) -> bool:
         """Whether user, network and read-only input are enforced."""
 
+    @property
+    def api_method(self) -> str:
+        """How the platform would call it: `exec`, `invoke`, or whatever else an image's label says."""
+
     def run(self, call: Call) -> Outcome:
         """Run to the end or to the time limit. Raises EngineError where the program could not be started."""
+
+    def start(self, call: Call) -> Server:
+        """Start it as a server. Raises EngineError where the program could not be started."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +102,43 @@ class ProcessRunner:
         """False."""
         return False
 
+    @property
+    def api_method(self) -> str:
+        """A command has no label, so `exec`."""
+        return "exec"
+
     def run(self, call: Call) -> Outcome:
         """Run the command in a session of its own.
 
         Raises:
             EngineError: there is no such command.
         """
+        return wait_for(self._started(call), call.limits.time_limit_s, None, rusage_peak_bytes)
+
+    def start(self, call: Call) -> Server:
+        """Start the command with `--serve --port` and a free port, in a session of its own.
+
+        Raises:
+            EngineError: there is no such command.
+        """
+        port = _free_port()
+        process = self._started(call, ("--serve", "--port", str(port)))
+        reach = Reach(
+            python=this_python(),
+            port=port,
+            folders=(str(call.input_dir.resolve()), str(call.output_dir.resolve())),
+            stop=group_stopper(process.pid),
+            peak_memory=lambda: process_peak_bytes(process.pid),
+        )
+        return Server(process, reach)
+
+    def _started(self, call: Call, serving: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:
             raise EngineError(f"{self.command[0]}: no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
-            process = subprocess.Popen(
-                self._limited(call),
+            return subprocess.Popen(
+                self._limited(call, serving),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -110,15 +146,14 @@ class ProcessRunner:
                 env=self._environment(call),
                 start_new_session=True,
             )
-            return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
 
-    def _limited(self, call: Call) -> list[str]:
+    def _limited(self, call: Call, serving: Sequence[str]) -> list[str]:
         folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]
         if call.model_dir is not None:
             folders += ["--model", str(call.model_dir.resolve())]
         if call.ground_truth_dir is not None:
             folders += ["--ground-truth", str(call.ground_truth_dir.resolve())]
-        program = [*self.command, *folders, *self.arguments]
+        program = [*self.command, *folders, *self.arguments, *serving]
         limit = call.limits.data_segment_bytes
         if limit is None:
             return program
@@ -127,6 +162,12 @@ class ProcessRunner:
     def _environment(self, call: Call) -> dict[str, str]:
         threads = thread_environment(call.limits)
         return {**clean_environment(), **PLATFORM_ENVIRONMENT, **threads, "TMPDIR": str(call.tmp_dir.resolve())}
+
+
+def _free_port() -> int:
+    """A port that was free a moment ago, for a server on this host."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
 
 
 def thread_environment(limits: Limits) -> dict[str, str]:

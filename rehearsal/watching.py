@@ -25,15 +25,18 @@ Stopper = Callable[[bool], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended, or a server's answer to one case.
 
-    `exit_code` is negative for a signal that ended a plain process; 137 is a container's SIGKILL.
+    `exit_code` is negative for a signal that ended a plain process; 137 is a container's SIGKILL; None is a server
+    that goes on. `http_status` is what a server answered, None where it did not and for every other program. The
+    peak of a server is that since its start.
     """
 
-    exit_code: int
+    exit_code: int | None
     seconds: float
     timed_out: bool
     peak_memory_bytes: int | None
+    http_status: int | None = None
 
 
 def wait_for(
@@ -48,7 +51,7 @@ def wait_for(
         peak_memory: see `PeakMemory`.
     """
     started = time.monotonic()
-    stopper = _group_stopper(process.pid) if stop is None else stop
+    stopper = group_stopper(process.pid) if stop is None else stop
     peak: int | None = None
     next_look = started
     terminated_at: float | None = None
@@ -78,6 +81,15 @@ def wait_for(
 def rusage_peak_bytes(usage: Any) -> int | None:
     """Peak resident memory of the largest process, from the kernel's account at its end."""
     return None if usage is None else int(usage.ru_maxrss) * 1024
+
+
+def process_peak_bytes(pid: int) -> int | None:
+    """Peak resident memory of a running process so far; None where it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
 def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemory:
@@ -129,7 +141,9 @@ def _ended(process: subprocess.Popen[bytes]) -> Any:
     return usage
 
 
-def _group_stopper(group: int) -> Stopper:
+def group_stopper(group: int) -> Stopper:
+    """Signals a process group; one that has ended is no error."""
+
     def stop(force: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL if force else signal.SIGTERM)

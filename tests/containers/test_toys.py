@@ -13,7 +13,8 @@ from contract.geometry import Geometry
 from contract.images import Volume, write_volume
 from contract.sockets import CT, EHR, PET
 from contract.tasks import task_named
-from rehearsal.engines import ContainerEngine, ContainerRunner
+from rehearsal.containers import ContainerRunner
+from rehearsal.engines import ContainerEngine
 from rehearsal.image_checks import facts_of_archive, upload_problems
 from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
 from rehearsal.runners import Limits

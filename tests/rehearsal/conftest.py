@@ -54,6 +54,8 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         time_limit_s: float = 30,
         on_failure: str = "abort",
         parallel: int = 1,
+        api_method: str = "auto",
+        ready_within_s: float = 30,
     ) -> RehearsalResult:
         python = shlex.split(sys.executable)
         scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
@@ -63,11 +65,12 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave)),
-                limits=Limits(2**30, time_limit_s),
+                limits=Limits(2**30, time_limit_s, ready_within_s=ready_within_s),
                 evaluation=None if evaluation is None else scored,
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
                 on_failure=on_failure,
                 parallel=parallel,
+                api_method=api_method,
             )
         )
 

@@ -4,6 +4,7 @@ Without a behaviour it writes an empty mask on the CT's grid, a risk of 0.5 and 
 """
 
 import argparse
+import http.server
 import json
 import os
 import re
@@ -67,6 +68,8 @@ def surroundings(options: argparse.Namespace) -> dict[str, object]:
         "home": str(Path.home()),
         "shm_bytes": memory.f_blocks * memory.f_frsize,
         "tmp": [path.name for path in Path("/tmp").iterdir()],
+        "pid": os.getpid(),
+        "output": [path.name for path in options.output.iterdir()],
         "output_mode": oct(options.output.stat().st_mode & 0o777),
         "variables": sorted(name for name in os.environ if name.startswith("GRAND_CHALLENGE_")),
         "log_level": os.environ.get("LOG_LEVEL"),
@@ -74,7 +77,7 @@ def surroundings(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def misbehave(options: argparse.Namespace) -> None:
+def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
     behaviour = options.behave
     if behaviour == "missing":
         sys.exit(0)
@@ -96,6 +99,49 @@ def misbehave(options: argparse.Namespace) -> None:
         sys.stderr.writelines(f"line {number}\n" for number in range(600))
     elif behaviour == "report":
         sys.stderr.write(json.dumps(surroundings(options)) + "\n")
+    elif behaviour == "keep-open":
+        KEPT.append(next((options.input / "images" / "ct").iterdir()).open("rb"))
+        os.chdir(options.output)
+    elif behaviour == "die":
+        sys.stderr.write("the scanner was off\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+
+KEPT: list = []
+
+
+def serve(options: argparse.Namespace) -> None:
+    """One case a call; some behaviours are of the server alone."""
+    calls = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def reply(self, status: int, text: str = "") -> None:
+            self.send_response(status)
+            self.send_header("Location", "/ready")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_GET(self) -> None:
+            redirected = options.behave == "redirect" and self.path == "/health"
+            self.reply(302 if redirected else 503 if options.behave == "unready" else 200)
+
+        def do_POST(self) -> None:
+            calls.append(self.path)
+            if options.behave == "first-is-bad" and len(calls) == 1:
+                self.reply(500, "the scanner was off")
+                return
+            misbehave(options)
+            answer(options)
+            self.reply(200 if options.behave == "200" else 201)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    if options.behave == "die-at-start":
+        sys.exit("error: no model")
+    http.server.HTTPServer(("", options.port), Handler).serve_forever()
 
 
 if __name__ == "__main__":
@@ -104,6 +150,12 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=Path("/output"))
     parser.add_argument("--model", type=Path)
     parser.add_argument("--behave", default="well")
+    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--no-serve", dest="serve", action="store_false")
+    parser.add_argument("--port", type=int, default=4743)
     given = parser.parse_args()
-    misbehave(given)
-    answer(given)
+    if given.serve:
+        serve(given)
+    else:
+        misbehave(given)
+        answer(given)
