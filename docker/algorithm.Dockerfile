@@ -3,10 +3,11 @@
 #   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one where no registry is reachable
 #   TORCH        cpu, or cuda for the CUDA 12.6 build that the platform's T4 asks for
 #   VERSION      what the packages say of themselves
-#   API_METHOD   what the platform's label says of how the image is called
+#   API_METHOD   exec, a process a case, or invoke, a server on port 4743: entry point and label together
 #   secret `ca`  the host's CA bundle, for networks that need one; may be absent
 #   build/wheelhouse  wheels that pip takes before it asks an index; may be empty
 ARG BASE_IMAGE=python:3.11-slim-bookworm
+ARG API_METHOD=exec
 
 FROM ${BASE_IMAGE} AS dependencies
 ARG TORCH=cpu
@@ -33,7 +34,6 @@ RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
     && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
 
 FROM ${BASE_IMAGE} AS common
-ARG API_METHOD=exec
 RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
@@ -44,16 +44,32 @@ RUN mkdir /opt/app/hecktor.dist-info \
     && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \
     && /opt/venv/bin/python -m compileall -q /opt/app
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ARG API_METHOD
 LABEL org.grand-challenge.api-method=${API_METHOD}
 WORKDIR /opt/app
 USER hecktor
 CMD []
 
-FROM common AS segmentation
+FROM common AS segmentation-exec
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "segmentation"]
 
-FROM common AS rfs
+FROM common AS segmentation-invoke
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "segmentation", "--serve"]
+
+FROM common AS rfs-exec
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "rfs"]
 
-FROM common AS hpv
+FROM common AS rfs-invoke
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "rfs", "--serve"]
+
+FROM common AS hpv-exec
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "hpv"]
+
+FROM common AS hpv-invoke
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "hpv", "--serve"]
+
+FROM segmentation-${API_METHOD} AS segmentation
+
+FROM rfs-${API_METHOD} AS rfs
+
+FROM hpv-${API_METHOD} AS hpv

@@ -97,8 +97,9 @@ def root_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytes
 
 @pytest.fixture(scope="session")
 def invoke_image(engine: ContainerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The toy algorithm, labelled as a server."""
+    """The toy algorithm as a server."""
     folder, label = tmp_path_factory.mktemp("invoke"), "LABEL org.grand-challenge.api-method=invoke"
+    label += "\nENV TOY_SERVES=1"
     return build_toy(engine, folder, base_image, "hecktor-test-invoke:latest", "toy_algorithm.py", label=label)
 
 
@@ -116,6 +117,16 @@ def images(engine: ContainerEngine) -> ContainerEngine:
         done = subprocess.run([ROOT / "scripts" / "build", "all"], check=False, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return engine
+
+
+@pytest.fixture(scope="session")
+def server_images(images: ContainerEngine) -> ContainerEngine:
+    """The engine, with the three algorithm images as servers beside the six."""
+    with one_at_a_time():
+        command = [ROOT / "scripts" / "build", "algorithm", "--api-method", "invoke"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return images
 
 
 @pytest.fixture(scope="session")

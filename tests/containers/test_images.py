@@ -39,6 +39,15 @@ def test_the_platform_takes_the_image(images: ContainerEngine, name):
     assert facts.stripped_variables == ()
 
 
+@pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
+def test_a_server_image_says_so(server_images: ContainerEngine, task: Task):
+    """The label says invoke, and the image of the other kind keeps its name and its label."""
+    facts = server_images.image_facts(f"hecktor-{task.name}:invoke")
+    assert upload_problems(facts) == []
+    assert facts.api_method == "invoke"
+    assert server_images.image_facts(f"hecktor-{task.name}:latest").api_method == "exec"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_baked_where_the_platform_mounts(images: ContainerEngine, name):
     """/opt/ml, /input and /output do not exist in the image, and /tmp is empty."""
@@ -66,13 +75,14 @@ def rehearsed(
     scored: bool = False,
     only: tuple[str, ...] = (),
     arguments: tuple[str, ...] = (),
+    tag: str = "latest",
 ) -> RehearsalResult:
     return rehearse(
         Rehearsal(
             task=task,
             cohort=cohort,
             output_dir=output,
-            algorithm=ContainerRunner(engine, f"hecktor-{task.name}:latest", arguments),
+            algorithm=ContainerRunner(engine, f"hecktor-{task.name}:{tag}", arguments),
             limits=Limits(16 * GIB, task.time_limit_s),
             evaluation=ContainerRunner(engine, f"hecktor-evaluation-{task.name}:latest") if scored else None,
             ground_truth_dir=cohort / "ground_truth" if scored else None,
@@ -101,6 +111,15 @@ def test_a_phantom_is_answered(images: ContainerEngine, phantoms: Path, tmp_path
     assert result.succeeded, (result.refusals, result.failures)
     answer = read_json(tmp_path / "predictions" / f"{patient}.json")
     assert isinstance(answer, float if task is RFS else bool)
+
+
+@pytest.mark.slow
+def test_a_server_answers_two_phantoms(server_images: ContainerEngine, phantoms: Path, tmp_path: Path):
+    result = rehearsed(server_images, SEGMENTATION, phantoms, tmp_path, tag="invoke")
+    assert result.succeeded, (result.refusals, result.failures)
+    assert len(result.startup_s) == 1
+    assert [job.outcome.http_status for job in result.jobs] == [201, 201]
+    assert not any("is kept open" in line for line in result.warnings)
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +178,7 @@ def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path:
             assert isinstance(read_json(path), bool if task is HPV else float)
 
 
-def test_the_scripts_run_and_save(images: ContainerEngine, toy_image: str, phantoms: Path, tmp_path: Path):
+def test_the_scripts_run_and_save(server_images: ContainerEngine, toy_image: str, phantoms: Path, tmp_path: Path):
     """try-run on one patient; save says the size and writes the archive."""
     patient = next(path for path in sorted(phantoms.iterdir()) if (path / "input").is_dir())
     output = tmp_path / "output"
@@ -168,6 +187,11 @@ def test_the_scripts_run_and_save(images: ContainerEngine, toy_image: str, phant
     )
     assert done.returncode == 0, done.stderr
     assert isinstance(json.loads((output / "hpv-status.json").read_text()), bool)
+    run = ["hpv", patient / "input", tmp_path / "served", "--invoke"]
+    served = subprocess.run([ROOT / "scripts" / "try-run", *run], check=False, capture_output=True, text=True)
+    assert served.returncode == 0, served.stderr
+    assert '"status": 201' in served.stdout
+    assert (tmp_path / "served" / "hpv-status.json").read_bytes() == (output / "hpv-status.json").read_bytes()
     missing = subprocess.run(
         [ROOT / "scripts" / "try-run", "no-such", patient / "input", output],
         check=False,

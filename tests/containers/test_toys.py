@@ -1,6 +1,7 @@
 """The look-alike enforces in containers what the platform enforces."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -46,7 +47,11 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
         evaluation: str | None = None,
         time_limit_s: float = 60,
         memory_mib: int = 256,
+        api_method: str = "auto",
+        cases: int = 1,
     ) -> RehearsalResult:
+        for number in range(2, cases + 1):
+            shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
         return rehearse(
             Rehearsal(
                 task=task_named(task),
@@ -56,6 +61,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
                 limits=Limits(memory_mib * MIB, time_limit_s, cpus=1),
                 evaluation=None if evaluation is None else ContainerRunner(engine, evaluation),
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
+                api_method=api_method,
             )
         )
 
@@ -136,9 +142,66 @@ def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image, b
     assert engine.command("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
 
 
-def test_server_mode_is_refused_in_plain_words(rehearse_image, invoke_image):
-    with pytest.raises(EngineError, match="asks for `invoke`, only `exec` is rehearsed"):
-        rehearse_image(invoke_image)
+def test_a_server_answers_all_cases_without_a_network(rehearse_image, invoke_image):
+    """One container under the same limits as a container a case; the label decides."""
+    result = rehearse_image(invoke_image, "report", cases=2)
+    assert result.succeeded, (result.refusals, result.failures)
+    assert result.api_method == "invoke"
+    assert len(result.startup_s) == 1
+    reports = [json.loads(job.log.read_text()) for job in result.jobs]
+    assert len({report["pid"] for report in reports}) == 1
+    for report in reports:
+        assert report["uid"] == 1000
+        assert report["shm_bytes"] == 128 * MIB
+        assert report["variables"] == []
+        assert len(report["inputs"]) == 4
+        assert report["output"] == []
+
+
+@pytest.mark.parametrize(
+    ("behave", "said"),
+    [
+        ("network", "POST /invoke: RemoteDisconnected, expected 201; the platform would fail the job"),
+        ("label-3", "label 3"),
+        ("200", "POST /invoke: 200 (), expected 201; the platform would fail the job"),
+        ("die-at-start", "its last line on stderr: error: no model"),
+    ],
+)
+def test_a_bad_server_fails(rehearse_image, invoke_image, behave, said):
+    (failure,) = rehearse_image(invoke_image, behave).failures
+    assert said in failure
+
+
+def test_what_a_server_keeps_open_is_seen_from_within(rehearse_image, invoke_image):
+    warnings = rehearse_image(invoke_image, "keep-open").warnings
+    assert any("/input/images/ct/" in line and "is kept open" in line for line in warnings)
+    assert any("/output is kept open" in line for line in warnings)
+
+
+def test_a_server_beyond_its_memory_is_killed_and_the_next_case_gets_another(rehearse_image, invoke_image):
+    result = rehearse_image(invoke_image, "memory", memory_mib=64, cases=2)
+    assert len(result.failures) == len(result.startup_s) == 2
+    assert all("most likely for memory beyond 0.0625 GiB" in failure for failure in result.failures)
+
+
+def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
+    result = rehearse_image(invoke_image, "sleep", time_limit_s=2)
+    (failure,) = result.failures
+    assert "still running after 2 s" in failure
+    assert engine.command("ps", "--all", "--quiet", "--filter", "name=hecktor-rehearsal-") == ""
+
+
+@pytest.mark.parametrize(("made_for", "called_by"), [("exec", "invoke"), ("invoke", "exec")])
+def test_an_image_may_be_called_against_its_label(rehearse_image, toy_image, invoke_image, made_for, called_by):
+    result = rehearse_image({"exec": toy_image, "invoke": invoke_image}[made_for], api_method=called_by)
+    assert result.succeeded, result.failures
+    assert len(result.startup_s) == (called_by == "invoke")
+    assert any(f"label says {made_for}; the platform would call it so" in line for line in result.warnings)
+
+
+def test_an_evaluation_is_no_server(rehearse_image, toy_image, invoke_image):
+    with pytest.raises(EngineError, match="an evaluation is called by exec"):
+        rehearse_image(toy_image, evaluation=invoke_image)
 
 
 def test_an_image_that_is_not_there(rehearse_image):

@@ -150,7 +150,7 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=Path("/output"))
     parser.add_argument("--model", type=Path)
     parser.add_argument("--behave", default="well")
-    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--serve", action="store_true", default=os.environ.get("TOY_SERVES") == "1")
     parser.add_argument("--no-serve", dest="serve", action="store_false")
     parser.add_argument("--port", type=int, default=4743)
     given = parser.parse_args()
