@@ -1,43 +1,77 @@
-"""Command line of training: `hecktor train`, `python -m baseline`."""
+"""Command line of training: `hecktor train`, `python -m baseline`; one sub-command a step, and `all` in order."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from baseline.nnunet import Plan
-from baseline.pipeline import Settings, read_settings, train_all, train_fold_of
+from baseline.pipeline import export, fit_all_heads, plan_network, train_folds_apart, train_one_fold
+from baseline.preparing import PrepareOptions, check, prepare_release, summary
+from baseline.problems import as_text
+from baseline.work import Work
 from contract.files import read_json
+
+_PLAN_OPTIONS = ("epochs", "iterations", "memory_gb", "base_features", "most_features")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `all` (from a cohort to a package) or one `fold` of a training that is under way."""
+    """Run one step of a training, or all of them; what is done already is not done again."""
     arguments = _parser().parse_args(argv)
-    if arguments.step == "fold":
-        train_fold_of(read_settings(arguments.work), arguments.fold)
-        return 0
-    plan = replace(
-        Plan(),
-        epochs=arguments.epochs,
-        iterations=arguments.iterations,
-        memory_gb=arguments.memory_gb,
-        base_features=arguments.base_features,
-        most_features=arguments.most_features,
+    work = Work(arguments.work.resolve())
+    status: int = arguments.run(arguments, work)
+    return status
+
+
+def _prepare(arguments: argparse.Namespace, work: Work) -> int:
+    options = PrepareOptions(
+        str(arguments.release.resolve()),
+        tuple(arguments.spacing_mm),
+        arguments.folds,
+        arguments.seed,
+        arguments.keep_going,
     )
-    settings = Settings(
-        cohort=str(arguments.cohort.resolve()),
-        work=str(arguments.work.resolve()),
-        folds=arguments.folds,
-        seed=arguments.seed,
-        device=arguments.device,
-        jobs=arguments.jobs,
-        plan=plan,
-    )
-    package = train_all(settings, arguments.output, _description(arguments.description))
-    print(f"model package in {package}")
+    checked = check(options, work, arguments.jobs)
+    print(as_text(checked.problems), flush=True)
+    if arguments.check_only:
+        return int(any(problem.is_error for problem in checked.problems))
+    print(summary(prepare_release(options, checked, work, arguments.jobs)), flush=True)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace, work: Work) -> int:
+    plan = replace(Plan(), **{name: getattr(arguments, name) for name in _PLAN_OPTIONS})
+    plan_network(work, plan, arguments.jobs)
+    print(f"plans in {work.folders.plans}", flush=True)
+    return 0
+
+
+def _fold(arguments: argparse.Namespace, work: Work) -> int:
+    if arguments.fold is None:
+        train_folds_apart(work, arguments.device, arguments.jobs)
+    else:
+        print(train_one_fold(work, arguments.fold, arguments.device, arguments.jobs), flush=True)
+    return 0
+
+
+def _heads(arguments: argparse.Namespace, work: Work) -> int:
+    for name, result in fit_all_heads(work, arguments.device).items():
+        print(f"{name}: {result.metric} {result.out_of_fold:.3f} out-of-fold", flush=True)
+    return 0
+
+
+def _export(arguments: argparse.Namespace, work: Work) -> int:
+    print(f"model package in {export(work, arguments.output, _description(arguments.description))}")
+    return 0
+
+
+def _all(arguments: argparse.Namespace, work: Work) -> int:
+    arguments.fold, arguments.check_only = None, False
+    for step in (_prepare, _plan, _fold, _heads, _export):
+        step(arguments, work)
     return 0
 
 
@@ -51,21 +85,56 @@ def _description(path: Path | None) -> dict[str, object]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor train", description="Make a model package from a cohort.")
     steps = parser.add_subparsers(dest="step", required=True)
-    every = steps.add_parser("all", help="prepare, plan, train all folds, fit the heads, export")
-    every.add_argument("--cohort", type=Path, required=True, help="cohort in the release's layout")
-    every.add_argument("--work", type=Path, required=True, help="working directory; a begun training is taken up")
-    every.add_argument("--output", type=Path, required=True, help="folder of the model package")
-    every.add_argument("--description", type=Path, help="JSON with name, purpose, licence... for the manifest")
-    every.add_argument("--folds", type=int, default=2)
-    every.add_argument("--epochs", type=int, default=Plan.epochs)
-    every.add_argument("--iterations", type=int, default=Plan.iterations, help="training steps an epoch")
-    every.add_argument("--memory-gb", type=float, default=Plan.memory_gb, help="nnU-Net planner's memory target")
-    every.add_argument("--base-features", type=int, default=Plan.base_features)
-    every.add_argument("--most-features", type=int, default=Plan.most_features)
-    every.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    every.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    every.add_argument("--seed", type=int, default=0)
-    fold = steps.add_parser("fold", help="train one fold of a training that `all` has prepared")
-    fold.add_argument("--work", type=Path, required=True)
-    fold.add_argument("--fold", type=int, required=True)
+    work = argparse.ArgumentParser(add_help=False)
+    work.add_argument("--work", type=Path, required=True, help="working directory of this training")
+    work.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes or threads")
+    prepare, plan, device, export = _prepare_options(), _plan_options(), _device_options(), _export_options()
+    every = steps.add_parser("all", parents=[work, prepare, plan, device, export], help="all steps in order, resumed")
+    every.set_defaults(run=_all)
+    first = steps.add_parser("prepare", parents=[work, prepare], help="check the release and write nnU-Net's data set")
+    first.add_argument(
+        "--check-only", action="store_true", help="only check; the exit status is 1 where there are errors"
+    )
+    first.set_defaults(run=_prepare)
+    steps.add_parser("plan", parents=[work, plan], help="let nnU-Net plan and preprocess").set_defaults(run=_plan)
+    fold = steps.add_parser("fold", parents=[work, device], help="train one fold, or all that are not done")
+    fold.add_argument("--fold", type=int, help="number; after the balanced folds come the centres left out")
+    fold.set_defaults(run=_fold)
+    heads = steps.add_parser("heads", parents=[work, device], help="measure out-of-fold and fit the heads")
+    heads.set_defaults(run=_heads)
+    steps.add_parser("export", parents=[work, export], help="write the model package").set_defaults(run=_export)
     return parser
+
+
+def _prepare_options() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    default = {field.name: field.default for field in fields(PrepareOptions)}
+    options.add_argument("--release", "--cohort", type=Path, required=True, help="folder with Task 1, Task 2, Task 3")
+    options.add_argument("--spacing-mm", type=float, nargs=3, default=default["spacing_mm"], metavar=("X", "Y", "Z"))
+    options.add_argument("--folds", type=int, default=default["folds"])
+    options.add_argument("--seed", type=int, default=default["seed"])
+    options.add_argument("--keep-going", action="store_true", help="leave out the cases that have errors, by name")
+    return options
+
+
+def _plan_options() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--epochs", type=int, default=Plan.epochs)
+    options.add_argument("--iterations", type=int, default=Plan.iterations, help="training steps an epoch")
+    options.add_argument("--memory-gb", type=float, default=Plan.memory_gb, help="nnU-Net planner's memory target")
+    options.add_argument("--base-features", type=int, default=Plan.base_features)
+    options.add_argument("--most-features", type=int, default=Plan.most_features)
+    return options
+
+
+def _device_options() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    return options
+
+
+def _export_options() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--output", type=Path, required=True, help="folder of the model package")
+    options.add_argument("--description", type=Path, help="JSON with name, purpose, licence... for the manifest")
+    return options

@@ -16,9 +16,9 @@ from algorithm.passes import Passes
 from algorithm.segment import normalise
 from algorithm.windows import Pass
 from baseline.nnunet import Folders
-from baseline.prepare import CHANNELS, DATASET_NAME
+from baseline.prepare import CHANNELS, image_path
 from baseline.release import ReleaseCase
-from contract.images import Volume, read_volume
+from contract.images import read_volume
 
 # Training has no deadline; the budget only has to be one that never stops a pass.
 _NO_LIMIT_S = 1e9
@@ -29,20 +29,13 @@ def measure_out_of_fold(
 ) -> dict[str, Features]:
     """Patient ID to image features, from the prepared images and each patient's own held-out fold."""
     networks, where = Networks(load_package(package)), device_named(device)
-    return {
-        case.patient_id: _features(case.patient_id, fold_of[case.patient_id], networks, folders, where)
-        for case in cases
-    }
+    return {case.patient_id: _features(case, fold_of[case.patient_id], networks, folders, where) for case in cases}
 
 
-def _features(patient_id: str, fold: int, networks: Networks, folders: Folders, device: torch.device) -> Features:
-    ct, pet = (_prepared(folders, patient_id, number) for number in range(len(CHANNELS)))
+def _features(case: ReleaseCase, fold: int, networks: Networks, folders: Folders, device: torch.device) -> Features:
+    ct, pet = (read_volume(image_path(folders.raw, case, number), "float32") for number in range(len(CHANNELS)))
     data = normalise((ct.array, pet.array), networks.package)
     logits = Passes(data, (Pass(fold),), networks, Budget.start(_NO_LIMIT_S), device).run().logits
     has_pet = bool(pet.array.any())
     mask = logits.argmax(0).astype("uint8")
     return image_features(mask, ct.array, pet.array if has_pet else None, ct.geometry)
-
-
-def _prepared(folders: Folders, patient_id: str, channel: int) -> Volume:
-    return read_volume(folders.raw / DATASET_NAME / "imagesTr" / f"{patient_id}_{channel:04d}.nii.gz", "float32")

@@ -1,84 +1,69 @@
-"""The main path: read the release, prepare, plan, train the folds, measure out-of-fold, fit heads, export."""
+"""The main path: plan, train the folds, measure out-of-fold, fit the heads, export; `preparing` comes before.
+
+Each step takes what it needs from the working directory and is not done again where it is done.
+"""
 
 from __future__ import annotations
 
-import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from algorithm.heads import LinearHead, parse_head
 from algorithm.measure import Features, clinical_features
 from baseline import heads as fitting
 from baseline.export import export_package
 from baseline.heads import FittedHead, Outcomes
-from baseline.nnunet import Folders, Plan, plan_and_preprocess, train_fold
-from baseline.prepare import prepare
-from baseline.release import ReleaseCase, read_release
-from baseline.splits import as_nnunet_splits, balanced_folds
+from baseline.kept import keep, key_of, read_kept
+from baseline.nnunet import Plan, plan_and_preprocess, train_fold
+from baseline.prepare import DATASET_NAME
+from baseline.release import ReleaseCase
+from baseline.splits import as_nnunet_splits
+from baseline.work import Work
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
-FEATURES_JSON = "features.json"
+
+def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
+    """Let nnU-Net plan and preprocess the prepared patients; returns the plan with the prepared spacing.
+
+    Raises:
+        HecktorError: a fold was begun with another plan, other images or other splits.
+    """
+    plan = replace(plan, spacing_mm=tuple(work.prepared()["options"]["spacing_mm"]))
+    key = work.plan_key(plan)
+    if work.plan_json.is_file():
+        if read_json(work.plan_json).get("key") == key:
+            return plan
+        if work.folders.results.is_dir() and any(work.folders.results.rglob("fold_*")):
+            raise HecktorError(
+                f"{work.plan_json.name}: a fold was begun with other options, images or splits, expected the same "
+                "(or a new working directory)"
+            )
+        work.plan_json.unlink()
+    # Half a plan, or another one.
+    shutil.rmtree(work.folders.preprocessed / DATASET_NAME, ignore_errors=True)
+    with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
+    plan_and_preprocess(work.folders, plan, as_nnunet_splits(work.splits(), with_mask), jobs)
+    write_json(work.plan_json, {"key": key, "options": asdict(plan)})
+    return plan
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Everything that decides what a training makes; kept in the working directory as `settings.json`."""
-
-    cohort: str
-    work: str
-    folds: int = 2
-    seed: int = 0
-    device: str = "cpu"
-    jobs: int = 2
-    plan: Plan = field(default_factory=Plan)
-
-    @property
-    def folders(self) -> Folders:
-        """nnU-Net's folders inside the working directory."""
-        return Folders(Path(self.work) / "nnunet")
-
-
-def train_all(settings: Settings, output: Path, description: Mapping[str, Any]) -> Path:
-    """Make a model package from a cohort; steps that are done are not done again. Returns the package's folder."""
-    cases = read_release(Path(settings.cohort))
-    write_settings(settings)
-    plans, folds = prepare_and_plan(settings, cases)
-    train_folds_apart(settings)
-    checkpoints = [train_fold_of(settings, fold) for fold in range(settings.folds)]
-    rows = out_of_fold_features(settings, cases, plans, folds, checkpoints)
-    fitted = fit_heads(cases, rows, settings.seed)
-    return export_package(
-        output,
-        plans,
-        checkpoints,
-        {name: result.head for name, result in fitted.items()},
-        {**description, **_results(settings, cases, fitted)},
-    )
-
-
-def prepare_and_plan(
-    settings: Settings, cases: Sequence[ReleaseCase]
-) -> tuple[dict[str, Any], tuple[tuple[str, ...], ...]]:
-    """Prepare all patients, deal them into folds and let nnU-Net plan; returns plans and folds."""
-    prepare(cases, settings.folders.raw, settings.plan.spacing_mm, settings.jobs)
-    folds = balanced_folds(cases, settings.folds, np.random.default_rng(settings.seed))
-    plans = plan_and_preprocess(settings.folders, settings.plan, as_nnunet_splits(folds), settings.jobs)
-    return plans, folds
-
-
-def train_folds_apart(settings: Settings) -> None:
-    """Train all folds, each in a process of its own: at once on a CPU, one after the other on a card."""
-    command = [sys.executable, "-m", "baseline", "fold", "--work", settings.work, "--fold"]
-    at_once = settings.folds if settings.device == "cpu" else 1
-    for first in range(0, settings.folds, at_once):
-        numbers = range(first, min(first + at_once, settings.folds))
+def train_folds_apart(work: Work, device: str, jobs: int) -> None:
+    """Train all balanced folds, each in a process of its own: side by side on a CPU, one after the other on a card."""
+    waiting = [fold for fold in range(len(work.splits().folds)) if not _checkpoint(work, fold).is_file()]
+    at_once = min(len(waiting), max(1, jobs)) if device == "cpu" else 1
+    for first in range(0, len(waiting), max(1, at_once)):
+        numbers = waiting[first : first + at_once]
+        command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.root), "--device", device]
+        command += ["--jobs", str(max(1, jobs // len(numbers)) if device == "cpu" else jobs), "--fold"]
         running = [subprocess.Popen([*command, str(number)]) for number in numbers]
         try:
             for number, process in zip(numbers, running, strict=True):
@@ -91,32 +76,86 @@ def train_folds_apart(settings: Settings) -> None:
                     process.wait()
 
 
-def train_fold_of(settings: Settings, fold: int) -> Path:
-    """Train one fold to its end, or take up where it stopped; returns its final checkpoint."""
-    threads = max(1, settings.jobs // settings.folds) if settings.device == "cpu" else settings.jobs
-    return train_fold(settings.folders, settings.plan, fold, settings.device, threads, settings.seed)
+def train_one_fold(work: Work, fold: int, device: str, threads: int) -> Path:
+    """Train one split to its end, or take up where it stopped; returns its final checkpoint.
+
+    Splits are numbered as in `Splits.held_out`: the balanced folds, then each centre left out.
+    """
+    splits, plan = work.splits(), work.plan()
+    if not 0 <= fold < len(splits.held_out):
+        raise HecktorError(
+            f"--fold: found {fold}, expected 0 to {len(splits.held_out) - 1} ({', '.join(splits.names)})"
+        )
+    with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
+    if not all(as_nnunet_splits(splits, with_mask)[fold].values()):
+        raise HecktorError(f"{splits.names[fold]}: all reference masks are on one side, expected some on both")
+    return train_fold(work.folders, plan, fold, device, threads, splits.seed)
 
 
-def out_of_fold_features(
-    settings: Settings,
-    cases: Sequence[ReleaseCase],
-    plans: Mapping[str, Any],
-    folds: Sequence[Sequence[str]],
-    checkpoints: Sequence[Path],
-) -> dict[str, Features]:
+def fit_all_heads(work: Work, device: str) -> dict[str, FittedHead]:
+    """Measure every patient out-of-fold, fit the heads and keep them as `heads.json`."""
+    cases = work.cases()
+    fitted = fit_heads(cases, out_of_fold_features(work, cases, device), work.splits().seed)
+    records = {
+        name: {
+            "head": result.head.as_json(),
+            "metric": result.metric,
+            "out_of_fold": result.out_of_fold,
+            "penalty": result.penalty,
+        }
+        for name, result in fitted.items()
+    }
+    write_json(work.heads_json, records)
+    return fitted
+
+
+def export(work: Work, output: Path, description: Mapping[str, Any]) -> Path:
+    """Write the model package of the trained folds and fitted heads; returns its folder."""
+    if not work.heads_json.is_file():
+        raise HecktorError(f"heads.json: not found in {work.root.name}, expected `hecktor train heads` before")
+    records = read_json(work.heads_json)
+    heads = {name: parse_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
+    results = {
+        name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
+        for name, record in records.items()
+    }
+    return _export(work, output, heads, {**description, "training": _training(work), "out_of_fold": results})
+
+
+def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
     """Features of each patient from the mask of the fold that never saw it; kept as `features.json`."""
     from baseline.out_of_fold import measure_out_of_fold
 
-    kept = Path(settings.work) / FEATURES_JSON
-    if kept.is_file():
-        rows: dict[str, Features] = json.loads(kept.read_text())
-        return rows
-    bare = export_package(Path(settings.work) / "bare_package", plans, checkpoints, {}, _bare(settings))
-    fold_of = {patient: number for number, fold in enumerate(folds) for patient in fold}
+    key = key_of(_checkpoints(work), {"plan": work.plan_key(work.plan()), "patients": [c.patient_id for c in cases]})
+    kept: dict[str, Features] | None = read_kept(work.features_json, key)
+    if kept is not None:
+        return kept
+    description = {"name": "out-of-fold", "purpose": "measuring features in training"}
+    bare = _export(work, work.root / "bare_package", {}, description)
+    fold_of = {patient: number for number, fold in enumerate(work.splits().folds) for patient in fold}
     progress = tqdm(cases, desc="measure out-of-fold", unit="patient")
-    rows = measure_out_of_fold(progress, fold_of, bare, settings.folders, settings.device)
-    write_json(kept, rows)
+    rows = measure_out_of_fold(progress, fold_of, bare, work.folders, device)
+    keep(work.features_json, key, rows)
     return rows
+
+
+def _export(work: Work, output: Path, heads: Mapping[str, LinearHead], description: Mapping[str, Any]) -> Path:
+    axes = {"mirror_axes": list(work.plan().mirror_axes)}
+    return export_package(output, work.plans(), _checkpoints(work), heads, {**description, **axes})
+
+
+def _checkpoints(work: Work) -> list[Path]:
+    paths = [_checkpoint(work, fold) for fold in range(len(work.splits().folds))]
+    missing = [number for number, path in enumerate(paths) if not path.is_file()]
+    if missing:
+        raise HecktorError(
+            f"fold {missing[0]} has no final checkpoint, expected `hecktor train fold --fold {missing[0]}` before"
+        )
+    return paths
+
+
+def _checkpoint(work: Work, fold: int) -> Path:
+    return work.folders.fold(fold) / "checkpoint_final.pth"
 
 
 def fit_heads(cases: Sequence[ReleaseCase], rows: Mapping[str, Features], seed: int) -> dict[str, FittedHead]:
@@ -134,23 +173,6 @@ def fit_heads(cases: Sequence[ReleaseCase], rows: Mapping[str, Features], seed: 
     return fitted
 
 
-def write_settings(settings: Settings) -> None:
-    """Keep the settings; a working directory that was begun with others is refused."""
-    path = Path(settings.work) / "settings.json"
-    content = asdict(settings)
-    if path.is_file() and read_json(path) != json.loads(json.dumps(content)):
-        raise HecktorError(f"{path.name}: the working directory was begun with other settings, expected the same")
-    write_json(path, content)
-
-
-def read_settings(work: Path) -> Settings:
-    """The settings that a working directory was begun with."""
-    content = read_json(work / "settings.json")
-    plan = content.pop("plan")
-    plan = {key: tuple(value) if isinstance(value, list) else value for key, value in plan.items()}
-    return Settings(**content, plan=Plan(**plan))
-
-
 def _rows(cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> list[Features]:
     return [{**rows[case.patient_id], **clinical_features(case.patient)} for case in cases]
 
@@ -163,24 +185,12 @@ def _outcomes(cases: Sequence[ReleaseCase]) -> Outcomes:
     )
 
 
-def _bare(settings: Settings) -> dict[str, Any]:
-    axes = list(settings.plan.mirror_axes)
-    return {"name": "out-of-fold", "purpose": "measuring features in training", "mirror_axes": axes}
-
-
-def _results(settings: Settings, cases: Sequence[ReleaseCase], fitted: Mapping[str, FittedHead]) -> dict[str, Any]:
-    centres = sorted({case.centre for case in cases})
+def _training(work: Work) -> dict[str, Any]:
+    cases, splits = work.cases(), work.splits()
     return {
-        "mirror_axes": list(settings.plan.mirror_axes),
-        "training": {
-            "patients": len(cases),
-            "centres": centres,
-            "folds": settings.folds,
-            "seed": settings.seed,
-            "plan": asdict(settings.plan),
-        },
-        "out_of_fold": {
-            name: {result.metric: round(result.out_of_fold, 4), "penalty": result.penalty}
-            for name, result in fitted.items()
-        },
+        "patients": len(cases),
+        "centres": sorted({case.centre for case in cases}),
+        "folds": len(splits.folds),
+        "seed": splits.seed,
+        "plan": asdict(work.plan()),
     }

@@ -66,9 +66,9 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def options(cohort: Path, root: Path, *more: str) -> list[str]:
     return [
-        "all", "--cohort", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
+        "all", "--release", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
         "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1", "--base-features", "4", "--most-features", "16",
-        "--jobs", "1", *more,
+        "--folds", "2", "--jobs", "1", *more,
     ]  # fmt: skip
 
 
@@ -87,17 +87,36 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert str(tmp_path) not in (package.root / "manifest.json").read_text() + (package.root / "plans.json").read_text()
     check_folds(tmp_path / "work", release)
     check_answers(package.root, platform_input, tmp_path / "output")
-    with pytest.raises(HecktorError, match=r"settings\.json: the working directory was begun with other settings"):
-        baseline_main(options(release, tmp_path, "--seed", "1"))
+    check_resuming(release, tmp_path)
+
+
+def check_resuming(release: Path, root: Path) -> None:
+    """The same again changes no file of the steps before the export; other options or folds are refused."""
+    made = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
+    features = (root / "work" / "features.json").stat().st_mtime_ns
+    assert baseline_main(options(release, root)) == 0
+    assert features == (root / "work" / "features.json").stat().st_mtime_ns
+    after = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
+    assert {path.name for path in made if made[path] != after.get(path)} == {"dataset.json"}
+    assert set(after) == set(made)
+    with pytest.raises(HecktorError, match=r"plan\.json: a fold was begun with other options, images or splits"):
+        baseline_main(options(release, root, "--epochs", "2"))
+    with pytest.raises(HecktorError, match=r"splits\.json: 2 folds dealt with seed 0, now 2 and 1"):
+        baseline_main(options(release, root, "--seed", "1"))
+    with pytest.raises(HecktorError, match=r"--fold: found 99, expected 0 to \d+ \(fold 0, fold 1, without CH"):
+        baseline_main(["fold", "--work", str(root / "work"), "--fold", "99"])
 
 
 def check_folds(work: Path, release: Path) -> None:
-    """Every patient was measured, by the fold that did not train on it."""
+    """Every patient was measured, by the fold that did not train on it; after the two folds come the centres."""
     patients = sorted(path.name for path in (release / "Task 1").iterdir() if path.is_dir())
-    assert sorted(read_json(work / "features.json")) == patients
-    (splits,) = (work / "nnunet" / "preprocessed").glob("*/splits_final.json")
-    held_out = [patient for split in json.loads(splits.read_text()) for patient in split["val"]]
-    assert sorted(held_out) == patients
+    assert sorted(read_json(work / "features.json")["result"]) == patients
+    (path,) = (work / "nnunet" / "preprocessed").glob("*/splits_final.json")
+    splits = json.loads(path.read_text())
+    for kind in (splits[:2], splits[2:]):
+        assert sorted(patient for split in kind for patient in split["val"]) == patients
+    centres = [{patient.split("-")[0] for patient in split["val"]} for split in splits[2:]]
+    assert [len(centre) for centre in centres] == [1] * len({patient.split("-")[0] for patient in patients})
 
 
 def check_answers(package: Path, platform_input: Path, output: Path) -> None:
@@ -118,6 +137,6 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
 
 
 def test_a_cohort_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^Task 1: found 0 CSV files, expected one$"):
+    with pytest.raises(InputError, match=r"^nowhere: found no such folder, expected Task 1, Task 2, Task 3"):
         baseline_main(options(tmp_path / "nowhere", tmp_path))
     assert not (tmp_path / "package").exists()

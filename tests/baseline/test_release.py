@@ -1,31 +1,37 @@
-"""The release layout as it comes: missing values, other separators, and errors that name the file."""
+"""The release's folders and tables as they come, joined into one record a patient."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from baseline.release import read_release
+from baseline.problems import Problem
+from baseline.release import case_of, read_release
+from baseline.tables import read_table
 from contract.errors import InputError
 
 TABLES = {
     "Task 1": "PatientID,CenterID,Age,Gender,M-stage,Tobacco Consumption\nMDA-001,MDA,61,1,M0,\nCHUM-002,CHUM,70.5,0,M1,1\n",
     "Task 2": "PatientID,Relapse,RFS\nMDA-001,1,320\nCHUM-002,,\n",
-    "Task 3": "PatientID,HPV Status\nCHUM-002,0\n",
+    "Task 3": "PatientID,HPV Status\nMDA-001,\nCHUM-002,0\n",
 }
 
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
+    """Two patients whose image files hold only their name."""
     for task, table in TABLES.items():
-        (tmp_path / task).mkdir()
+        for patient in ("MDA-001", "CHUM-002"):
+            folder = tmp_path / task / patient
+            folder.mkdir(parents=True)
+            for suffix in ("__CT", "__PT", "")[: 3 if task == "Task 1" else 2]:
+                (folder / f"{patient}{suffix}.nii.gz").write_bytes(
+                    b"\x1f\x8b" + bytes(10) + f"{patient}{suffix}".encode()
+                )
         (tmp_path / task / f"HECKTOR_2025_Training_{task.replace(' ', '_')}.csv").write_text(table)
-    for patient in ("MDA-001", "CHUM-002"):
-        folder = tmp_path / "Task 1" / patient
-        folder.mkdir()
-        for suffix in ("__CT", "__PT", ""):
-            (folder / f"{patient}{suffix}.nii.gz").touch()
     return tmp_path
 
 
@@ -33,91 +39,140 @@ def table(release: Path, task: str) -> Path:
     return next((release / task).glob("*.csv"))
 
 
+def kinds(problems: tuple[Problem, ...]) -> list[tuple[str, str]]:
+    return sorted((problem.kind, problem.patient_id) for problem in problems)
+
+
 def test_one_record_a_patient(release: Path) -> None:
-    first, second = read_release(release)
+    read = read_release(release)
+    assert read.problems == ()
+    first, second = read.cases
     assert (first.patient_id, first.centre, first.hpv, first.relapse, first.rfs_days) == (
         "CHUM-002", "CHUM", False, None, None)  # fmt: skip
     assert (second.patient_id, second.centre, second.hpv, second.relapse, second.rfs_days) == (
         "MDA-001", "MDA", None, True, 320.0)  # fmt: skip
     assert (first.patient.age_years, first.patient.gender, first.patient.m_stage, first.patient.tobacco) == (
-        70.5,
-        0,
-        "M1",
-        1,
-    )
+        70.5, 0, "M1", 1)  # fmt: skip
     assert second.patient.tobacco is None
-    assert (second.ct.name, second.pet.name, second.mask.name) == (
-        "MDA-001__CT.nii.gz", "MDA-001__PT.nii.gz", "MDA-001.nii.gz")  # fmt: skip
+    assert [path and path.relative_to(release).as_posix() for path in (second.ct, second.pet, second.mask)] == [
+        "Task 1/MDA-001/MDA-001__CT.nii.gz", "Task 1/MDA-001/MDA-001__PT.nii.gz", "Task 1/MDA-001/MDA-001.nii.gz"]  # fmt: skip
 
 
-@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_case_is_the_same_after_a_round_through_json(release: Path) -> None:
+    for case in read_release(release).cases:
+        assert case_of(json.loads(json.dumps(case.as_json()))) == case
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_other_separators_and_a_byte_order_mark(release: Path, separator: str) -> None:
     expected = read_release(release)
     for task in TABLES:
         path = table(release, task)
         path.write_text(path.read_text().replace(",", separator), encoding="utf-8-sig")
-    if separator == ";":
-        assert [case.patient for case in read_release(release)] == [case.patient for case in expected]
-    else:
-        assert [case.rfs_days for case in read_release(release)] == [None, 320.0]
+    read = read_release(release)
+    assert read.cases == expected.cases
+    assert kinds(read.problems) == [("csv-dialect", "")] * 6
 
 
-def test_the_centre_is_in_the_id_where_no_column_says_it(release: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_other_encodings(release: Path, encoding: str) -> None:
+    expected = read_release(release)
     path = table(release, "Task 1")
-    path.write_text(path.read_text().replace("CenterID", "Nothing"))
-    assert [case.centre for case in read_release(release)] == ["CHUM", "MDA"]
-
-
-def test_numeric_columns_alone(release: Path) -> None:
-    """A row of numbers only comes out of pandas as NumPy numbers."""
-    table(release, "Task 1").write_text("PatientID,Age,Gender\nMDA-001,61,1\nCHUM-002,70,0\n")
-    assert [case.patient.gender for case in read_release(release)] == [0, 1]
+    path.write_text(
+        path.read_text()
+        .replace("Age,", "Age,Pr\u00e9nom,")
+        .replace(",61,", ",61,Ren\u00e9,")
+        .replace("70.5,", "70.5,,"),
+        encoding=encoding,
+    )
+    read = read_release(release)
+    assert read.cases == expected.cases
+    assert kinds(read.problems) == [("csv-column", ""), ("csv-dialect", "")]
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "message"),
+    ("cell", "value"),
+    [("T4a", "T4"), ("t4A", "T4"), ("4", "T4"), ("cT2", "T2"), ("ypT3b", "T3"), ("T1.0", "T1"), ("Tis", "Tis"), ("TX", None), ("", None)],
+)  # fmt: skip
+def test_stages_in_many_spellings(release: Path, cell: str, value: str | None) -> None:
+    path = table(release, "Task 1")
+    path.write_text(f"PatientID,T-stage\nMDA-001,{cell}\nCHUM-002,\n")
+    read = read_release(release)
+    assert read.cases[1].t_stage == value
+    assert not any(problem.is_error for problem in read.problems)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"), [("1", True), ("0.0", False), ("Positive", True), ("no", False), ("NA", None)]
+)
+def test_targets_in_many_spellings(release: Path, cell: str, value: bool | None) -> None:
+    table(release, "Task 3").write_text(f"PatientID,HPV Status\nMDA-001,{cell}\nCHUM-002,0\n")
+    assert read_release(release).cases[1].hpv is value
+
+
+def test_the_centre_is_what_the_id_says(release: Path) -> None:
+    """A code that is missing for one patient must not make a centre of its own, which would leak."""
+    path = table(release, "Task 1")
+    path.write_text(path.read_text().replace(",MDA,", ",6,").replace(",CHUM,", ",,"))
+    read = read_release(release)
+    assert [case.centre for case in read.cases] == ["CHUM", "MDA"]
+    assert [case.patient.centre for case in read.cases] == [None, "6"]
+    assert read.problems == ()
+
+
+@pytest.mark.parametrize("tasks", [("Task 1",), ("Task 2", "Task 3"), ("Task 3",)])
+def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
+    for task in set(TABLES) - set(tasks):
+        (release / task).rename(release / f"hidden {task}")
+    read = read_release(release)
+    assert read.problems == ()
+    assert [case.patient_id for case in read.cases] == ["CHUM-002", "MDA-001"]
+    assert [case.mask is not None for case in read.cases] == ["Task 1" in tasks] * 2
+    assert read.cases[1].rfs_days == (320.0 if "Task 2" in tasks else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
     [
-        ("Task 2", "PatientID,Relapse,RFS\nMDA-001,maybe,3\n", "MDA-001: Relapse 'maybe', expected 0 or 1"),
-        ("Task 2", "PatientID,Relapse,RFS\nMDA-001,2,3\n", "MDA-001: Relapse 2, expected 0 or 1"),
-        ("Task 2", "PatientID,Relapse,RFS\nMDA-001,1,-3\n", "MDA-001: RFS -3, expected a number of days"),
-        ("Task 3", "PatientID,HPV Status\nMDA-001,positive\n", "MDA-001: HPV Status 'positive', expected 0 or 1"),
-        ("Task 2", "Patient,Relapse\nMDA-001,1\n", "no column PatientID .found Patient, Relapse"),
-        ("Task 2", "PatientID,Relapse\nMDA-001,1\nMDA-001,0\n", "MDA-001 stands twice"),
-        ("Task 2", "", "not a readable table .*expected a CSV file"),
-        ("Task 2", "\x00\x01\x02", "not a readable table|no column PatientID"),
+        ("Patient,Relapse\nMDA-001,1\n", "no column PatientID (found Patient, Relapse)"),
+        ("PatientID,RFS,rfs\nMDA-001,1,1\n", "column RFS stands twice"),
+        ("PatientID,CenterID,Center\nMDA-001,1,1\n", "column CenterID stands twice"),
+        ("", "no column PatientID (found nothing)"),
+        ("\x00\x01\x02", "no column PatientID (found \x01\x02)"),
     ],
 )
-def test_tables_that_cannot_be_used(release: Path, task: str, text: str, message: str) -> None:
-    table(release, task).write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_release(release)
+def test_tables_that_cannot_be_used(release: Path, text: str, found: str) -> None:
+    table(release, "Task 2").write_text(text)
+    read = read_release(release)
+    errors = [problem for problem in read.problems if problem.is_error]
+    assert [(p.kind, p.patient_id, p.found) for p in errors] == [("csv-unreadable", "", found)]
+    assert [case.hpv for case in read.cases] == [False, None]
 
 
 def test_a_table_too_many_or_too_few(release: Path) -> None:
     (release / "Task 3" / "second.csv").write_text(TABLES["Task 3"])
-    with pytest.raises(InputError, match="Task 3: found 2 CSV files, expected one"):
-        read_release(release)
-    for path in (release / "Task 3").iterdir():
-        path.unlink()
-    with pytest.raises(InputError, match="Task 3: found 0 CSV files, expected one"):
-        read_release(release)
+    table(release, "Task 2").unlink()
+    read = read_release(release)
+    assert [(p.kind, p.file, p.found) for p in read.problems] == [
+        ("csv-missing", "Task 2", "0 CSV files"),
+        ("csv-doubled", "Task 3", "2 CSV files (HECKTOR_2025_Training_Task_3.csv, second.csv)"),
+    ]
 
 
-@pytest.mark.parametrize("suffix", ["__CT", "__PT", ""])
-def test_an_image_that_is_missing(release: Path, suffix: str) -> None:
-    (release / "Task 1" / "MDA-001" / f"MDA-001{suffix}.nii.gz").unlink()
-    with pytest.raises(InputError, match=rf"^MDA-001{suffix}\.nii\.gz: not found in MDA-001"):
-        read_release(release)
+def test_the_rows_a_table_holds(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('\nPatientID,Age,Weight\n\n A-1 ,"60,5", 70\nB-2,,NaN\n,,\n')
+    read = read_table(path, "t.csv")
+    assert read.rows == {"A-1": {"Age": "60.5", "Weight": "70"}, "B-2": {}}
+    assert [problem.kind for problem in read.problems] == ["csv-dialect", "csv-dialect"]
 
 
-def test_a_patient_in_no_table(release: Path) -> None:
-    for task in TABLES:
-        path = table(release, task)
-        path.write_text("\n".join(line for line in path.read_text().splitlines() if "MDA" not in line) + "\n")
-    with pytest.raises(InputError, match="MDA-001: in no CSV file of the release"):
-        read_release(release)
-
-
-def test_no_release_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Task 1: found 0 CSV files"):
-        read_release(tmp_path)
+@pytest.mark.parametrize("content", [None, "folder", "task"])
+def test_no_release_at_all(tmp_path: Path, content: Any) -> None:
+    root = tmp_path / "nowhere"
+    if content:
+        (root / ("Task 1" if content == "task" else content)).mkdir(parents=True)
+    with pytest.raises(
+        InputError, match=r"^nowhere: (found (no such folder|folder), expected Task 1|no patient folder)"
+    ):
+        read_release(root)

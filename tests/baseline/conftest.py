@@ -1,0 +1,139 @@
+"""A tiny release in which faults can be planted."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.geometry import Geometry
+from contract.images import Volume, read_volume
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.layouts import csv_name, write_nifti
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import Rendered, render
+
+TASKS = ("Task 1", "Task 2", "Task 3")
+CLINICAL = {
+    "CenterID": "", "Age": "61", "Gender": "1", "Tobacco Consumption": "0", "Alcohol Consumption": "",
+    "Performance Status": "1", "Treatment": "1", "M-stage": "M0",
+}  # fmt: skip
+TARGETS: dict[str, dict[str, str]] = {
+    "Task 1": {},
+    "Task 2": {"Relapse": "0", "RFS": "900"},
+    "Task 3": {"HPV Status": "1"},
+}
+
+
+def halved(grid: Geometry) -> Geometry:
+    """The same field of view with half the matrix in plane."""
+    size, step = grid.size, grid.spacing_mm
+    return replace(grid, size=(size[0] // 2, size[1] // 2, size[2]), spacing_mm=(step[0] * 2, step[1] * 2, step[2]))
+
+
+@cache
+def phantom() -> Rendered:
+    """One phantom with both lesion labels on coarse grids."""
+    case = make_case(19, 0, CENTRES, "head")
+    protocol = coarsened(case.protocol, 8)
+    return render(replace(case, protocol=replace(protocol, pet=halved(protocol.pet))))
+
+
+@dataclass
+class TinyRelease:
+    """A release of clones of one phantom, no two the same; `add` patients, spoil them, then `write_tables`."""
+
+    root: Path
+    rows: dict[str, dict[str, dict[str, str]]] = field(default_factory=lambda: {task: {} for task in TASKS})
+    clones: int = 0
+    spoil_table: dict[str, list[Callable[[str], str]]] = field(default_factory=lambda: {task: [] for task in TASKS})
+
+    def add(self, patient_id: str) -> str:
+        """A sound patient in all three tasks, the images shared by hard links."""
+        rendered = phantom()
+        self.clones += 1
+        for role, volume in (("__CT", rendered.ct), ("__PT", rendered.pet), ("", rendered.mask)):
+            array = volume.array.copy()
+            if role:  # a corner voxel of air that tells clones apart
+                array[0, 0, 0] += self.clones / 100 if role == "__PT" else self.clones
+            self.write(patient_id, role, Volume(array, volume.geometry), tasks=TASKS if role else TASKS[:1])
+        for task in TASKS:
+            centre = patient_id.split("-", maxsplit=1)[0]
+            self.rows[task][patient_id] = {"PatientID": patient_id, **CLINICAL, **TARGETS[task], "CenterID": centre}
+        return patient_id
+
+    def path(self, patient_id: str, role: str, task: str = "Task 1") -> Path:
+        """An image's file; `role` is "__CT", "__PT" or "" for the mask."""
+        return self.root / task / patient_id / f"{patient_id}{role}.nii.gz"
+
+    def read(self, patient_id: str, role: str) -> Volume:
+        """An image as Task 1 has it."""
+        return read_volume(self.path(patient_id, role))
+
+    def write(self, patient_id: str, role: str, volume: Volume, tasks: tuple[str, ...] = TASKS) -> None:
+        """Write an image once and link it into the other tasks."""
+        first, *others = (self.path(patient_id, role, task) for task in tasks)
+        first.parent.mkdir(parents=True, exist_ok=True)
+        write_nifti(first, volume)
+        for other in others:
+            other.parent.mkdir(parents=True, exist_ok=True)
+            other.unlink(missing_ok=True)
+            os.link(first, other)
+
+    def change(self, patient_id: str, role: str, array: Callable[[np.ndarray], np.ndarray], **geometry: Any) -> None:
+        """Change an image's voxels and geometry wherever it stands."""
+        old = self.read(patient_id, role)
+        changed = Volume(array(old.array), replace(old.geometry, **geometry))
+        self.write(patient_id, role, changed, tasks=TASKS if role else TASKS[:1])
+
+    def set(self, patient_id: str, **values: str) -> None:
+        """Set cells in every table that has the column; `_` stands for a blank or a hyphen."""
+        for rows in self.rows.values():
+            for column in rows[patient_id]:
+                name = column.replace(" ", "_").replace("-", "_")
+                if name in values:
+                    rows[patient_id][column] = values[name]
+
+    def forget(self, patient_id: str, *tasks: str, folder: bool = True, row: bool = True) -> None:
+        """Take a patient out of some tasks."""
+        for task in tasks:
+            if folder:
+                shutil.rmtree(self.root / task / patient_id)
+            if row:
+                del self.rows[task][patient_id]
+
+    def table(self, task: str) -> Path:
+        """A task's CSV file."""
+        return self.root / task / csv_name(TASKS.index(task) + 1)
+
+    def write_tables(self) -> Path:
+        """Write the three CSV files, spoiled as asked; returns the root."""
+        for task, rows in self.rows.items():
+            columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+            with self.table(task).open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, columns, lineterminator="\n", restval="")
+                writer.writeheader()
+                writer.writerows(rows.values())
+            text = self.table(task).read_text()
+            for spoil in self.spoil_table[task]:
+                text = spoil(text)
+            self.table(task).write_text(text)
+        return self.root
+
+
+@pytest.fixture
+def tiny_release(tmp_path: Path) -> TinyRelease:
+    """A release without patients yet."""
+    root = tmp_path / "release"
+    for task in TASKS:
+        (root / task).mkdir(parents=True)
+    return TinyRelease(root)
