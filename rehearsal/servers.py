@@ -51,17 +51,11 @@ class Reach:
 
 
 class Server:
-    """One running server. Use it as a context manager: leaving ends it, if it has not ended by itself."""
+    """One running server; whoever started it ends it with `stop` or `kill`."""
 
     def __init__(self, process: subprocess.Popen[bytes], reach: Reach, started_s: float | None = None) -> None:
         self._process, self._reach = process, reach
         self._started_s = time.monotonic() if started_s is None else started_s
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
     def wait_until_ready(self, within_s: float) -> Reply:
         """Ask for its health until it answers 200, at most `within_s`; the seconds count from its start.
