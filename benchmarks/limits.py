@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
+from zlib_ng import zlib_ng
 
 from contract import sockets
 from contract.geometry import Geometry
@@ -29,13 +29,13 @@ def read_with_simpleitk(paths: list[Path]) -> Callable[[], object]:
 def inflate(paths: list[Path]) -> Callable[[], object]:
     """Just decompressing the pixels of compressed MHA files that are in memory already."""
     packed = [content[content.index(_DATA_MARK) + len(_DATA_MARK) :] for content in map(Path.read_bytes, paths)]
-    return lambda: [zlib.decompress(pixels) for pixels in packed]
+    return lambda: [zlib_ng.decompress(pixels) for pixels in packed]
 
 
 def deflate(path: Path) -> Callable[[], object]:
     """Just compressing an image's voxels at the level that `contract.images` uses."""
     pixels = read_volume(path).array.tobytes()
-    return lambda: zlib.compress(pixels, 1)
+    return lambda: zlib_ng.compress(pixels, 1)
 
 
 def copy_in_memory(path: Path) -> Callable[[], object]:

@@ -6,18 +6,19 @@ pass gives both the pixels and the certainty that all of them are there.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng import zlib_ng
 
 from contract.geometry import Geometry
 
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
+_ZEROS: Final = bytes(_PIECE)
 _TYPES: Final = {
     "MET_CHAR": "i1",
     "MET_UCHAR": "u1",
@@ -48,7 +49,7 @@ def inflated(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.ND
         dtype = _dtype(mha_fields(file))
         if dtype is None or dtype.itemsize != bytes_per_voxel:
             return None
-        voxels = np.empty(shape, dtype=dtype)
+        voxels = np.zeros(shape, dtype=dtype)
         if not _inflate_into(voxels.reshape(-1).view(np.uint8), file):
             return None
     return voxels.astype(dtype.newbyteorder("="), copy=False)
@@ -62,7 +63,7 @@ def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
     """
     if voxels.shape != geometry.array_shape:
         raise ValueError(f"array of shape {voxels.shape} on a grid of {geometry.array_shape}")
-    pixels = zlib.compress(np.ascontiguousarray(voxels).data, 1)
+    pixels = zlib_ng.compress(np.ascontiguousarray(voxels).data, 1)
     # A row of the file's matrix is an axis of the image, which in ITK's is a column.
     axes = np.asarray(geometry.direction).reshape(3, 3).T.ravel()
     fields = {
@@ -114,17 +115,21 @@ def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic] | None:
 
 
 def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> bool:
-    """Whether the stream is sound and exactly as long as `target`."""
-    inflater, found, pending = zlib.decompressobj(), 0, b""
+    """Whether the stream is sound and exactly as long as `target`, which holds zeros and is filled with it.
+
+    Pieces of zeros are not copied: most of a mask is never touched, and takes no memory until it is.
+    """
+    inflater, found, pending = zlib_ng.decompressobj(), 0, b""
     while not inflater.eof:
         pending = pending or file.read(_BLOCK)
         try:
             piece = inflater.decompress(pending, _PIECE)
-        except zlib.error:
+        except zlib_ng.error:  # type: ignore[misc]  # its stub does not say that it is an exception
             return False
         if found + len(piece) > target.size or not (pending or piece):
             return False
         pending = inflater.unconsumed_tail
-        target[found : found + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        if piece != _ZEROS[: len(piece)]:
+            target[found : found + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
         found += len(piece)
     return found == target.size
