@@ -1,4 +1,4 @@
-"""Entry point of training: `python -m baseline all|fold`."""
+"""Entry point of training: `python -m baseline STEP`."""
 
 import sys
 
