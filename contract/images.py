@@ -5,6 +5,7 @@ Headers are checked before any pixel is read, so that a file that lies about its
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,7 +209,7 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
         raise error(f"{path.name}: not a regular file, expected an image")
     if path.stat().st_size == 0:
         raise error(f"{path.name}: empty file, expected an image")
-    _check_rank(path, error)
+    _check_text(path, error)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.SetImageIO(_ITK_READERS[image_suffix(path) or ".mha"])
@@ -219,14 +220,29 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
     return reader
 
 
-def _check_rank(path: Path, error: type[HecktorError]) -> None:
-    """Refuse a MetaImage with an absurd number of dimensions: ITK reads beyond its memory and dies of it."""
+def _check_text(path: Path, error: type[HecktorError]) -> None:
+    """Refuse a MetaImage whose header ITK would misread.
+
+    It reads beyond its memory on an absurd number of dimensions, and takes an origin that is no number for 0.
+    """
     if image_suffix(path) != ".mha":
         return
     with path.open("rb") as file:
-        rank = mha_fields(file).get("NDims", "3")
+        fields = mha_fields(file)
+    rank = fields.get("NDims", "3")
     if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
         raise error(f"{path.name}: not a readable image (NDims {rank[:40]!r}), expected a 3D image")
+    for key in metaimage.GEOMETRY_FIELDS & fields.keys():
+        odd = [token for token in fields[key].split() if not _is_finite(token)]
+        if odd:
+            raise error(f"{path.name}: {key} holds {odd[0][:40]!r}, expected finite numbers")
+
+
+def _is_finite(token: str) -> bool:
+    try:
+        return math.isfinite(float(token))
+    except ValueError:
+        return False
 
 
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:

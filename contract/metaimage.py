@@ -16,6 +16,10 @@ from zlib_ng import zlib_ng
 
 from contract.geometry import Geometry
 
+# All names under which MetaIO keeps a grid.
+GEOMETRY_FIELDS: Final = frozenset(
+    {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
+)
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
 _ZEROS: Final = bytes(_PIECE)

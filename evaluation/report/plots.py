@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -42,7 +42,7 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
                 axes.plot(*_interval(found, place), color=colours[team.team], linewidth=2, solid_capstyle="butt")
                 axes.plot(found.value, place, "o", color=colours[team.team], markersize=6)
         axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
-        axes.set_xlim(-0.02, 1.02)
+        axes.set_xlim(*_axis_range(team.estimates[name] for team in teams if name in team.estimates))
         axes.set_ylim(-0.6, len(teams) - 0.4)
         axes.set_yticks(range(len(teams)), [team.team for team in reversed(teams)])
         axes.tick_params(axis="y", length=0, labelleft=axes is panels[0])
@@ -54,6 +54,16 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
 def _interval(found: Estimate, place: int) -> tuple[list[float], list[int]]:
     ends = [found.ci95_low, found.ci95_high]
     return [end for end in ends if end is not None], [place for end in ends if end is not None]
+
+
+def _axis_range(estimates: Iterable[Estimate]) -> tuple[float, float]:
+    """0 to 1 for shares, whatever the values are, so that panels compare; from 0 to the largest for distances."""
+    ends = [end for found in estimates for end in (found.value, found.ci95_low, found.ci95_high) if end is not None]
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
+    if low >= 0 and high <= 1:
+        return -0.02, 1.02
+    margin = 0.04 * (high - min(low, 0.0))
+    return min(low, 0.0) - margin, high + margin
 
 
 def survival_plot(results: TaskResults, colours: Mapping[str, str]) -> str:

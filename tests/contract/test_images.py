@@ -305,7 +305,7 @@ def test_a_big_tiff_by_hand(tmp_path: Path) -> None:
     [
         (b"ElementSpacing = 0.5", b"ElementSpacing = 0", "expected positive numbers"),
         (b"ElementSpacing = 0.5", b"ElementSpacing = -0.5", "expected positive numbers"),
-        (b"ElementSpacing = 0.5", b"ElementSpacing = nan", "expected positive numbers"),
+        (b"ElementSpacing = 0.5", b"ElementSpacing = nan", "expected finite numbers"),
         (b"TransformMatrix = 1 0 0", b"TransformMatrix = 1 0.5 0", "not orthonormal"),
         (b"TransformMatrix = 1 0 0", b"TransformMatrix = 0 0 0", "not orthonormal"),
         (b"DimSize = 9", b"DimSize = 0", "at least one voxel"),
@@ -410,4 +410,22 @@ def test_an_absurd_number_of_dimensions_is_refused_before_itk_sees_it(tmp_path: 
     path = tmp_path / "rank.mha"
     path.write_text(f"ObjectType = Image\nNDims = {rank}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
     with pytest.raises(InputError, match=r"rank\.mha: not a readable image \(NDims"):
+        read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "odd"),
+    [
+        ("Offset", "nan 0 0", "nan"),
+        ("Position", "0 -inf 0", "-inf"),
+        ("TransformMatrix", "1 0 0 0 1 0 0 0 one", "one"),
+        ("ElementSpacing", "1 1 1e999", "1e999"),
+    ],
+)
+def test_a_grid_that_is_no_numbers_is_refused_before_itk_takes_it_for_zero(
+    tmp_path: Path, key: str, value: str, odd: str
+) -> None:
+    path = tmp_path / "grid.mha"
+    path.write_text(f"ObjectType = Image\nNDims = 3\n{key} = {value}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
+    with pytest.raises(InputError, match=rf"^grid\.mha: {key} holds '{odd}', expected finite numbers"):
         read_header(path)
