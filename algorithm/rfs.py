@@ -6,6 +6,9 @@ from algorithm.heads import LinearHead
 from algorithm.measure import Features
 
 
-def rfs_risk(head: LinearHead, features: Features) -> float:
-    """The head's linear predictor; a missing variable takes its training median."""
-    return head.score(features)
+def rfs_risk(head: LinearHead, features: Features, centre: str | None = None) -> float:
+    """The head's linear predictor; a missing variable takes its training median.
+
+    `centre` counts only where the head was harmonised and knows it.
+    """
+    return head.score(features, centre)

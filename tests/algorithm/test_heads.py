@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads import LinearHead, Term, parse_head
-from algorithm.hpv import hpv_positive
+from algorithm.heads import Calibration, CentreShift, LinearHead, Term, parse_head
+from algorithm.hpv import hpv_positive, hpv_probability
+from algorithm.model_package import DEFAULT_PACKAGE
 from algorithm.rfs import rfs_risk
 from contract.errors import ModelPackageError
 
@@ -67,6 +68,40 @@ def test_hpv_is_positive_at_the_threshold_and_above() -> None:
         hpv_positive(HEAD, {})
 
 
+HARMONISED = LinearHead(
+    "logit",
+    0.0,
+    (Term("x", "identity", 7.0, 5.0, 2.0, 1.0, {"CHUM": CentreShift(0.5, 2.0)}),),
+    0.0,
+    Calibration(2.0, -1.0),
+)
+
+
+def test_a_centre_that_was_seen_is_corrected_and_no_other() -> None:
+    """Value 8: (8 - 5) / 2 = 1.5; at CHUM (1.5 - 0.5) / 2 = 0.5. A missing value takes the median 7: 1, uncorrected."""
+    assert rfs_risk(HARMONISED, {"x": 8.0}) == 1.5
+    assert rfs_risk(HARMONISED, {"x": 8.0}, "CHUM") == 0.5
+    assert rfs_risk(HARMONISED, {"x": 8.0}, "USZ") == 1.5
+    assert rfs_risk(HARMONISED, {"x": None}, "CHUM") == 1.0
+    assert parse_head(json.loads(json.dumps(HARMONISED.as_json())), "heads/hpv.json") == HARMONISED
+
+
+def test_probability_by_hand() -> None:
+    """Score 1.5: logit 2 x 1.5 - 1 = 2, probability 1 / (1 + e^-2)."""
+    assert hpv_probability(HARMONISED, {"x": 8.0}) == pytest.approx(1 / (1 + math.exp(-2)))
+    assert hpv_probability(HEAD, {}) is None
+    assert Calibration(1e50, 0.0).probability(-4.0) == pytest.approx(0.0)
+
+
+@pytest.mark.skipif(not DEFAULT_PACKAGE.is_dir(), reason="no default model package in this checkout")
+def test_heads_without_calibration_and_centres_are_read_and_written_as_they_were() -> None:
+    paths = sorted((DEFAULT_PACKAGE / "heads").glob("*.json"))
+    assert paths
+    for path in paths:
+        content = json.loads(path.read_text())
+        assert parse_head(content, path.name).as_json() == content
+
+
 def changed(path: tuple[Any, ...], value: Any) -> Any:
     content: Any = json.loads(json.dumps(HEAD.as_json()))
     where = content
@@ -96,6 +131,10 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
         (changed(("terms", 1, "weight"), True), "found True"),
         (changed(("terms", 1, "weight"), None), "found None"),
         (changed(("terms", 1, "sd"), 0), "sd 0.0 of age_years, expected a positive number"),
+        ({**HEAD.as_json(), "calibration": 3}, "not a head"),
+        ({**HEAD.as_json(), "calibration": {"slope": "1", "offset": 0}}, "found 1, expected a finite number"),
+        (changed(("terms", 0, "centres"), {"A": {"shift": 0, "scale": 0}}), "scale 0.0 of gtvp_volume_ml, expected a"),
+        (changed(("terms", 0, "centres"), [1]), "not a head"),
         (changed(("terms", 1, "transform"), "eval"), "transform 'eval', expected one of identity, log1p"),
     ],
 )
