@@ -93,7 +93,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def device_named(name: str) -> torch.device:
-    """`cpu`, `cuda`, or `auto`: CUDA where a card answers.
+    """`cpu`, `cuda` (the first card), or `auto`: CUDA where a card answers.
 
     Raises:
         HecktorError: `cuda` was asked for and no card answers.
@@ -101,4 +101,5 @@ def device_named(name: str) -> torch.device:
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise HecktorError("device cuda: no CUDA device answers, expected one (or --device auto or cpu)")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
+    # With its index: some of torch's CUDA functions take no device without one.
+    return torch.device("cuda", 0) if available and name != "cpu" else torch.device("cpu")

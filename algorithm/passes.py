@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from algorithm.budget import Budget
-from algorithm.devices import Backend, backends, is_device_failure, prepare_gpu, release
+from algorithm.devices import Backend, backends, is_device_failure, release
 from algorithm.model_package import ModelPackage
 from algorithm.networks import Networks
 from algorithm.windows import TILE_STEP, Box, NotANumberError, Pass, Plan, slide, sum_bytes, whole
@@ -120,7 +120,6 @@ class Passes:
         """
         if not self.passes:
             raise ValueError("no pass to make, expected at least one")
-        prepare_gpu(self.device)
         progress, longest_s = self._first_pass()
         self.better(progress)
         for step in self.passes[1:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ class Resident:
 
     def __init__(self, model_dir: Path, device: str) -> None:
         self._model_dir, self._device_name = model_dir, device
+        # A case that was ended early may be in its last tile when the next one wants the network.
+        self.in_use = threading.Lock()
 
     def load(self) -> None:
         """Verify the package and put the first fold's network on the device; nothing is done twice.
@@ -49,10 +52,10 @@ class Resident:
     @cached_property
     def device(self) -> torch.device:
         """The device that was asked for. Raises `HecktorError` where it does not answer."""
-        from algorithm.cpus import limit_threads
+        from algorithm.cpus import limit_torch_threads
         from algorithm.devices import device_named, prepare_gpu
 
-        limit_threads()
+        limit_torch_threads()
         device = device_named(self._device_name)
         prepare_gpu(device)
         return device

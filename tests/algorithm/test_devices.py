@@ -6,7 +6,7 @@ import torch
 from algorithm.devices import GIB, Backend, backends, device_named, is_device_failure
 from contract.errors import HecktorError
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +15,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HecktorError, match="device cuda: no CUDA device answers, expected one"):
         device_named("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert device_named("auto") == device_named("cuda") == torch.device("cuda")
+    assert device_named("auto") == device_named("cuda") == torch.device("cuda:0")
     assert device_named("cpu") == CPU
 
 
