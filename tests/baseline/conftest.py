@@ -48,6 +48,18 @@ def phantom() -> Rendered:
     return render(replace(case, protocol=replace(protocol, pet=halved(protocol.pet))))
 
 
+def respelled_header(text: str) -> str:
+    """A table with other names for some of its columns."""
+    names = {
+        "PatientID": " patientid",
+        "Gender": "GENDER",
+        "Performance Status": "Performance_Status ",
+        "CenterID": "Center",
+    }
+    header, _, rest = text.partition("\n")
+    return ",".join(names.get(name, name) for name in header.split(",")) + "\n" + rest
+
+
 @dataclass
 class TinyRelease:
     """A release of clones of one phantom, no two the same; `add` patients, spoil them, then `write_tables`."""
@@ -114,6 +126,18 @@ class TinyRelease:
     def table(self, task: str) -> Path:
         """A task's CSV file."""
         return self.root / task / csv_name(TASKS.index(task) + 1)
+
+    def respell(self, patient_id: str) -> None:
+        """Other dialects: in Task 1 the header and stages, in Task 2 separators and cells, in Task 3 the bytes."""
+        for row in self.rows["Task 1"].values():
+            row.update({"T-stage": "T1", "N-stage": "N0", "Weight": "80"} | row)
+        self.rows["Task 1"][patient_id].update({"T-stage": "T4a", "N-stage": "cN2b", "Site": "tongue"})
+        self.rows["Task 2"][patient_id].update({"Age": "61,0", "Gender": "male ", "PatientID": patient_id.lower()})
+        self.spoil_table["Task 1"].append(respelled_header)
+        self.spoil_table["Task 2"].append(
+            lambda text: text.replace('"61,0"', "61#0").replace(",", ";").replace("#", ",")
+        )
+        self.spoil_table["Task 3"].append(lambda text: "\ufeff" + text)
 
     def write_tables(self) -> Path:
         """Write the three CSV files, spoiled as asked; returns the root."""

@@ -333,29 +333,8 @@ PATIENT_FAULTS: dict[str, Plant] = {
 
 
 def plant_dialects(release: Release) -> list[Expected]:
-    """Spellings that are read and said, once a file: in Task 1 the header, in Task 2 the cells, in Task 3 the bytes."""
-    names = {
-        "PatientID": " patientid",
-        "Gender": "GENDER",
-        "Performance Status": "Performance_Status ",
-        "CenterID": "Center",
-    }
-    for patient, row in release.rows["Task 1"].items():
-        row.update(
-            {
-                "T-stage": row.get("T-stage", "T1"),
-                "N-stage": row.get("N-stage", "N0"),
-                "Weight": row.get("Weight", "80"),
-            }
-        )
-        if patient == "MDA-001":
-            row.update({"T-stage": "T4a", "N-stage": "cN2b", "Site": "tongue"})
-    release.rows["Task 2"]["MDA-001"].update({"Age": "61,0", "Gender": "male ", "PatientID": "mda-001"})
-    release.spoil_table["Task 1"].append(lambda text: rename_columns(text, names))
-    release.spoil_table["Task 2"].append(
-        lambda text: text.replace('"61,0"', "61#0").replace(",", ";").replace("#", ",")
-    )
-    release.spoil_table["Task 3"].append(lambda text: "\ufeff" + text)
+    """Spellings that are read, and said once a file."""
+    release.respell("MDA-001")
     one, two, three = CSV.values()
     return [
         ("warning", "csv-dialect", "", one, r"column names ' patientid', 'GENDER', 'Performance_Status '$"),
@@ -369,11 +348,6 @@ def plant_dialects(release: Release) -> list[Expected]:
         ("warning", "csv-dialect", "", two, "1 IDs spelled in another way, first 'mda-001'"),
         ("warning", "csv-dialect", "", three, "a byte order mark"),
     ]
-
-
-def rename_columns(text: str, names: dict[str, str]) -> str:
-    header, _, rest = text.partition("\n")
-    return ",".join(names.get(name, name) for name in header.split(",")) + "\n" + rest
 
 
 @pytest.fixture
