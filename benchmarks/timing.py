@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 import resource
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,31 +84,111 @@ def time_calls(call: Callable[[], object], repeats: Repeats, *, warm_up: bool = 
     return Timing(tuple(seconds), peak_memory_mib(), before_mib)
 
 
+def tree_memory_mib(pid: int) -> float:
+    """Resident memory of a process and its descendants; pages that they share count for each. Gone: 0."""
+    return sum(_memory_mib(member, "status", "VmRSS") for member in _tree(pid))
+
+
+def tree_memory_once_mib(pid: int) -> float:
+    """Resident memory of a process and its descendants; pages that they share count once. Gone: 0.
+
+    A page that several processes share is divided among them (proportional set size).
+    """
+    members = _tree(pid)
+    if len(members) == 1:
+        return tree_memory_mib(pid)
+    return sum(_memory_mib(member, "smaps_rollup", "Pss") for member in members)
+
+
+def _tree(pid: int) -> list[int]:
+    try:
+        # A child belongs to the thread that started it; some sandboxes list it for every thread.
+        children = {n for path in Path(f"/proc/{pid}").glob("task/*/children") for n in path.read_text().split()}
+    except (FileNotFoundError, ProcessLookupError):
+        return [pid]
+    return [pid, *(member for child in children for member in _tree(int(child)))]
+
+
+def _memory_mib(pid: int, name: str, field: str) -> float:
+    try:
+        return _status_mib(Path(f"/proc/{pid}/{name}"), field)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """One run of a command: its seconds, the peak memory of it and its descendants, and how it ended.
+
+    `killed` says that it was ended for taking more memory than it may.
+    """
+
+    seconds: float
+    peak_memory_mib: float
+    status: int
+    said: str
+    killed: bool = False
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    most_memory_mib: float = math.inf,
+    environment: Mapping[str, str] | None = None,
+    memory_mib: Callable[[int], float] = tree_memory_mib,
+) -> CommandRun:
+    """Run a command to its end, or until it and its descendants together take more than `most_memory_mib`.
+
+    Args:
+        command: program and arguments.
+        most_memory_mib: where they are killed.
+        environment: the whole environment; None passes on this process's own.
+        memory_mib: their memory, by the command's process ID.
+    """
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=None if environment is None else dict(environment),
+        start_new_session=True,
+    )
+    watch = _TreeMemory(process.pid, memory_mib, most_memory_mib)
+    try:
+        said, _ = process.communicate()
+    except BaseException:  # an interrupt reaches this process alone
+        watch.kill()
+        raise
+    seconds = time.perf_counter() - begun
+    return CommandRun(seconds, watch.stop(), process.returncode, said, watch.killed)
+
+
 def time_command(command: Sequence[str], repeats: Repeats) -> Timing:
     """Time whole processes, from their start to their end; memory is that of the process and its descendants.
 
     Raises:
         HecktorError: the command fails.
     """
-    seconds: list[float] = []
-    peak_mib = 0.0
-    while repeats.go_on(len(seconds), sum(seconds)):
-        begun = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        watch = _TreeMemory(process.pid)
-        said, _ = process.communicate()
-        seconds.append(time.perf_counter() - begun)
-        peak_mib = max(peak_mib, watch.stop())
-        if process.returncode:
-            raise HecktorError(f"{' '.join(command)}: status {process.returncode}, it said: {said[-2000:]}")
-    return Timing(tuple(seconds), peak_mib, 0.0)
+    runs: list[CommandRun] = []
+    while repeats.go_on(len(runs), sum(run.seconds for run in runs)):
+        run = run_command(command)
+        if run.status:
+            raise HecktorError(f"{' '.join(command)}: status {run.status}, it said: {run.said[-2000:]}")
+        runs.append(run)
+    return Timing(tuple(run.seconds for run in runs), max(run.peak_memory_mib for run in runs), 0.0)
 
 
 class _TreeMemory:
-    """Samples the resident memory of a process and all its descendants, summed, until it is stopped."""
+    """Samples the memory of a process and all its descendants until it is stopped.
 
-    def __init__(self, pid: int) -> None:
-        self._pid, self._peak_mib, self._ended = pid, 0.0, threading.Event()
+    Above `most_mib` the process and its descendants, which must be a session of their own, are killed.
+    """
+
+    def __init__(self, pid: int, memory_mib: Callable[[int], float], most_mib: float) -> None:
+        self._pid, self._memory_mib, self._most_mib = pid, memory_mib, most_mib
+        self._peak_mib, self._ended = 0.0, threading.Event()
+        self.killed = False
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
@@ -114,20 +198,20 @@ class _TreeMemory:
         self._thread.join()
         return self._peak_mib
 
+    def kill(self) -> None:
+        """End the whole session at once."""
+        self.killed = True
+        with suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
+
     def _sample(self) -> None:
-        while not self._ended.wait(SAMPLING_STEP_S):
-            self._peak_mib = max(self._peak_mib, tree_memory_mib(self._pid))
-
-
-def tree_memory_mib(pid: int) -> float:
-    """Resident memory of a process and its descendants; pages that they share count once each. Gone: 0."""
-    folder = Path("/proc") / str(pid)
-    try:
-        own = _status_mib(folder / "status", "VmRSS")
-        children = " ".join(path.read_text() for path in folder.glob("task/*/children")).split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return own + sum(tree_memory_mib(int(child)) for child in children)
+        step_s = SAMPLING_STEP_S
+        while not self._ended.wait(step_s):
+            begun = time.perf_counter()
+            self._peak_mib = max(self._peak_mib, self._memory_mib(self._pid))
+            step_s = max(SAMPLING_STEP_S, 10 * (time.perf_counter() - begun))  # looking must not cost what it looks at
+            if self._peak_mib > self._most_mib:
+                self.kill()
 
 
 def current_memory_mib() -> float:
