@@ -28,7 +28,8 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
 
     The case is computed in a thread of its own. When `termination` is requested, or when half of the reserve is gone,
     the best answer so far is written from this thread while the other stops at its next tile; it may still be
-    computing when this function returns.
+    computing when this function returns. When something breaks that is no fault of the case, a bug or a lack of memory,
+    the best answer so far is written too.
 
     Returns:
         The seconds of each stage.
@@ -36,6 +37,7 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
     Raises:
         HecktorError: input, model or output is unusable, or the end came before there was an answer; nothing is
             written then.
+        Exception: a bug, before there was an answer; nothing is written then either.
     """
     case_run = CaseRun(request, resident)
     failure: list[BaseException] = []
@@ -59,5 +61,5 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
             case_run.finish_early("time is nearly up")
             return case_run.stages
     if failure:
-        raise failure[0]
+        case_run.recover(failure[0])
     return case_run.stages

@@ -18,6 +18,7 @@ class BestAnswer:
         self.stop = threading.Event()
         self.written = False
         self._make: Callable[[], Segmentation] | None = None
+        self._closed = False
         self._lock = threading.Lock()
 
     def offer(self, make: Callable[[], Segmentation]) -> None:
@@ -37,6 +38,14 @@ class BestAnswer:
     def write_once(self, write: Callable[[], None]) -> None:
         """Call `write` unless an answer is written already; whoever comes while one is being written waits for it."""
         with self._lock:
+            if not self.written and not self._closed:
+                write()
+                self.written = True
+
+    def write_last(self, write: Callable[[], None]) -> None:
+        """As `write_once`, and nobody writes after it, even if `write` raises."""
+        with self._lock:
+            self._closed = True
             if not self.written:
                 write()
                 self.written = True

@@ -54,15 +54,17 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
 
 @contextmanager
 def _terminated_by_signal() -> Iterator[Termination]:
-    """A termination that SIGTERM requests, as long as the block lasts."""
+    """A termination that SIGTERM requests, as long as the block lasts; one that was held back until now as well."""
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield termination
         return
     before = signal.signal(signal.SIGTERM, lambda *_: termination.request())
+    held_back = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     try:
         yield termination
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
         signal.signal(signal.SIGTERM, before)
 
 

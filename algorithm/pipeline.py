@@ -20,7 +20,7 @@ from algorithm.segmentation import Segmentation
 from algorithm.stages import Stages
 from algorithm.threshold import threshold_segmentation
 from contract import sockets
-from contract.errors import TimeLimitError
+from contract.errors import HecktorError, TimeLimitError
 from contract.files import write_json
 from contract.images import write_mask
 from contract.tasks import HPV, SEGMENTATION, Task
@@ -88,14 +88,25 @@ class CaseRun:
             TimeLimitError: there is no answer yet, and nothing is written.
         """
         self.best.stop.set()
-        self.best.write_once(lambda: self._write_best(reason))
+        self.best.write_last(lambda: self._write_best(reason))
+
+    def recover(self, problem: BaseException) -> None:
+        """Write the best answer so far after `run` raised `problem`, whose trace goes to the log.
+
+        Raises `problem` again where the case or the package is at fault, and where there is no answer yet.
+        """
+        if isinstance(problem, HecktorError) or not self.best.in_hand:
+            raise problem
+        LOGGER.error("a bug or a lack of memory, not the case's fault", exc_info=problem)
+        problem.__traceback__ = None  # it holds on to the memory of what failed
+        self.finish_early(type(problem).__name__)
 
     def _segmented(self, case: Case, region: Region) -> Segmentation:
         if self.request.method.segmenter == "threshold":
             with self.stages("segment"):
                 return threshold_segmentation(case, region)
         with self.stages("load"):
-            self.resident.load()
+            self._load()
         from algorithm.passes import planned_passes  # torch is imported only where a network runs
         from algorithm.segment import segment
 
@@ -103,6 +114,20 @@ class CaseRun:
         passes = planned_passes(resident.package)[: self.request.most_passes]
         with self.stages("segment"):
             return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best)
+
+    def _load(self) -> None:
+        """Load the package; a device that fails already now is left for the CPU."""
+        try:
+            self.resident.load()
+        except (RuntimeError, MemoryError) as problem:
+            from algorithm.devices import is_device_failure
+
+            if not is_device_failure(problem):
+                raise
+            reason = (str(problem) or type(problem).__name__).splitlines()[0]
+            LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
+            self.resident = Resident(self.request.model_dir, "cpu")
+            self.resident.load()
 
     def _write_best(self, reason: str) -> None:
         segmentation, case = self.best.take(), self._case

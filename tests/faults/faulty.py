@@ -1,0 +1,93 @@
+"""`python -m algorithm` with faults in it: a program that the tests of this folder start in a process of its own.
+
+    faulty.py "pause algorithm.windows:_tile_logits 3 600" --task rfs ...
+
+The first argument holds a fault a line: what to do, at which function, at which of its calls (from 1; 0 is every
+call), and more:
+
+    pause   say `paused` on stdout, sleep so many seconds, go on
+    raise   raise one of PROBLEMS
+    run     run a Python expression (`arguments` are the call's), go on
+    after   go on, then run a Python expression before the call returns
+    return  do not go on, return what a Python expression gives
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib
+import itertools
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def out_of_memory() -> Exception:
+    import torch
+
+    return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+PROBLEMS: dict[str, Callable[[], BaseException]] = {
+    "out-of-memory": out_of_memory,
+    # torch.AcceleratorError since 2.8, a RuntimeError like the plain one of earlier versions.
+    "lost": lambda: RuntimeError("CUDA error: unspecified launch failure\nCompile with `TORCH_USE_CUDA_DSA`"),
+    "no-memory": MemoryError,
+    "read-error": lambda: OSError(errno.EIO, os.strerror(errno.EIO)),
+    "bug": lambda: ZeroDivisionError("a bug"),
+}
+
+
+def three_backends() -> tuple[Any, ...]:
+    """What a card offers, with the CPU in its place."""
+    import torch
+
+    from algorithm.devices import Backend
+
+    return tuple(Backend(torch.device("cpu"), torch.device("cpu")) for _ in range(3))
+
+
+def strike(what: str, more: str, arguments: tuple[Any, ...]) -> Any:
+    if what == "pause":
+        print("paused", flush=True)
+        time.sleep(float(more))
+    elif what == "raise":
+        raise PROBLEMS[more]()
+    else:
+        names = {"Path": Path, "os": os, "sys": sys, "time": time, "three_backends": three_backends}
+        return eval(more, {**names, "arguments": arguments})
+    return None
+
+
+def inject(fault: str) -> None:
+    what, where, call, more = fault.split(" ", 3)
+    module, _, path = where.partition(":")
+    *owners, name = path.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    real, calls = getattr(owner, name), itertools.count(1)
+
+    @functools.wraps(real)
+    def faulty(*arguments: Any, **options: Any) -> Any:
+        struck = int(call) in (0, next(calls))
+        if struck and what != "after":
+            found = strike(what, more, arguments)
+            if what == "return":
+                return found
+        result = real(*arguments, **options)
+        if struck and what == "after":
+            strike(what, more, arguments)
+        return result
+
+    setattr(owner, name, faulty)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[2])
+    for line in sys.argv.pop(1).splitlines():
+        inject(line)
+    runpy.run_module("algorithm", run_name="__main__", alter_sys=True)

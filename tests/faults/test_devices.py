@@ -1,0 +1,84 @@
+"""A card that runs out of memory or is lost, RAM that runs out, and bugs: simulated, since no test may need a card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from contract.tasks import HPV, RFS, SEGMENTATION, Task
+
+# The small case has 8 tiles a pass. What the card is asked to do the CPU does.
+CARD: Final = "return algorithm.passes:backends 1 three_backends()"
+TILE: Final = "algorithm.windows:_tile_logits"
+NEXT: Final = "going on with cpu"
+Runs = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("task", "faults", "lines", "passes"),
+    [
+        pytest.param(SEGMENTATION, [f"raise {TILE} 3 out-of-memory"], [(NEXT, 1)], "4 of 4 passes", id="out of memory"),
+        pytest.param(RFS, [f"raise {TILE} 11 lost"], [(NEXT, 1)], "4 of 4 passes", id="lost in a later pass"),
+        pytest.param(
+            HPV,
+            [f"raise {TILE} {call} lost" for call in (3, 4, 5)],
+            [(NEXT, 2), ("*** FALLBACK *** no pass of the network (cpu", 1)],
+            "no pass, by PET threshold",
+            id="all lost",
+        ),
+        pytest.param(
+            SEGMENTATION,
+            [f"raise {TILE} {call} out-of-memory" for call in (11, 12, 13)],
+            [(NEXT, 2), ("left out: cpu", 1)],
+            "1 of 4 passes",
+            id="all out of memory in a later pass",
+        ),
+        pytest.param(
+            RFS,
+            ["raise algorithm.networks:build_network 1 lost"],
+            [("the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU", 1)],
+            "4 of 4 passes",
+            id="lost while loading",
+        ),
+        pytest.param(
+            SEGMENTATION,
+            ["raise algorithm.passes:backends 1 lost"],
+            [("*** FALLBACK *** RuntimeError: no pass is made yet", 1)],
+            "no pass, by PET threshold",
+            id="lost between loading and the first pass",
+        ),
+        pytest.param(
+            SEGMENTATION,
+            ["raise algorithm.segment:normalise 1 no-memory"],
+            [("*** FALLBACK *** MemoryError: no pass is made yet", 1)],
+            "no pass, by PET threshold",
+            id="no memory outside the network",
+        ),
+        pytest.param(
+            HPV,
+            [f"raise {TILE} 11 bug"],
+            [("*** EARLY END *** ZeroDivisionError: the best answer so far", 1), ("Traceback", 1)],
+            "1 of 4 passes",
+            id="a bug in a later pass",
+        ),
+    ],
+)
+def test_there_is_an_answer_all_the_same(
+    run: Runs, task: Task, faults: list[str], lines: list[tuple[str, int]], passes: str
+) -> None:
+    ended = run(task, CARD, *faults).whole()
+    assert ended.status == 0, ended.said
+    assert f"{task.name} answered by baseline: " in ended.last
+    assert passes in ended.last
+    for text, count in lines:
+        assert ended.said.count(text) == count, ended.said
+
+
+@pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:image_features"])
+def test_a_bug_that_leaves_no_answer(run: Runs, at: str) -> None:
+    """Before the region is known, and where every answer would go through it."""
+    ended = run(RFS, f"raise {at} 0 bug").whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert ended.last == "ZeroDivisionError: a bug"

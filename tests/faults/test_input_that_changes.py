@@ -1,0 +1,57 @@
+"""An input that changes while it is being read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from contract.tasks import RFS, SEGMENTATION
+
+Runs = Callable[..., Any]
+THRESHOLD: Final = ("--method", "threshold")
+CHANGES: Final = {
+    "truncated": "os.truncate({0}, 600)",
+    "grown": "Path({0}).write_bytes(Path({0}).read_bytes() * 2)",
+    "written again": "[time.sleep(0.1), Path({0}).write_bytes(Path({0}).read_bytes())]",
+    "replaced": "[Path({0} + '~').write_bytes(Path({0}).read_bytes()), os.replace({0} + '~', {0})]",
+    "gone": "os.unlink({0})",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("call", "name"), [(1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")], ids=["CT", "PET"])
+def test_a_compressed_image(run: Runs, change: str, call: int, name: str) -> None:
+    """When its header is read and the file is open."""
+    fault = f"run contract.metaimage:_inflate_into {call} {CHANGES[change].format('arguments[1].name')}"
+    ended = run(SEGMENTATION, fault, options=THRESHOLD).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert ended.last.startswith(f"error: {name}: ")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_plain_image(run: Runs, case_folder: Any, change: str) -> None:
+    """As it goes to ITK, after its header."""
+    case_folder.write(compress=False)
+    fault = f"run contract.images:_read_with_itk 1 {CHANGES[change].format('str(arguments[2])')}"
+    ended = run(SEGMENTATION, fault, options=THRESHOLD).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert "0a1b2c3d-ct.mha" in ended.last
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("os.truncate(arguments[0], 20)", "ehr.json: not valid JSON"), ("os.unlink(arguments[0])", "ehr.json: not found")],
+    ids=["truncated", "gone"],
+)
+def test_the_clinical_record(run: Runs, change: str, said: str) -> None:
+    ended = run(RFS, f"run contract.files:_bounded_text 1 {change}", options=("--method", "clinical")).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert said in ended.last
+
+
+def test_a_disk_that_cannot_be_read(run: Runs) -> None:
+    ended = run(SEGMENTATION, "raise contract.metaimage:_inflate_into 1 read-error", options=THRESHOLD).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert "Input/output error" in ended.last

@@ -1,0 +1,133 @@
+"""SIGTERM and SIGKILL in the middle of every stage."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from contract.tasks import HPV, RFS, SEGMENTATION, Task
+
+# In the middle of each stage; a pass over the small case has 8 tiles. In `write` the answer is whole and has no name.
+STAGES: Final = {
+    "read": "algorithm.read:clean_pet 1",
+    "localise": "algorithm.pipeline:localise 1",
+    "load": "algorithm.networks:load_weights 1",
+    "first pass": "algorithm.windows:_tile_logits 3",
+    "later pass": "algorithm.windows:_tile_logits 11",
+    "restore": "algorithm.grids:restore_labels 1",
+    "measure": "algorithm.pipeline:image_features 1",
+    "head": "algorithm.heads:LinearHead.missing 1",
+    "write": "contract.files:_link 1",
+}
+NO_ANSWER: Final = ("read", "localise")
+BY_THRESHOLD: Final = ("load", "first pass")
+# The stages of each task in which another thread writes already; it is waited for.
+WRITING: Final = ("restore", "measure", "head", "write")
+FOR_EVER_S: Final = 600
+
+Runs = Callable[..., Any]
+CASES: Final = [
+    pytest.param(task, stage, id=f"{task.name}-{stage.replace(' ', '-')}")
+    for task, stages in (
+        (SEGMENTATION, ("read", "localise", "load", "first pass", "later pass", "restore", "write")),
+        (RFS, ("first pass", "measure", "head", "write")),
+        (HPV, ("later pass", "write")),
+    )
+    for stage in stages
+]
+
+
+@pytest.mark.parametrize(("task", "stage"), CASES)
+def test_sigterm(run: Runs, task: Task, stage: str) -> None:
+    """Before the region is known there is no answer; then there always is one, within 5 s."""
+    seconds = 1 if stage in WRITING else FOR_EVER_S
+    ended = run(task, f"pause {STAGES[stage]} {seconds}").at_pause().send(signal.SIGTERM).end()
+    assert ended.seconds < 5
+    if stage in NO_ANSWER:
+        assert (ended.status, ended.files) == (1, [])
+        assert ended.last.startswith("error: asked to end: no answer yet after ")
+        return
+    assert ended.status == 0, ended.said
+    assert f"{task.name} answered by baseline: " in ended.last
+    assert ("*** FALLBACK *** asked to end: no pass is made yet" in ended.said) == (stage in BY_THRESHOLD)
+    assert ("*** EARLY END *** asked to end" in ended.said) == (stage == "later pass")
+    passes = {"load": "no pass", "first pass": "no pass", "later pass": "1 of 4 passes"}.get(stage, "4 of 4 passes")
+    assert passes in ended.last
+
+
+@pytest.mark.parametrize(("task", "stage"), CASES)
+def test_sigkill(run: Runs, task: Task, stage: str) -> None:
+    ended = run(task, f"pause {STAGES[stage]} {FOR_EVER_S}").at_pause().send(signal.SIGKILL).end()
+    assert (ended.status, ended.files) == (-signal.SIGKILL, [])
+
+
+CLINICAL: Final = ("--method", "clinical")
+SAY_AND_WAIT: Final = "print('paused', flush=True) or time.sleep(600)"
+
+
+def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
+    ended = run(RFS, f"after contract.files:_link 1 {SAY_AND_WAIT}", options=CLINICAL).at_pause().send(signal.SIGKILL)
+    assert ended.end().files == ["rfs.json"]
+
+
+def test_sigterm_twice(run: Runs) -> None:
+    """The second comes while the answer that the first asked for is being written."""
+    faults = f"pause {STAGES['later pass']} {FOR_EVER_S}", f"pause {STAGES['restore']} 1"
+    running = run(SEGMENTATION, *faults).at_pause().send(signal.SIGTERM).pause()
+    ended = running.send(signal.SIGTERM).end()
+    assert ended.status == 0, ended.said
+    assert ended.said.count("*** EARLY END *** asked to end") == 1
+
+
+@pytest.mark.parametrize("at", ["algorithm.pipeline:hpv_positive", "algorithm.stages:Stages.summary"])
+def test_sigterm_with_clinical_variables_alone(run: Runs, at: str) -> None:
+    """While the head answers, and when the answer is written but the last line is not."""
+    ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).at_pause().send(signal.SIGTERM).end()
+    assert ended.status == 0, ended.said
+    assert "hpv answered by clinical" in ended.last
+
+
+@pytest.fixture
+def slow_import(tmp_path: Path) -> dict[str, Any]:
+    """Settings under which the import of SimpleITK, on the way to the command line, pauses for a second."""
+    folder = tmp_path / "before"
+    folder.mkdir()
+    (folder / "SimpleITK.py").write_text(
+        "import importlib, sys, time\n"
+        "print('paused', flush=True)\n"
+        "time.sleep(1)\n"
+        f"sys.path.remove({str(folder)!r})\n"
+        "del sys.modules['SimpleITK']\n"
+        "sys.modules['SimpleITK'] = importlib.import_module('SimpleITK')\n"
+    )
+    return {"env": {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}}
+
+
+def test_sigterm_during_imports(run: Runs, slow_import: dict[str, Any]) -> None:
+    """It is held back until somebody can handle it."""
+    ended = run(SEGMENTATION, settings=slow_import).at_pause().send(signal.SIGTERM).end()
+    assert (ended.status, ended.files) == (1, [])
+    assert ended.last.startswith("error: asked to end: no answer yet after ")
+
+
+def test_sigterm_during_imports_of_the_first_process(
+    run: Runs, slow_import: dict[str, Any], namespace: Callable[..., list[str]]
+) -> None:
+    """As in a container, where a signal that nobody handles yet would be lost."""
+    before = namespace('exec "$@"', "--pid", "--fork", "--mount-proc", "--kill-child")
+    running = run(SEGMENTATION, before=before, settings=slow_import).at_pause()
+    (child,) = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
+    ended = running.send(signal.SIGTERM, int(child)).end()
+    assert (ended.status, ended.files) == (1, [])
+    assert ended.last.startswith("error: asked to end: no answer yet after ")
+
+
+def test_sigterm_before_python_runs_our_code(run: Runs) -> None:
+    """Python's own start has nothing to write and nothing to say."""
+    ended = run(SEGMENTATION).begin().send(signal.SIGTERM).end()
+    assert (ended.status, ended.files, ended.said) == (-signal.SIGTERM, [], "")

@@ -1,0 +1,121 @@
+"""Disks that are full, folders that are not there, limits of the process, clocks that jump."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from contract.tasks import RFS, SEGMENTATION, TASKS, Task
+
+Runs = Callable[..., Any]
+Namespace = Callable[..., list[str]]
+# Threshold and clinical variables start faster and write by the same way.
+QUICK: Final = {SEGMENTATION.name: ("--method", "threshold")} | dict.fromkeys(("rfs", "hpv"), ("--method", "clinical"))
+BY_TASK: Final = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+
+
+# Disks
+
+
+@BY_TASK
+def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespace, task: Task) -> None:
+    """A disk of 64 KiB that is full to the last block; what was written is looked at afterwards."""
+    disk, output = case_folder.root / "disk", case_folder.output
+    script = f"""
+        mkdir {disk} && mount -t tmpfs -o size=64k tmpfs {disk} && mkdir {disk}/output
+        head -c 65536 /dev/zero > {disk}/filler
+        mount --bind {disk}/output {output}
+        status=0; "$@" || status=$?
+        umount {output} && cp -a {disk}/output/. {output}
+        exit $status"""
+    ended = run(task, before=namespace(script), options=QUICK[task.name]).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert "cannot be written (No space left on device)" in ended.last
+
+
+@pytest.mark.parametrize(
+    ("task", "size"), [(SEGMENTATION, 300), (RFS, 2)], ids=lambda value: str(getattr(value, "name", value))
+)
+def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Task, size: int) -> None:
+    """The first bytes are taken, the others refused."""
+    ended = run(task, before=["prlimit", f"--fsize={size}"], options=QUICK[task.name]).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert "cannot be written (File too large)" in ended.last
+
+
+@BY_TASK
+def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, task: Task) -> None:
+    output = case_folder.output
+    script = f'mount --bind {output} {output} && mount -o remount,bind,ro {output} && exec "$@"'
+    ended = run(task, before=namespace(script), options=QUICK[task.name]).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert "cannot be written (Read-only file system)" in ended.last
+
+
+@BY_TASK
+def test_nothing_but_the_output_can_be_written(
+    run: Runs, case_folder: Any, tiny_package: Path, namespace: Namespace, task: Task
+) -> None:
+    """A read-only root file system, an empty /tmp that cannot be written either, and no home."""
+    root, package = case_folder.root, case_folder.root / "package"
+    subprocess.run(["cp", "-r", str(tiny_package), str(package)], check=True)
+    script = f"""
+        mount -t tmpfs tmpfs /mnt && mkdir /mnt/case && mount --bind {root} /mnt/case
+        mount -t tmpfs tmpfs /tmp && mkdir -p {root} && mount --bind /mnt/case {root}
+        mount --bind {root}/output {root}/output
+        for place in / /mnt /tmp /dev/shm {root}; do mount -o remount,bind,ro $place; done
+        ! touch /file /tmp/file /var/tmp/file /dev/shm/file {root}/file 2> /dev/null
+        touch {root}/output/file && rm {root}/output/file
+        exec "$@\""""
+    settings = {"env": {**os.environ, "HOME": "/nowhere"}, "cwd": "/"}
+    ended = run(task, before=namespace(script), package=package, settings=settings).whole()
+    assert ended.status == 0, ended.said
+    assert "4 of 4 passes" in ended.last
+    assert "WARNING" not in ended.said
+
+
+def test_a_log_that_cannot_be_written(run: Runs) -> None:
+    """The answer is what counts."""
+    with Path("/dev/full").open("w") as full:
+        ended = run(SEGMENTATION, options=QUICK["segmentation"], settings={"stdout": full, "stderr": full}).whole()
+    assert ended.status == 0
+    assert ended.files
+
+
+# Limits
+
+
+def test_the_platforms_limit_of_data_disturbs_nobody(run: Runs) -> None:
+    """16 GB of RAM less one."""
+    ended = run(RFS, before=["prlimit", f"--data={15 * 2**30}"]).whole()
+    assert ended.status == 0, ended.said
+    assert "4 of 4 passes" in ended.last
+
+
+# Clocks
+
+
+def test_a_wall_clock_that_jumps(run: Runs) -> None:
+    """A day ahead in the first pass, ten years back in the second: no pass is lost, none is made too many."""
+    jump = "[setattr(time, name, lambda: {}) for name in ('time', 'time_ns')]"
+    ended = run(
+        SEGMENTATION,
+        f"run algorithm.windows:_tile_logits 3 {jump.format('1.9e9')}",
+        f"run algorithm.windows:_tile_logits 11 {jump.format('1.4e9')}",
+    ).whole()
+    assert ended.status == 0, ended.said
+    assert "4 of 4 passes" in ended.last
+    assert float(ended.last.split(", ")[-1].split(" s of 600 s left")[0]) > 400
+
+
+def test_a_wall_clock_that_is_not_there(run: Runs) -> None:
+    """Without the log's own time stamps nobody asks for it."""
+    broken = "[setattr(time, name, None) for name in ('time', 'time_ns', 'localtime', 'gmtime')]"
+    silent = "sys.modules['logging'].disable()"
+    ended = run(SEGMENTATION, f"run algorithm.pipeline:read_case 1 [{silent}, {broken}]").whole()
+    assert (ended.status, ended.said) == (0, "")
