@@ -6,7 +6,7 @@ on the other patients alone, by inner folds of the same kind: stratified inside 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -126,12 +126,12 @@ def cross_validate(target: Target, cohort: Cohort, seed: int) -> dict[str, Any]:
     }
 
 
-def cross_validation_document(cohorts: Mapping[Target, Cohort], seed: int) -> dict[str, Any]:
+def cross_validation_document(cohorts: Sequence[tuple[Target, Cohort]], seed: int) -> dict[str, Any]:
     """`cross_validation.json`: one record a target."""
     return {
         "format_version": FORMAT_VERSION,
         "seed": seed,
-        **{target.name: cross_validate(target, cohort, seed) for target, cohort in cohorts.items()},
+        **{target.name: cross_validate(target, cohort, seed) for target, cohort in cohorts},
     }
 
 

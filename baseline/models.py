@@ -169,14 +169,19 @@ def best_threshold(positive: Flags, scores: Floats) -> tuple[float, float]:
     Candidates lie midway between neighbouring scores; of equally good ones the middle one is taken, which is
     the most stable choice.
     """
-    order = np.unique(scores)
+    order, place = np.unique(scores, return_inverse=True)
     candidates = np.concatenate([[order[0] - 1.0], (order[:-1] + order[1:]) / 2, [order[-1] + 1.0]])
-    sensitivity = np.array([np.mean(scores[positive] >= c) for c in candidates])
-    specificity = np.array([np.mean(scores[~positive] < c) for c in candidates])
+    below = [np.cumsum(np.bincount(place[flag], minlength=len(order))) for flag in (positive, ~positive)]
+    sensitivity, specificity = 1 - _shares(below[0]), _shares(below[1])
     accuracy = (sensitivity + specificity) / 2
     best = np.flatnonzero(accuracy >= accuracy.max() - 1e-12)
     chosen = best[len(best) // 2]
     return float(candidates[chosen]), float(accuracy[chosen])
+
+
+def _shares(counts: npt.NDArray[np.int64]) -> Floats:
+    """Cumulative counts as shares of the last, after a first 0."""
+    return np.concatenate([[0.0], counts / counts[-1]])
 
 
 def _harmonised(terms: Sequence[Term], cohort: Cohort) -> tuple[Term, ...]:

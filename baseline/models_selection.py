@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads import LinearHead, Term
+from baseline.harmonise import depends_on_scanner
 from baseline.models import Cohort, Floats, Numbers, matrix, scaled_terms, unlike_terms, usual_transforms
 
 EARNED: Final = 0.02
@@ -63,6 +64,7 @@ def choose(
 ) -> Chosen:
     """The best family and setting over `folds` of the cohort, then its harmonised form if that earns its place.
 
+    Harmonisation is tried where there are centres to harmonise and features that a scanner can shift.
     Of equally good settings the strongest regularised is taken.
 
     Raises:
@@ -77,7 +79,7 @@ def choose(
             best = found
     if best is None:
         raise ValueError("no family to choose from")
-    if harmonise and len(set(cohort.centres)) > 1:
+    if harmonise and len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
         found = _best_setting(cohort, best.family, [best.setting], True, folds, judge, rng)
         tried[found.name] = found.metric
         if found.metric >= best.metric + EARNED:
@@ -135,6 +137,9 @@ def _best_setting(
 def _path(
     cohort: Cohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
 ) -> list[LinearHead]:
-    transforms = usual_transforms(cohort) if family.transforms is None else family.transforms
-    terms = scaled_terms(cohort, transforms, harmonised)
+    terms = scaled_terms(cohort, _transforms(cohort, family), harmonised)
     return family.fit(cohort, unlike_terms(terms, cohort) if family.transforms is None else terms, settings, rng)
+
+
+def _transforms(cohort: Cohort, family: Family) -> Mapping[str, str]:
+    return usual_transforms(cohort) if family.transforms is None else family.transforms

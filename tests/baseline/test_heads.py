@@ -95,12 +95,12 @@ def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
     outcomes = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
     ids = tuple(f"P{n}" for n in range(len(rows)))
     centres = tuple("ABC"[n % 3] for n in range(len(rows)))
-    named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "noise": row["noise"]} for row in rows]
+    named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
     patients = Cohort(ids, centres, tuple(named), outcomes)
-    few = only(RFS, RFS.families[:1])
-    fitted = fit_target(few, patients, np.random.default_rng(0))
+    rivals = only(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
+    fitted = fit_target(rivals, patients, np.random.default_rng(0))
     assert fitted.model == "Cox, few features"
-    assert set(fitted.tried) == {"Cox, few features", "Cox, few features, harmonised"}
+    assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
     assert set(weights(fitted.head)) == {"total_volume_ml", "age_years"}
     clinical = fit_clinical(HPV, patients, np.random.default_rng(0))
     assert set(weights(clinical.head)) == {"age_years"}
