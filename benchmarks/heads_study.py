@@ -1,0 +1,57 @@
+"""What the heads reach on phantoms, by both kinds of cross-validation, beside the comparators and the generator's own
+risk: `.venv/bin/python -m benchmarks.heads_study --patients 600 --output out/heads_study.json`.
+
+An hour or more on one core for 1,000 patients; the tests hold a smaller form of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from baseline.cross_validation import cross_validation_document
+from baseline.models import area_under_curve, concordance
+from baseline.models_targets import TARGETS
+from benchmarks.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk
+from contract.files import write_json
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw, measure, cross-validate, print a table and write `cross_validation.json` with the oracle beside it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--patients", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--complete", action="store_true", help="no clinical variable is missing")
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args(argv)
+    begun = time.monotonic()
+    cases = draw(options.patients, options.seed)
+    cohort = measured_cohort(cases, options.complete)
+    told = cohort.outcomes
+    document = cross_validation_document([(target, cohort) for target in TARGETS], options.seed)
+    document["oracle"] = {
+        "rfs_c_index": concordance(told.rfs_days, told.relapse, oracle_risk(cases)),
+        "hpv_area_under_curve": area_under_curve(told.hpv, oracle_logit(cases)),
+    }
+    write_json(options.output, document)
+    print("\n".join(_lines(document)))  # noqa: T201
+    print(f"{options.patients} patients in {time.monotonic() - begun:.0f} s")  # noqa: T201
+    return 0
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    lines = [f"oracle: {document['oracle']}"]
+    for target in TARGETS:
+        for kind in ("nested", "leave_one_centre_out"):
+            told = document[target.name][kind]
+            rivals = {name: round(rival[target.metric], 3) for name, rival in told["comparators"].items()}
+            models = sorted(fold["model"] for fold in told["folds"])
+            lines.append(f"{target.name} {kind}: {target.metric} {told[target.metric]:.3f}, {rivals}, {models}")
+    return lines
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
