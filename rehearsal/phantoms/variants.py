@@ -1,0 +1,133 @@
+"""The same patients scanned in every way that a localiser must bear: ends cut off, arms, prone, beds, hot spots.
+
+`vary` changes what a patient's scan shows before it is rendered (extent, arms, bladder) and how the images lie or
+what lies beside the patient afterwards (`rearranged.py`). The generator itself is not touched: the same case rendered
+without this module stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from contract.geometry import Geometry
+from rehearsal.phantoms import rearranged
+from rehearsal.phantoms.cohort import PhantomCase
+from rehearsal.phantoms.protocol import BELOW_LESIONS_MM, LONG_SCAN_MM, LONG_SCAN_SLICE_MM, Range
+from rehearsal.phantoms.scanner import Rendered, render
+
+Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]
+Arrange = Callable[[Rendered, np.random.Generator], Rendered]
+
+# Anatomical heights (mm above the tonsils) between which the top and the bottom of a scan lie.
+SKULL_TOP, ABOVE_HANDS = (168.0, 200.0), (170.0, 250.0)
+SKULL_BASE, BELOW_BRAIN = (45.0, 75.0), (0.0, 36.0)
+NECK, BELOW_SHOULDERS, THIGH = (-105.0, -75.0), (-230.0, -120.0), (-1060.0, -860.0)
+EXTENTS: dict[str, tuple[Range, Range]] = {
+    "whole_body": (SKULL_TOP, THIGH),
+    "skull_to_thigh": (SKULL_BASE, THIGH),
+    "head_and_neck": (SKULL_TOP, BELOW_SHOULDERS),
+    "head_cut_off": (BELOW_BRAIN, BELOW_SHOULDERS),
+    "shoulders_cut_off": (SKULL_TOP, NECK),
+    "no_brain": (BELOW_BRAIN, THIGH),
+    "hands_to_thigh": (ABOVE_HANDS, THIGH),
+}
+USUAL = ("whole_body", "skull_to_thigh", "head_and_neck", "shoulders_cut_off")
+ARMS_UP_SHARE = 0.4
+# The table of a prone patient is put in after turning; until then it is out of sight.
+FAR_BELOW_MM = 1000.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kind of scan: the extents it is drawn from, what changes before rendering, and what after."""
+
+    extents: tuple[str, ...] = USUAL
+    change: Change | None = None
+    arrange: Arrange | None = None
+
+
+def _arms(position: str) -> Change:
+    return lambda case, _: replace(case, body=replace(case.body, arms=position))
+
+
+def _hot_bladder(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+    uptake = case.body.uptake
+    bladder = uptake.brain * float(rng.uniform(4, 12))
+    return replace(case, body=replace(case.body, uptake=replace(uptake, bladder=bladder)))
+
+
+def _touching_table(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+    return replace(case, body=replace(case.body, table_y=float(rng.uniform(108, 120))))
+
+
+def _without_table(case: PhantomCase, _: np.random.Generator) -> PhantomCase:
+    return replace(case, body=replace(case.body, table_y=FAR_BELOW_MM))
+
+
+VARIANTS: dict[str, Variant] = {
+    "whole body": Variant(("whole_body",)),
+    "skull to mid-thigh": Variant(("skull_to_thigh",)),
+    "head and neck": Variant(("head_and_neck",)),
+    "head cut off": Variant(("head_cut_off",)),
+    "shoulders cut off": Variant(("shoulders_cut_off",)),
+    "arms up": Variant(("hands_to_thigh", "whole_body", "head_and_neck"), _arms("up")),
+    "arms down": Variant(("whole_body", "head_and_neck"), _arms("down")),
+    "prone": Variant((*USUAL, "head_cut_off"), _without_table, rearranged.prone),
+    "bed in view": Variant(USUAL, _touching_table, rearranged.with_head_holder),
+    "bladder hotter than the brain": Variant(("whole_body", "skull_to_thigh", "no_brain"), _hot_bladder),
+    "no brain in the field": Variant(("no_brain",)),
+    "flipped": Variant((*USUAL, "head_cut_off"), None, rearranged.reordered_at_random),
+    "oblique": Variant((*USUAL, "head_cut_off"), None, rearranged.oblique_at_random),
+    "uptake outside the body": Variant((*USUAL, "no_brain"), None, rearranged.with_spills),
+}
+KINDS = tuple(VARIANTS)
+
+
+def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
+    """CT, PET and mask of this patient scanned as `kind` says; no planning CT and no dose.
+
+    A scan that is cut off at the top still shows some of the lowest lesion, and every scan ends at least 15 mm
+    below it.
+
+    Args:
+        case: any patient; their own extent of the scan is replaced.
+        kind: one of `KINDS`.
+        rng: draws the extent and everything else that the kind leaves open.
+    """
+    variant = VARIANTS[kind]
+    extent = variant.extents[int(rng.integers(len(variant.extents)))]
+    case = _arms("up" if rng.random() < ARMS_UP_SHARE else "down")(case, rng)
+    (top_low, top_high), (bottom_low, bottom_high) = EXTENTS[extent]
+    case = _scanned(case, float(rng.uniform(bottom_low, bottom_high)), float(rng.uniform(top_low, top_high)))
+    if variant.change is not None:
+        case = variant.change(case, rng)
+    rendered = render(case)
+    return rendered if variant.arrange is None else variant.arrange(rendered, rng)
+
+
+def _scanned(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
+    """The patient scanned between two anatomical heights; the PET overlaps the CT's ends as it did before."""
+    frame, protocol = case.frame, case.protocol
+    places = [(frame.to_patient(lesion.place)[2], lesion.radius_mm) for lesion in case.disease.lesions if lesion.label]
+    low = frame.origin_mm[2] + frame.scale[2] * bottom
+    low = min(low, *(height - radius - BELOW_LESIONS_MM for height, radius in places))
+    high = max(frame.origin_mm[2] + frame.scale[2] * top, min(height for height, _ in places))
+    below = protocol.pet.origin_mm[2] - protocol.ct.origin_mm[2]
+    above = _top(protocol.pet) - _top(protocol.ct)
+    thinnest = LONG_SCAN_SLICE_MM if high - low > LONG_SCAN_MM else 0.0
+    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], thinnest))
+    pet = _between(protocol.pet, low + below, high + above, protocol.pet.spacing_mm[2])
+    return replace(case, protocol=replace(protocol, ct=ct, pet=pet, planning=None, dose=None))
+
+
+def _top(grid: Geometry) -> float:
+    return grid.origin_mm[2] + grid.spacing_mm[2] * (grid.size[2] - 1)
+
+
+def _between(grid: Geometry, low: float, high: float, thickness: float) -> Geometry:
+    """The grid with other slices: from `low` up to `high` in patient mm."""
+    (columns, rows, _), (across, along, _), (x, y, _) = grid.size, grid.spacing_mm, grid.origin_mm
+    return Geometry((columns, rows, int((high - low) / thickness) + 1), (across, along, thickness), (x, y, low))

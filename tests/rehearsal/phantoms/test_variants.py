@@ -1,0 +1,121 @@
+"""Varied scans: what moves is moved as said, what must not move does not, and there is always something to find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.geometry import Geometry
+from contract.images import Volume
+from rehearsal.phantoms import rearranged
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.variants import KINDS, vary
+
+
+def coarse_case(index: int = 0) -> PhantomCase:
+    case = make_case(17, index, CENTRES)
+    return replace(case, protocol=coarsened(case.protocol, 8))
+
+
+def numbered(size: tuple[int, int, int], origin_mm: tuple[float, float, float]) -> Volume:
+    """Every voxel its own value."""
+    grid = Geometry(size, (2.0, 3.0, 5.0), origin_mm)
+    return Volume(np.arange(grid.voxel_count, dtype=np.int32).reshape(grid.array_shape), grid)
+
+
+def values_at(volume: Volume, points_mm: np.ndarray) -> np.ndarray:
+    """The voxels whose centres are these LPS points, exactly."""
+    matrix = volume.geometry.physical_to_index_matrix()
+    index = points_mm @ matrix[:3, :3].T + matrix[:3, 3]
+    np.testing.assert_allclose(index, np.rint(index), atol=1e-6)
+    x, y, z = np.rint(index).astype(int).T
+    return np.asarray(volume.array[z, y, x])
+
+
+def centres_mm(volume: Volume) -> np.ndarray:
+    index = np.argwhere(np.ones(volume.array.shape, dtype=bool))[:, ::-1]
+    matrix = volume.geometry.index_to_physical_matrix()
+    return np.asarray(index @ matrix[:3, :3].T + matrix[:3, 3])
+
+
+@given(seed=st.integers(0, 10_000))
+def test_reordered_voxels_keep_their_places(seed: int) -> None:
+    ct, pet = numbered((4, 3, 5), (-10.0, 7.0, 40.0)), numbered((3, 6, 2), (1.0, 2.0, 3.0))
+    scan = rearranged.reordered_at_random(Rendered(ct, pet, ct, None, None), np.random.default_rng(seed))
+    for before, after in ((ct, scan.ct), (ct, scan.mask), (pet, scan.pet)):
+        np.testing.assert_array_equal(values_at(after, centres_mm(before)), before.array.ravel())
+
+
+def prone_pair(seed: int) -> tuple[Rendered, Rendered]:
+    scan = render(replace(coarse_case(3), protocol=replace(coarse_case(3).protocol, planning=None, dose=None)))
+    return scan, rearranged.prone(scan, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize(("seed", "labelled_prone"), [(0, False), (1, True)])
+def test_prone_turns_the_patient_and_not_the_header_or_both(seed: int, labelled_prone: bool) -> None:
+    """The lesions lie at the point mirrored in the scan's axis, or where they were, and PET and mask agree on it."""
+    scan, turned = prone_pair(seed)
+    middle = scan.ct.geometry.corners_mm().mean(0)
+    points = centres_mm(scan.mask)[scan.mask.array.ravel() > 0]
+    if not labelled_prone:
+        points = np.column_stack([2 * middle[0] - points[:, 0], 2 * middle[1] - points[:, 1], points[:, 2]])
+    assert (turned.ct.geometry.direction[0] < 0) == labelled_prone
+    np.testing.assert_array_equal(values_at(turned.mask, points) > 0, True)
+    places = centres_mm(turned.pet)
+    hot = places[turned.pet.array.ravel().argmax()]
+    before = centres_mm(scan.pet)[scan.pet.array.ravel().argmax()]
+    expected = before if labelled_prone else np.array([2 * middle[0] - before[0], 2 * middle[1] - before[1], before[2]])
+    np.testing.assert_allclose(hot, expected, atol=1e-3)
+
+
+def test_an_oblique_grid_is_tilted_and_covers_the_scan() -> None:
+    """The mask's volume stays within 5%, and the scan's eight corners lie on the new grid."""
+    case = coarse_case(5)
+    scan = vary(case, "head and neck", np.random.default_rng(1))
+    tilted = rearranged.oblique_at_random(scan, np.random.default_rng(2))
+    axes = np.asarray(tilted.ct.geometry.direction).reshape(3, 3)
+    assert np.degrees(np.arccos((np.trace(axes) - 1) / 2)) >= 5
+    matrix = tilted.ct.geometry.physical_to_index_matrix()
+    index = scan.ct.geometry.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
+    assert (index >= -0.5 - 1e-6).all()
+    assert (index <= np.asarray(tilted.ct.geometry.size) - 0.5 + 1e-6).all()
+    volumes = [np.count_nonzero(one.mask.array) * one.mask.geometry.voxel_volume_mm3 for one in (scan, tilted)]
+    assert volumes[1] == pytest.approx(volumes[0], rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["head cut off", "no brain in the field"])
+def test_without_a_brain_the_scan_ends_below_it(kind: str) -> None:
+    """The brain begins 39 anatomical mm above the tonsils; noise and lesions apart, nothing as large is as hot."""
+    case = coarse_case(1)
+    scan = vary(case, kind, np.random.default_rng(4))
+    top = scan.ct.geometry.corners_mm()[:, 2].max() - scan.ct.geometry.spacing_mm[2] / 2
+    assert top <= case.frame.to_patient((0.0, 0.0, 39.0))[2]
+    assert scan.mask.array.any()
+
+
+def test_spills_lie_outside_the_body_and_are_hot() -> None:
+    case = coarse_case(2)
+    plain = vary(case, "head and neck", np.random.default_rng(6))
+    ct, pet = Volume(plain.ct.array.copy(), plain.ct.geometry), Volume(plain.pet.array.copy(), plain.pet.geometry)
+    spilled = rearranged.with_spills(replace(plain, ct=ct, pet=pet), np.random.default_rng(6))
+    added = spilled.pet.array - plain.pet.array
+    assert added.max() > 5
+    changed = spilled.ct.array != plain.ct.array
+    assert (plain.ct.array[changed] <= rearranged.SKIN_HU).all()
+
+
+@pytest.mark.parametrize("kind", ["prone", "oblique", "bed in view", "uptake outside the body"])
+def test_the_same_draw_gives_the_same_scan(kind: str) -> None:
+    assert kind in KINDS
+    case = coarse_case(4)
+    first, second = (vary(case, kind, np.random.default_rng(9)) for _ in range(2))
+    for name in ("ct", "pet", "mask"):
+        np.testing.assert_array_equal(getattr(first, name).array, getattr(second, name).array)
+        assert getattr(first, name).geometry == getattr(second, name).geometry
