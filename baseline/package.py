@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,8 @@ from contract.geometry import Geometry
 from contract.tasks import HPV
 
 PURPOSE: Final = "research; not a medical device"
+# These normalise by what the image itself holds.
+_OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,16 @@ class Request:
     trust_checkpoint: bool = False
 
 
-def package_training(request: Request) -> Path:
-    """Check, convert, write and verify; returns the package.
+@dataclass(frozen=True)
+class Packaged:
+    """A package that was written and verified, and what its maker should know."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+
+def package_training(request: Request) -> Packaged:
+    """Check, convert, write and verify.
 
     Raises:
         ModelPackageError: results or heads are not what the algorithm can run.
@@ -77,11 +87,11 @@ def package_training(request: Request) -> Path:
         },
     )
     export = export_archive if request.output.name.endswith(SUFFIX) else export_folder
-    return export(request.output, contents)
+    return Packaged(export(request.output, contents), _notes(plans))
 
 
 def read_heads(path: Path) -> dict[str, LinearHead]:
-    """Heads by name from one JSON object, each as `LinearHead.as_json` writes it.
+    """Heads by name from one JSON object, each as `LinearHead.as_json` writes it or as `hecktor train heads` keeps it.
 
     Raises:
         ModelPackageError: no object, an unknown name or feature, a malformed head, or an HPV head without threshold.
@@ -91,7 +101,7 @@ def read_heads(path: Path) -> dict[str, LinearHead]:
     if not isinstance(content, dict) or not content or not set(content) <= set(known):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
         raise ModelPackageError(f"{path.name}: found {found or 'nothing'}, expected heads named {', '.join(known)}")
-    heads = {name: parse_head(head, f"{path.name}: {name}") for name, head in content.items()}
+    heads = {name: parse_head(_plain(record), f"{path.name}: {name}") for name, record in content.items()}
     features = known_features()
     for name, head in heads.items():
         unknown = [term.feature for term in head.terms if term.feature not in features]
@@ -104,6 +114,11 @@ def read_heads(path: Path) -> dict[str, LinearHead]:
     return heads
 
 
+def _plain(record: Any) -> Any:
+    """The head of a record of `hecktor train heads`, which holds its results beside it."""
+    return record["head"] if isinstance(record, dict) and "head" in record else record
+
+
 def known_features() -> frozenset[str]:
     """The names of all features that the algorithm measures."""
     empty = np.zeros((1, 1, 1), dtype=np.float32)
@@ -111,11 +126,17 @@ def known_features() -> frozenset[str]:
     return frozenset(image_features(empty.astype(np.uint8), empty, empty, grid)) | frozenset(CLINICAL)
 
 
-def normalised_by_image(plans: Mapping[str, Any]) -> Sequence[str]:
-    """The schemes of a package's plans that take their scale from the image itself."""
+def _notes(plans: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the entrant should know although nothing is wrong."""
     (configuration,) = plans["configurations"].values()
-    own_scale = ("ZScoreNormalization", "RescaleTo01Normalization")
-    return [scheme for scheme in configuration["normalization_schemes"] if scheme in own_scale]
+    schemes = [scheme for scheme in configuration["normalization_schemes"] if scheme in _OWN_SCALE]
+    if not schemes:
+        return ()
+    note = (
+        f"{' and '.join(dict.fromkeys(schemes))}: nnU-Net took the scale from the whole scan, the algorithm takes it "
+        "from the region of head and neck that it cuts out (docs/model-package.md)"
+    )
+    return (note,)
 
 
 def _checkpoints(results: Results, first: Checkpoint, trust: bool) -> Iterator[Checkpoint]:

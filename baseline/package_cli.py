@@ -22,8 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         name=arguments.name,
         trust_checkpoint=arguments.trust_checkpoint,
     )
-    written = package_training(request)
-    sys.stdout.write(f"model package in {written}, loaded and verified\n")
+    packaged = package_training(request)
+    for note in packaged.notes:
+        sys.stdout.write(f"note: {note}\n")
+    sys.stdout.write(f"model package in {packaged.path}, loaded and verified\n")
     return 0
 
 

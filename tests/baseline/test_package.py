@@ -158,12 +158,15 @@ def test_the_package_answers_as_nnunet_does(
     np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_axes_and_mirrors_are_those_of_the_patient(trained: dict[str, Path], tmp_path: Path) -> None:
+def test_axes_and_mirrors_are_those_of_the_patient(
+    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """nnU-Net's plans hold y first: (18, 6, 4.5) mm. Its mirror axes 0 and 2 are then y and x of (z, y, x)."""
     plans = json.loads((trained["plain"] / "plans.json").read_text())
     assert plans["transpose_forward"] == TRANSPOSE
     assert plans["configurations"]["3d_fullres"]["spacing"] == [18.0, 6.0, 4.5]
     assert package(trained["plain"], tmp_path / "model") == 0
+    assert "note: ZScoreNormalization: nnU-Net took the scale from the whole scan" in capsys.readouterr().out
     model = load_package(tmp_path / "model")
     assert model.spacing_mm == (4.5, 18.0, 6.0)
     assert model.configuration["spacing"] == SPACING

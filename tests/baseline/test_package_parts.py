@@ -32,7 +32,8 @@ def head(**changes: Any) -> dict[str, Any]:
 
 def test_heads_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
-    path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": head()}))
+    kept_by_training = {"head": head(), "metric": "balanced_accuracy", "out_of_fold": 0.7}
+    path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": kept_by_training}))
     heads = read_heads(path)
     assert list(heads) == ["rfs", "hpv_clinical"]
     assert heads["hpv_clinical"].as_json() == head()
