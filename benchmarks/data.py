@@ -69,6 +69,12 @@ def make_data(data: Data) -> Iterator[str]:
     yield f"{data.cases} cases for the evaluation"
 
 
+def make_patient_of(size: str, data: Data) -> None:
+    """Make the one patient of this size where it is absent, and nothing for the evaluation."""
+    for _ in make_cohort(_options(size, data.quick), 1, data.root / size, jobs=1):
+        continue
+
+
 def facts(data: Data) -> dict[str, Any]:
     """Grids of the measured patients, for the report."""
     found: dict[str, Any] = {"generator_seed": SEED, "evaluation_cases": data.cases}
