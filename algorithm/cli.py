@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from algorithm.answering import Termination, answer
+from algorithm.cpus import limit_itk_threads
 from algorithm.methods import METHODS, method_for
 from algorithm.model_package import default_package_path
 from algorithm.pipeline import Request
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     """
     arguments = _parser().parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    limit_itk_threads()
     task = task_named(arguments.task)
     request = Request(
         task=task,

@@ -105,6 +105,10 @@ class CaseRun:
         if self.request.method.segmenter == "threshold":
             with self.stages("segment"):
                 return threshold_segmentation(case, region)
+        with self.resident.in_use:
+            return self._by_network(case, region)
+
+    def _by_network(self, case: Case, region: Region) -> Segmentation:
         with self.stages("load"):
             self._load()
         from algorithm.passes import planned_passes  # torch is imported only where a network runs

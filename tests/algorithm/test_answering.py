@@ -159,6 +159,18 @@ def test_a_failure_is_raised_where_it_is_waited_for(
         answer(request, Resident(request.model_dir, "cpu"), Termination())
 
 
+def test_a_network_in_use_by_a_case_that_was_ended_is_waited_for(
+    request_for: Callable[..., Request], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As long as it is, the next case has the PET threshold's answer in hand; then it has the network's."""
+    request = request_for(RFS, 3.0)
+    resident = Resident(request.model_dir, "cpu")
+    with resident.in_use:
+        answer(request, resident, Termination())
+    assert "*** FALLBACK *** time is nearly up: no pass is made yet" in caplog.text
+    assert "passes over the whole region" in answer(request_for(RFS), resident, Termination()).summary()
+
+
 # In a process of its own
 
 
