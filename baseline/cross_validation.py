@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from algorithm.heads import LinearHead
 from baseline.models import Cohort, Flags, Floats, Numbers, balanced_accuracy, concordance
-from baseline.models_selection import Chosen, centre_folds, choose, refit, scores_of, stratified_folds
+from baseline.models_selection import Chosen, centre_folds, choose, refit, scores_of
 from baseline.models_targets import Target, only
 from contract.errors import MetricError
 
 FORMAT_VERSION: Final = 1
 OUTER_FOLDS: Final = 5
-# With fewer of the rarer outcome an inner fold could lack one.
-LEAST_OF_RARER: Final = 3
+# With fewer relapses, or of the rarer HPV status, an inner fold could lack one.
+LEAST_SCARCE: Final = 3
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ Kind = Callable[[Target, Cohort, np.random.Generator], OutOfSample]
 
 
 def nested(target: Target, cohort: Cohort, rng: np.random.Generator) -> OutOfSample:
-    """Five outer folds, balanced by outcome and centre (fewer where there are fewer of the rarer outcome).
+    """Five outer folds, balanced by outcome and centre; fewer where there are fewer relapses, or of the rarer class.
 
     Raises:
-        MetricError: fewer than three patients of either outcome.
+        MetricError: fewer than three relapses, or patients of either HPV status.
     """
-    target.check(cohort, LEAST_OF_RARER)
-    return out_of_sample(target, cohort, _stratified(target, cohort, rng), by_centre=False, rng=rng)
+    target.check(cohort, LEAST_SCARCE)
+    return out_of_sample(target, cohort, target.stratified(cohort, OUTER_FOLDS, rng), by_centre=False, rng=rng)
 
 
 def leave_one_centre_out(target: Target, cohort: Cohort, rng: np.random.Generator) -> OutOfSample:
     """One outer fold a centre: nobody of the centre is learnt from, nor used to choose.
 
     Raises:
-        MetricError: fewer than two centres, or the others hold fewer than two patients of an outcome.
+        MetricError: fewer than two centres, or the others hold fewer than two of those.
     """
     if len(set(cohort.centres)) < 2:
         raise MetricError(f"{target.name}: {len(set(cohort.centres))} centre, expected at least 2 to leave one out")
@@ -88,7 +88,7 @@ def out_of_sample(
     for held_out in outer:
         train = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out))
         target.check(train, 2)
-        chosen = choose(train, target.families, target.folds(train, by_centre, rng), target.judge, rng)
+        chosen = choose(train, target.competing(train), target.folds(train, by_centre, rng), target.judge, rng)
         head = target.finish(refit(train, chosen, rng), train, chosen.scores, rng)
         scores[held_out] = scores_of(head, cohort.pick(held_out))
         if head.threshold is not None and head.calibration is not None:
@@ -133,12 +133,6 @@ def cross_validation_document(cohorts: Sequence[tuple[Target, Cohort]], seed: in
         "seed": seed,
         **{target.name: cross_validate(target, cohort, seed) for target, cohort in cohorts},
     }
-
-
-def _stratified(target: Target, cohort: Cohort, rng: np.random.Generator) -> list[Numbers]:
-    stratum = target.stratum(cohort)
-    rarer = min(int(stratum.sum()), int((~stratum).sum()))
-    return stratified_folds(cohort, stratum.tolist(), min(OUTER_FOLDS, rarer), rng)
 
 
 def _patients(target: Target, cohort: Cohort) -> list[dict[str, Any]]:

@@ -59,10 +59,10 @@ def fit_target(target: Target, cohort: Cohort, rng: np.random.Generator, by_cent
     or more) or are stratified, and refit on everyone.
 
     Raises:
-        MetricError: fewer than two patients of either outcome, so that a fold could lack one.
+        MetricError: fewer than two relapses, or patients of either HPV status, so that a fold could lack one.
     """
     target.check(cohort, 2)
-    chosen = choose(cohort, target.families, target.folds(cohort, by_centre, rng), target.judge, rng)
+    chosen = choose(cohort, target.competing(cohort), target.folds(cohort, by_centre, rng), target.judge, rng)
     head = target.finish(refit(cohort, chosen, rng), cohort, chosen.scores, rng)
     metric = chosen.metric
     if head.threshold is not None:
@@ -86,7 +86,7 @@ def fit_rfs(
     """Ridge-penalised Cox regression on these features alone, its penalty chosen on stratified folds.
 
     Raises:
-        MetricError: fewer than two relapses, or than two patients without one.
+        MetricError: fewer than two relapses.
     """
     family = Family("Cox", fit_cox, RFS.families[0].settings, transforms)
     return fit_target(only(RFS, [family]), _nowhere(rows, outcomes), rng, by_centre=False)

@@ -37,6 +37,8 @@ CLINICAL_FEATURES: Final[dict[str, str]] = dict.fromkeys(CLINICAL, "identity")
 VOLUME: Final[dict[str, str]] = {"total_volume_ml": "log1p"}
 SUV_MAX: Final[dict[str, str]] = {"suv_max": "identity"}
 
+# With fewer relapses, or patients of the rarer class, some sixty features are not even tried.
+LEAST_FOR_ALL: Final = 20
 PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
 _RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty, "l1_ratio": 0.0} for penalty in PENALTIES)
 _ELASTIC_NET: Final[tuple[Setting, ...]] = tuple(
@@ -51,41 +53,57 @@ _SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect i
 class Target:
     """One thing to predict.
 
-    `families` compete, the first being the one to beat; `comparators` are what papers report beside them. `judge` is
-    a metric of scores, higher is better; `rarer` says for each patient whether the outcome that folds must share out
-    is there; `finish` completes a head from out-of-fold scores.
+    `needed` names in messages whom folds cannot do without. `families` compete, the first being the one to beat;
+    `comparators` are what papers report beside them. `judge` is a metric of scores, higher is better. `stratum` says
+    for each patient whether the outcome that folds must share out is there, `both` that no fold can do without
+    patients who lack it. `finish` completes a head from out-of-fold scores.
     """
 
     name: str
     metric: str
+    needed: str
     families: tuple[Family, ...]
     comparators: Mapping[str, Family]
     judge: Callable[[Cohort, Floats], float]
     stratum: Callable[[Cohort], Flags]
+    both: bool
     finish: Callable[[LinearHead, Cohort, Floats, np.random.Generator], LinearHead]
 
+    def competing(self, cohort: Cohort) -> list[Family]:
+        """The families for which the cohort has enough of the scarce outcome; always the first."""
+        scarce = self.scarce(cohort)
+        return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
+
+    def scarce(self, cohort: Cohort) -> int:
+        """How many patients have the outcome that no fold can do without: relapses, or the rarer HPV status."""
+        return self._scarce(self.stratum(cohort))
+
     def check(self, cohort: Cohort, least: int) -> None:
-        """Refuse a cohort with fewer than `least` patients of either kind.
+        """Refuse a cohort with fewer than `least` such patients.
 
         Raises:
             MetricError: naming how many there are.
         """
-        there = int(self.stratum(cohort).sum())
-        fewest = min(there, len(cohort.ids) - there)
-        if fewest < least:
-            raise MetricError(
-                f"{self.name}: {fewest} training patients of the rarer outcome, expected at least {least}"
-            )
+        if self.scarce(cohort) < least:
+            found = f"{self.scarce(cohort)} training patients {self.needed}"
+            raise MetricError(f"{self.name}: {found}, expected at least {least}")
 
     def folds(self, cohort: Cohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
         """Inner folds: one a centre where that is asked for and leaves both outcomes to train on, else stratified."""
         stratum = self.stratum(cohort)
         if by_centre and len(set(cohort.centres)) > 2:
             folds = centre_folds(cohort)
-            if all(_both_outside(stratum, fold) for fold in folds):
+            if all(self._scarce(np.delete(stratum, fold)) > 1 for fold in folds):
                 return folds
-        rarer = min(int(stratum.sum()), int((~stratum).sum()))
-        return stratified_folds(cohort, stratum.tolist(), min(INNER_FOLDS, rarer), rng)
+        return self.stratified(cohort, INNER_FOLDS, rng)
+
+    def stratified(self, cohort: Cohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
+        """Folds balanced by outcome and centre, fewer where an outcome is scarcer than that."""
+        return stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
+
+    def _scarce(self, stratum: Flags) -> int:
+        there = int(stratum.sum())
+        return min(there, len(stratum) - there) if self.both else there
 
 
 def as_it_is(
@@ -93,11 +111,6 @@ def as_it_is(
 ) -> list[LinearHead]:
     """The one feature itself as a risk, higher for earlier recurrence; nothing is fitted but its scale."""
     return [LinearHead(KIND, 0.0, weighted(terms, np.ones(len(terms))), None) for _ in settings]
-
-
-def _both_outside(stratum: Flags, fold: Numbers) -> bool:
-    outside = np.delete(stratum, fold)
-    return bool(outside.sum() > 1 and (~outside).sum() > 1)
 
 
 def _judge_rfs(cohort: Cohort, scores: Floats) -> float:
@@ -115,10 +128,11 @@ def _finish_hpv(head: LinearHead, cohort: Cohort, scores: Floats, rng: np.random
 RFS: Final = Target(
     name="rfs",
     metric="c_index",
+    needed="with a relapse",
     families=(
         Family("Cox, few features", fit_cox, _RIDGE, RFS_FEATURES),
-        Family("Cox, all features", fit_cox, _ELASTIC_NET),
-        Family("signs, all features", fit_signs, _SIGNS),
+        Family("Cox, all features", fit_cox, _ELASTIC_NET, least_scarce=LEAST_FOR_ALL),
+        Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
     ),
     comparators={
         "tumour_volume": Family("tumour volume", as_it_is, ({},), VOLUME),
@@ -127,14 +141,16 @@ RFS: Final = Target(
     },
     judge=_judge_rfs,
     stratum=lambda cohort: cohort.outcomes.relapse,
+    both=False,
     finish=lambda head, _cohort, _scores, _rng: head,
 )
 HPV: Final = Target(
     name="hpv",
     metric="balanced_accuracy",
+    needed="of the rarer class",
     families=(
         Family("logistic, few features", fit_logistic, _LOGISTIC, HPV_FEATURES),
-        Family("logistic, all features", fit_logistic, _LOGISTIC),
+        Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
     ),
     comparators={
         "tumour_volume": Family("tumour volume", fit_logistic, _LOGISTIC[:1], VOLUME),
@@ -143,6 +159,7 @@ HPV: Final = Target(
     },
     judge=_judge_hpv,
     stratum=lambda cohort: ~cohort.outcomes.hpv,
+    both=True,
     finish=_finish_hpv,
 )
 TARGETS: Final = (RFS, HPV)

@@ -1,7 +1,7 @@
 """What the heads reach on phantoms, by both kinds of cross-validation, beside the comparators and the generator's own
 risk: `.venv/bin/python -m benchmarks.heads_study --patients 600 --output out/heads_study.json`.
 
-An hour or more on one core for 1,000 patients; the tests hold a smaller form of it.
+600 patients took ten minutes on one core; the tests hold a smaller form of it.
 """
 
 from __future__ import annotations

@@ -226,5 +226,5 @@ def test_what_a_small_cohort_does_not_allow_is_said(phantoms: tuple[Cohort, np.n
     told = alone.outcomes
     few = alone.with_outcomes(Outcomes(told.rfs_days, np.arange(12) < 2, told.hpv))
     record = cross_validate(only(RFS, [FEW]), few, seed=0)
-    assert record["nested"] == {"why_not": "rfs: 2 training patients of the rarer outcome, expected at least 3"}
+    assert record["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert record["leave_one_centre_out"] == {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}

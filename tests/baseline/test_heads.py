@@ -120,9 +120,9 @@ def test_too_few_of_a_class() -> None:
     rows: Rows = [{"age": float(n)} for n in range(10)]
     one = np.arange(10) == 0
     outcomes = Outcomes(np.arange(1.0, 11), one, ~one)
-    with pytest.raises(MetricError, match="rfs: 1 training patients of the rarer outcome, expected at least 2"):
+    with pytest.raises(MetricError, match="rfs: 1 training patients with a relapse, expected at least 2"):
         fit_rfs(rows, outcomes, TRANSFORMS, np.random.default_rng(0))
-    with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer outcome, expected at least 2"):
+    with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer class, expected at least 2"):
         fit_hpv(rows, outcomes, TRANSFORMS, np.random.default_rng(0))
 
 

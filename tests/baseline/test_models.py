@@ -26,7 +26,7 @@ from baseline.models import (
 from baseline.models_logistic import platt, stable_threshold
 from baseline.models_selection import Family, centre_folds, choose, scores_of, stratified_folds
 from baseline.models_signs import bag_weights, fit_signs, univariate_concordance
-from baseline.models_targets import RFS
+from baseline.models_targets import HPV, RFS
 from contract.errors import MetricError
 
 Rows = Sequence[dict[str, float | None]]
@@ -245,6 +245,16 @@ def test_a_later_family_must_earn_its_place(first: list[float], second: list[flo
     found = choose(patients, families, folds, lambda _, scores: float(scores[0]), np.random.default_rng(0))
     assert (found.name, found.setting["n"]) == (name, setting)
     assert found.tried == {"first": max(first), "second": max(second)}
+
+
+def test_with_few_relapses_only_the_first_family_competes() -> None:
+    def relapsed(count: int) -> Cohort:
+        return cohort_of([{}] * 40, outcomes=Outcomes(np.ones(40), np.arange(40) < count, np.arange(40) < count))
+
+    assert [family.name for family in RFS.competing(relapsed(19))] == ["Cox, few features"]
+    assert RFS.competing(relapsed(20)) == list(RFS.families)
+    assert HPV.competing(relapsed(20)) == list(HPV.families)
+    assert len(HPV.competing(relapsed(30))) == 1
 
 
 def test_harmonisation_is_taken_where_it_helps_and_only_there() -> None:
