@@ -25,6 +25,8 @@ FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 PLANS: Final = "plans.json"
 CHANNELS: Final = ("CT", "PET")
+# What an image's own scale (z-score, 0 to 1) was taken from in training: the region of head and neck, or all of it.
+NORMALISED_OVER: Final = ("region", "scan")
 DEFAULT_PACKAGE: Final = Path(__file__).parent / "default_model"
 _REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
@@ -57,6 +59,11 @@ class ModelPackage:
         """The network's voxel spacing in (x, y, z); the plans hold it in (z, y, x)."""
         z, y, x = (float(v) for v in self.configuration["spacing"])
         return (x, y, z)
+
+    @property
+    def normalised_over_scan(self) -> bool:
+        """Whether an image's own scale comes from the whole scan rather than from the region."""
+        return bool(self.manifest.get("normalised_over") == "scan")
 
     def head(self, name: str) -> LinearHead:
         """The head called `name`. Raises `ModelPackageError` where the package has none."""
@@ -121,6 +128,9 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
     if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
         raise ModelPackageError(f"{MANIFEST}: folds {folds!r}, expected a list of weight files")
+    over = manifest.get("normalised_over", "region")
+    if over not in NORMALISED_OVER:
+        raise ModelPackageError(f"{MANIFEST}: normalised_over {over!r}, expected {' or '.join(NORMALISED_OVER)}")
     if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
         raise ModelPackageError(f"{MANIFEST}: mirror_axes {axes!r}, expected a list of 0, 1 or 2")
     return manifest

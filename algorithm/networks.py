@@ -103,7 +103,7 @@ def untrained_network(configuration: Mapping[str, Any], channels: int, classes: 
         for key in architecture["_kw_requires_import"]:
             arguments[key] = _module(arguments[key])
         return _NETWORKS[name](input_channels=channels, num_classes=classes, deep_supervision=False, **arguments)
-    except (KeyError, TypeError) as problem:
+    except (KeyError, TypeError, ValueError, AssertionError, RuntimeError) as problem:
         raise ModelPackageError(f"plans.json: not an architecture ({type(problem).__name__}: {problem})") from None
 
 

@@ -111,6 +111,8 @@ class CaseRun:
     def _by_network(self, case: Case, region: Region) -> Segmentation:
         with self.stages("load"):
             self._load()
+            if self.request.task is not SEGMENTATION:  # a package without it is refused now, not after the passes
+                self.resident.package.head(self.request.method.heads[self.request.task.name])
         from algorithm.passes import planned_passes  # torch is imported only where a network runs
         from algorithm.segment import segment
 

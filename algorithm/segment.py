@@ -34,6 +34,8 @@ from contract.geometry import Geometry
 LOGGER = logging.getLogger("hecktor")
 # Around what is hot in the PET: a tumour reaches beyond its hottest part, and the network wants to see what is around.
 FOCUS_MARGIN_MM: Final = 25.0
+# Mean, spread and range of a whole scan change little below this.
+SCAN_MM: Final = 4.0
 
 _Float = npt.NDArray[np.float32]
 
@@ -78,7 +80,7 @@ def segment(
         )
 
     run = Passes(
-        normalise((ct, pet), package),
+        normalise((ct, pet), package, scan_channels(case, package)),
         passes,
         networks,
         budget,
@@ -112,8 +114,15 @@ def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
     return ct, grids.resample(case.pet, grid, 0.0)
 
 
-def normalise(channels: tuple[_Float, ...], package: ModelPackage) -> _Float:
-    """Stack the channels, each normalised by the scheme that the plans name; shape (channel, z, y, x)."""
+def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
+    """Stack the channels, each normalised by the scheme that the plans name; shape (channel, z, y, x).
+
+    Args:
+        channels: CT in HU and PET in SUV, (z, y, x).
+        package: names the schemes and holds the training's intensities.
+        scan: the same channels over the whole scan; a scheme that takes its scale from the image takes it from here.
+            None takes it from `channels`.
+    """
     schemes = package.configuration["normalization_schemes"]
     properties = package.plans["foreground_intensity_properties_per_channel"]
     if len(schemes) != len(channels):
@@ -122,9 +131,34 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage) -> _Float:
     for number, (channel, scheme) in enumerate(zip(channels, schemes, strict=True)):
         if scheme not in _NORMALISATIONS:
             raise ModelPackageError(f"plans.json: normalisation {scheme!r}, expected {', '.join(_NORMALISATIONS)}")
-        normaliser = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties[str(number)])
-        stacked.append(normaliser.run(channel.copy(), None))
+        if scan is not None and scheme in _OWN_SCALE:
+            stacked.append(_OWN_SCALE[scheme](channel, scan[number]))
+        else:
+            normaliser = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties[str(number)])
+            stacked.append(normaliser.run(channel.copy(), None))
     return np.stack(stacked).astype(np.float32, copy=False)
+
+
+def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | None:
+    """CT and PET over all of the CT, coarsely, where the package takes an image's own scale from the whole scan."""
+    if not package.normalised_over_scan or not _OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
+        return None
+    corners = case.ct.geometry.corners_mm()
+    grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
+    return network_channels(case, grid)
+
+
+def _z_score(channel: _Float, scan: _Float) -> _Float:
+    scaled: _Float = (channel - scan.mean()) / max(float(scan.std()), 1e-8)
+    return scaled
+
+
+def _from_0_to_1(channel: _Float, scan: _Float) -> _Float:
+    scaled: _Float = (channel - scan.min()) / max(float(np.ptp(scan)), 1e-8)
+    return scaled
+
+
+_OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
 
 
 def focus_box(found: Segmentation, grid: Geometry) -> Box | None:

@@ -20,14 +20,16 @@ class Stages:
     budget: Budget
     seconds: dict[str, float] = field(default_factory=dict)
     segmentation: str = ""
+    _running: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Time the block as stage `name`."""
-        begun = time.monotonic()
+        begun = self._running[name] = time.monotonic()
         try:
             yield
         finally:
+            self._running.pop(name, None)
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - begun
 
     def passes(self, segmentation: Segmentation) -> None:
@@ -40,7 +42,10 @@ class Stages:
 
     def summary(self) -> str:
         """Seconds a stage, passes done of those planned and where, peak memory of RAM and GPU, what time was left."""
-        parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
+        parts = [f"{name} {seconds:.1f} s" for name, seconds in list(self.seconds.items())]
+        # After an early end another thread may still be in a stage.
+        now = time.monotonic()
+        parts += [f"{name} {now - begun:.1f} s so far" for name, begun in list(self._running.items())]
         if self.segmentation:
             parts.append(self.segmentation)
         parts.append(f"peak memory {peak_memory_mib():.0f} MiB")

@@ -39,6 +39,8 @@ class Request:
         checkpoint: `final` or `best`.
         name: the package's name; None takes the folder's.
         trust_checkpoint: read checkpoints that hold more than tensors and numbers.
+        normalised_over: what the training images were, from which a z-score takes mean and spread: whole scans
+            (`scan`), or images cut to the head and neck as `hecktor train prepare` cuts them (`region`).
     """
 
     nnunet: Path
@@ -48,6 +50,7 @@ class Request:
     checkpoint: str = "final"
     name: str | None = None
     trust_checkpoint: bool = False
+    normalised_over: str = "scan"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def package_training(request: Request) -> Packaged:
         {
             "name": request.name or results.name,
             "purpose": PURPOSE,
+            "normalised_over": request.normalised_over,
             "mirror_axes": list(turned_axes(first.mirror_axes, axes_of(plans))),
             "training": {
                 "trainer": first.trainer,
@@ -87,7 +91,7 @@ def package_training(request: Request) -> Packaged:
         },
     )
     export = export_archive if request.output.name.endswith(SUFFIX) else export_folder
-    return Packaged(export(request.output, contents), _notes(plans))
+    return Packaged(export(request.output, contents), _notes(plans, request.normalised_over))
 
 
 def read_heads(path: Path) -> dict[str, LinearHead]:
@@ -126,15 +130,16 @@ def known_features() -> frozenset[str]:
     return frozenset(image_features(empty.astype(np.uint8), empty, empty, grid)) | frozenset(CLINICAL)
 
 
-def _notes(plans: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(plans: Mapping[str, Any], normalised_over: str) -> tuple[str, ...]:
     """What the entrant should know although nothing is wrong."""
     (configuration,) = plans["configurations"].values()
     schemes = [scheme for scheme in configuration["normalization_schemes"] if scheme in _OWN_SCALE]
     if not schemes:
         return ()
+    taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
     note = (
-        f"{' and '.join(dict.fromkeys(schemes))}: nnU-Net took the scale from the whole scan, the algorithm takes it "
-        "from the region of head and neck that it cuts out (docs/model-package.md)"
+        f"{' and '.join(dict.fromkeys(schemes))}: the scale is taken from {taken_from}, as --normalised-over "
+        f"{normalised_over} says of the training images (docs/model-package.md)"
     )
     return (note,)
 

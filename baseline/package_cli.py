@@ -21,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         checkpoint=arguments.checkpoint,
         name=arguments.name,
         trust_checkpoint=arguments.trust_checkpoint,
+        normalised_over=arguments.normalised_over,
     )
     packaged = package_training(request)
     for note in packaged.notes:
@@ -46,6 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     heads.add_argument("--without-heads", action="store_true", help="segment only; tasks 2 and 3 will be refused")
     parser.add_argument("--folds", type=_fold, nargs="+", help="numbers or all; default: every numbered fold")
     parser.add_argument("--checkpoint", choices=("final", "best"), default="final")
+    parser.add_argument(
+        "--normalised-over",
+        choices=("scan", "region"),
+        default="scan",
+        help="what the training images were: whole scans, or cut to the head and neck as `hecktor train` cuts them",
+    )
     parser.add_argument("--name", help="the package's name; default: the folder's")
     parser.add_argument(
         "--trust-checkpoint", action="store_true", help="read checkpoints that may run code, as those of own trainers"

@@ -112,12 +112,15 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
         HecktorError: of the class `error`: absent, unreadable, truncated, not 3D, not scalar, unsound geometry,
             changed while it was being read.
     """
-    reader = _reader(path, error)
     stamp = _stamp(path)
-    header = _checked_header(reader, path, error)
-    array = metaimage.inflated(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
-    if array is None:
-        array = _read_with_itk(reader, header, path, error)
+    try:
+        reader = _reader(path, error)
+        header = _checked_header(reader, path, error)
+        array = metaimage.inflated(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
+        if array is None:
+            array = _read_with_itk(reader, header, path, error)
+    except OSError as problem:
+        raise error(f"{path.name}: cannot be read ({problem.strerror or problem}), expected a readable file") from None
     if _stamp(path) != stamp:
         raise error(f"{path.name}: changed while it was being read, expected a file that stays as it is")
     if dtype is not None:

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
-from scipy.signal import oaconvolve
 
 from algorithm.features.region import TOUCHING, Feature, Region
 
@@ -80,6 +79,8 @@ def intensity_peak(structure: Region, image: npt.NDArray[np.floating]) -> float:
     The sphere holds the voxels whose centres lie within 6.2 mm, also those outside the structure; where the image
     ends it holds fewer. `image` is the structure's box.
     """
+    from scipy.signal import oaconvolve  # its import costs more than what it computes here
+
     sphere = _sphere(structure.spacing_mm)
     sums = oaconvolve(image.astype(np.float64), sphere, mode="same")
     counts = np.rint(oaconvolve(np.ones(image.shape), sphere, mode="same"))

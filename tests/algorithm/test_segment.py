@@ -11,7 +11,7 @@ import pytest
 from algorithm.localise import Region
 from algorithm.model_package import ModelPackage, load_package
 from algorithm.read import Case
-from algorithm.segment import focus_box, network_channels, network_grid, normalise
+from algorithm.segment import focus_box, network_channels, network_grid, normalise, scan_channels
 from algorithm.segmentation import Segmentation
 from contract.errors import ModelPackageError
 from contract.geometry import Geometry
@@ -76,3 +76,24 @@ def test_the_focus_is_what_was_found_and_25_mm_around() -> None:
     mask[10, 10, 10] = 1
     found = focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine)
     assert found == (slice(1, 25), slice(1, 30), slice(1, 30))
+
+
+def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
+    """PET 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 becomes -0.5.
+
+    CT is scaled by what training saw, whatever the scan is.
+    """
+    over_scan = ModelPackage(
+        package.root, {**package.manifest, "normalised_over": "scan"}, package.plans, package.fold_files, package.heads
+    )
+    grid = Geometry((10, 10, 25), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    pet = np.zeros((25, 10, 10), np.float32)
+    pet[20:] = 1
+    case = Case(Volume(np.full(pet.shape, 40, np.int16), grid), Volume(pet, grid), Patient())
+    region = (np.full((2, 2, 2), 40, np.float32), np.ones((2, 2, 2), np.float32))
+    scan = scan_channels(case, over_scan)
+    assert scan is not None
+    data = normalise(region, over_scan, scan)
+    np.testing.assert_allclose(data[1], 2.0, atol=1e-5)
+    np.testing.assert_allclose(data[0], normalise(region, package)[0])
+    assert scan_channels(case, package) is None

@@ -37,7 +37,7 @@ def test_a_plain_image(run: Runs, case_folder: Any, change: str) -> None:
     fault = f"run contract.images:_read_with_itk 1 {CHANGES[change].format('str(arguments[2])')}"
     ended = run(SEGMENTATION, fault, options=THRESHOLD).whole()
     assert (ended.status, ended.files) == (1, [])
-    assert "0a1b2c3d-ct.mha" in ended.last
+    assert ended.last.startswith("error: 0a1b2c3d-ct.mha: ")
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,13 @@ def test_the_clinical_record(run: Runs, change: str, said: str) -> None:
 def test_a_disk_that_cannot_be_read(run: Runs) -> None:
     ended = run(SEGMENTATION, "raise contract.metaimage:_inflate_into 1 read-error", options=THRESHOLD).whole()
     assert (ended.status, ended.files) == (1, [])
-    assert "Input/output error" in ended.last
+    assert ended.last.startswith("error: 0a1b2c3d-ct.mha: cannot be read (Input")
+
+
+def test_an_image_that_is_replaced_between_its_header_and_its_pixels(run: Runs) -> None:
+    """By one of the same size elsewhere in space."""
+    moved = "Path({0} + '~').write_bytes(Path({0}).read_bytes().replace(b'Offset = -92', b'Offset = -12'))"
+    change = f"[{moved}, os.replace({{0}} + '~', {{0}})]".format("str(arguments[0])")
+    ended = run(SEGMENTATION, f"after contract.images:_reader 1 {change}", options=THRESHOLD).whole()
+    assert (ended.status, ended.files) == (1, [])
+    assert ended.last.startswith("error: 0a1b2c3d-ct.mha: changed while it was being read")
