@@ -69,10 +69,10 @@ class CaseRun:
         """
         method, notices = self.request.method, Notices(self.request.strict)
         with self.stages("read"):
-            case = read_case(self.request.input_dir, notices)
+            case = read_case(self.request.input_dir, notices, self.request.task.optional_inputs)
         if method.segmenter is None:
             features = clinical_features(case.patient)
-            self.best.write_once(lambda: self._write_head_answer(features))
+            self.best.write_once(lambda: self._write_head_answer(features, case.patient.centre))
             return
         with self.stages("localise"):
             case, region = _localised(case, notices)
@@ -156,16 +156,20 @@ class CaseRun:
                 write_mask(folder / sockets.MASK_FILE_NAME, mask, case.ct.geometry)
             return
         with self.stages("measure"):
-            features = image_features(segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid)
-        self._write_head_answer(features | clinical_features(case.patient))
+            features = image_features(
+                segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+            )
+        self._write_head_answer(features | clinical_features(case.patient), case.patient.centre)
 
-    def _write_head_answer(self, features: dict[str, float | None]) -> None:
+    def _write_head_answer(self, features: dict[str, float | None], centre: str | None) -> None:
         task = self.request.task
         with self.stages("head"):
             head = self.resident.package.head(self.request.method.heads[task.name])
             for term in head.missing(features):
                 LOGGER.info("%s: %s is missing, its training median %g counts", task.name, term.feature, term.fill)
-            answer: float | bool = hpv_positive(head, features) if task is HPV else rfs_risk(head, features)
+            answer: float | bool = (
+                hpv_positive(head, features, centre) if task is HPV else rfs_risk(head, features, centre)
+            )
         with self.stages("write"):
             write_json(task.output.path_under(self.request.output_dir), answer)
 

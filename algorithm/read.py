@@ -5,6 +5,7 @@ What is unusable raises an `InputError`; what is merely degenerate is mended and
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from contract.errors import InputError
 from contract.geometry import Geometry
 from contract.images import Volume, find_single_image, read_volume
 from contract.patient import Patient, read_ehr
+from contract.sockets import Socket
 
 AIR_HU: Final = -1024
 BODY_HU: Final = -300
@@ -32,16 +34,18 @@ _Float = npt.NDArray[np.float32]
 class Case:
     """One patient: CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
 
-    `pet` is None where the PET says nothing about this CT (all zero, or no overlap): CT alone is used.
+    `pet` is None where the PET says nothing about this CT (all zero, or no overlap): CT alone is used. `dose` is the
+    planned dose in Gy on its own grid, None where there is none.
     """
 
     ct: Volume
     pet: Volume | None
     patient: Patient
+    dose: Volume | None = None
 
 
-def read_case(input_dir: Path, notices: Notices) -> Case:
-    """Read CT, PET and clinical variables below `input_dir`.
+def read_case(input_dir: Path, notices: Notices, optional: Collection[Socket] = ()) -> Case:
+    """Read CT, PET and clinical variables below `input_dir`, and of the `optional` sockets the dose where it is there.
 
     Raises:
         InputError: a socket is missing or holds anything but one usable 3D image; `ehr.json` is no JSON object.
@@ -53,7 +57,8 @@ def read_case(input_dir: Path, notices: Notices) -> Case:
         notices.warn(warning)
     ct = clean_ct(_read(ct_path), f"CT {ct_path.name}", notices)
     pet = clean_pet(_read(pet_path), ct, f"PET {pet_path.name}", notices)
-    return Case(ct, pet, record.patient)
+    dose = _read_dose(sockets.RT_DOSE.path_under(input_dir), notices) if sockets.RT_DOSE in optional else None
+    return Case(ct, pet, record.patient, dose)
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
@@ -105,6 +110,21 @@ def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
     """Whether the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
     corners = grid.corners_mm()
     return bool(np.all(np.minimum(corners.max(0), upper_mm) > np.maximum(corners.min(0), lower_mm)))
+
+
+def _read_dose(folder: Path, notices: Notices) -> Volume | None:
+    """The planned dose in Gy. It is optional: none is no notice, an unusable one is left out with a notice."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    try:
+        dose = read_volume(find_single_image(folder), "float32")
+    except InputError as problem:
+        notices.warn(f"RT dose {problem.message}; going on without it")
+        return None
+    if np.isfinite(dose.array).all() and float(dose.array.min()) >= 0:
+        return dose
+    notices.warn("RT dose: values below zero, NaN or infinite, expected Gy; going on without it")
+    return None
 
 
 def _as_suv(pet: Volume, name: str, notices: Notices) -> Volume:

@@ -13,9 +13,10 @@ import pytest
 
 from algorithm.notices import Notices
 from algorithm.read import clean_ct, clean_pet, overlap, reaches_into, read_case
+from contract import sockets
 from contract.errors import InputError
 from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images import Volume, write_volume
 
 GRID = Geometry((4, 4, 4), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
 
@@ -179,3 +180,31 @@ def test_strict_mode_refuses_odd_records(case_folder: Any) -> None:
         read_case(folder.input, Notices())
         with pytest.raises(InputError, match="strict mode"):
             read_case(folder.input, Notices(strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "notice"),
+    [
+        (None, None),
+        (60.0, None),
+        (-1.0, "RT dose: values below zero, NaN or infinite, expected Gy; going on without it"),
+        (np.nan, "RT dose: values below zero, NaN or infinite, expected Gy; going on without it"),
+        (b"not an image", "RT dose dose.mha: not a readable image"),
+    ],
+    ids=["none", "sound", "negative", "nan", "damaged"],
+)
+def test_the_dose_is_optional(case_folder: Any, content: float | bytes | None, notice: str | None) -> None:
+    case_folder.write()
+    path = sockets.RT_DOSE.path_under(case_folder.input) / "dose.mha"
+    if isinstance(content, bytes):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    elif content is not None:
+        write_volume(path, Volume(np.full((4, 4, 4), content, np.float32), GRID))
+    notices = Notices()
+    dose = read_case(case_folder.input, notices, (sockets.RT_DOSE,)).dose
+    assert (dose is not None) == (content == 60.0)
+    found = [message for message in notices.messages if "RT dose" in message]
+    assert len(found) == (notice is not None)
+    assert notice is None or found[0].startswith(notice)
+    assert read_case(case_folder.input, Notices(strict=True)).dose is None
