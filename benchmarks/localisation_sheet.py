@@ -20,7 +20,7 @@ from contract.geometry import Geometry
 from rehearsal.phantoms.variants import KINDS
 
 SPACING_MM: Final = (4.0, 4.0, 4.0)
-COLUMNS: Final = 7
+COLUMNS: Final = 5
 SUV_WINDOW: Final = 10.0
 BONE_WINDOW_HU: Final = (-200.0, 900.0)
 # A lesion of a few voxels would vanish at the sheet's size.
@@ -39,10 +39,11 @@ def draw_sheet(study: Study, found: Sequence[Found], root: Path, target: Path) -
     shown = [next((one for one in found if one.kind == kind), None) for kind in KINDS]
     cases = [one for one in shown if one is not None]
     rows = -(-len(cases) // COLUMNS)
-    figure = Figure(figsize=(2 * COLUMNS, 2.9 * rows), dpi=72, facecolor="white")
-    panels = figure.subplots(rows, 2 * COLUMNS, squeeze=False, gridspec_kw={"wspace": 0.03, "hspace": 0.12})
+    figure = Figure(figsize=(2.4 * COLUMNS, 2.9 * rows), dpi=72, facecolor="white")
+    panels = figure.subplots(rows, 2 * COLUMNS, squeeze=False, gridspec_kw={"wspace": 0.03, "hspace": 0.1})
     for panel in panels.flat:
         panel.set_axis_off()
+        panel.set_anchor("N")
     for number, one in enumerate(cases):
         row, column = divmod(number, COLUMNS)
         _draw_case(panels[row][2 * column], panels[row][2 * column + 1], one, study, root)
@@ -60,7 +61,7 @@ def _draw_case(front: Any, side: Any, one: Found, study: Study, root: Path) -> N
     pet = grids.resample(images["pet"], grid, 0.0)
     reference = grids.resample_mask(images["mask"], grid)
     front.set_title(one.kind, fontsize=8, loc="left", pad=3)
-    _draw(front, np.clip(ct, *BONE_WINDOW_HU).mean(axis=1), "gray", (-200, 150), reference.max(axis=1), grid, 0, one)
+    _draw(front, np.clip(ct, *BONE_WINDOW_HU).mean(axis=1), "gray", (-200, 40), reference.max(axis=1), grid, 0, one)
     _draw(side, pet.max(axis=2), "gray_r", (0, SUV_WINDOW), reference.max(axis=2), grid, 1, one)
 
 
