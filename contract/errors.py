@@ -21,11 +21,16 @@ import sys
 from collections.abc import Callable, Sequence
 
 
+def printable(text: str) -> str:
+    """The text with a replacement character for what no log, file or data base can take, such as half a character."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
 class HecktorError(Exception):
     """Something a user can mend; the message is one line and is safe to show to a submitter."""
 
     def __init__(self, message: str) -> None:
-        self.message = " ".join(message.split())
+        self.message = printable(" ".join(message.split()))
         super().__init__(self.message)
 
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from types import TracebackType
 
 from contract.errors import run_main
 from evaluation.cli import main
 
+
+def end_plainly(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
+    """Print an unexpected error's trace, and after it a last line without its message, which may name a path."""
+    traceback.print_exception(kind, problem, trace)
+    sys.stderr.write(f"error: the evaluation ended unexpectedly ({kind.__name__}); its log says where\n")
+
+
 if __name__ == "__main__":
+    sys.excepthook = end_plainly
     sys.exit(run_main(main))

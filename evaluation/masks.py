@@ -14,6 +14,7 @@ from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.geometry import Geometry
 from contract.images import Volume, read_header, read_volume, to_sitk
+from evaluation.hostile import hostile
 from evaluation.overlap import Box
 
 # Twice 512 x 512 x 1000, the longest CT that an evaluation must bear; checked before any pixel is read.
@@ -89,6 +90,11 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArr
     Raises:
         PredictionError: the mask cannot be used; the message names what was found and what was expected.
     """
+    with hostile(path.name):
+        return _on_grid(path, grid, geometry_rule)
+
+
+def _on_grid(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
     # The grid is compared before any pixel is read, so that a header which promises terabytes costs nothing.
     geometry = read_header(path, error=PredictionError).geometry
     if not geometry.differences(grid):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from contract.errors import GroundTruthError, PredictionError
+from contract.errors import GroundTruthError, PredictionError, printable
 from contract.images import list_images
 from evaluation.ground_truth import case_of
 from evaluation.masks import BoundingBox
@@ -111,7 +111,7 @@ def _submission(
     answer: Callable[[str], Answer],
 ) -> Submission:
     known = set(cases)
-    unknown = sorted(set(counts) - known - set(not_evaluated))
+    unknown = sorted(map(printable, set(counts) - known - set(not_evaluated)))
     duplicate = sorted(case for case, count in counts.items() if count > 1 and case in known)
     return Submission(tuple(answer(case) for case in sorted(cases)), tuple(unknown), tuple(duplicate))
 

@@ -51,7 +51,15 @@ class LocalProcesses:
     def executor(self, n_items: int) -> AbstractContextManager[Executor]:
         """A pool of fresh interpreters: forked ones would inherit the locks of ITK's threads."""
         spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(max(1, min(self.count, n_items)), mp_context=spawn)
+        return ProcessPoolExecutor(max(1, min(self.count, n_items)), mp_context=spawn, initializer=_be_silent)
+
+
+def _be_silent() -> None:
+    """Image libraries print paths, and bytes that are no text, about odd files; a submitter sees the last such line."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 @dataclass(frozen=True)

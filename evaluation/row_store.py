@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def key_of(options: Mapping[str, Any], *files: Path) -> str:
     digest = hashlib.sha256()
     digest.update(json.dumps([ROWS_FORMAT, options], sort_keys=True, default=str).encode())
     for path in files:
-        digest.update(b"\n" + path.name.encode() + b"\n" + _sha256(path))
+        digest.update(b"\n" + os.fsencode(path.name) + b"\n" + _sha256(path))
     return digest.hexdigest()
 
 

@@ -6,14 +6,16 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contract import sockets
-from contract.errors import PredictionError
+from contract.errors import PredictionError, printable
 from contract.files import read_json
 from contract.images import find_single_image, image_suffix
 from contract.predictions import SUCCEEDED, Job, read_predictions
 from contract.sockets import Socket
 from evaluation.ground_truth import case_of
+from evaluation.hostile import hostile
 
 MAX_VALUE_BYTES = 64 * 1024
 
@@ -79,7 +81,7 @@ def read_submission(
             unknown.append(case)
     answers = tuple(_answer(case, jobs_of.get(case, []), input_dir, output) for case in sorted(cases))
     duplicate = tuple(sorted(case for case, jobs in jobs_of.items() if len(jobs) > 1))
-    return Submission(answers, tuple(sorted(unknown)), duplicate)
+    return Submission(answers, tuple(sorted(map(printable, unknown))), duplicate)
 
 
 def _jobs(input_dir: Path) -> tuple[Job, ...]:
@@ -98,12 +100,15 @@ def _answer(case: str, jobs: list[Job], input_dir: Path, output: Socket) -> Answ
     if job.status != SUCCEEDED:
         return Answer(case, None, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}", failed=True)
     path = output.path_under(input_dir / job.pk / "output")
-    # A link could lead to the ground truth, so what lies outside the submission is no answer.
-    if not path.resolve().is_relative_to(input_dir.resolve()):
+    try:
+        with hostile(output.relative_path):
+            # A link could lead to the ground truth, so what lies outside the submission is no answer.
+            inside, present = path.resolve().is_relative_to(input_dir.resolve()), path.exists()
+    except PredictionError as problem:
+        return Answer(case, None, problem.message, failed=True)
+    if not inside:
         return Answer(case, None, f"{output.relative_path} leads outside the submission", failed=True)
-    if not path.exists():
-        return Answer(case, None, f"no {output.relative_path}")
-    return Answer(case, path)
+    return Answer(case, path) if present else Answer(case, None, f"no {output.relative_path}")
 
 
 def answer_file(answer: Answer, output: Socket) -> Path:
@@ -115,9 +120,13 @@ def answer_file(answer: Answer, output: Socket) -> Path:
     if answer.path is None:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
-    if output.is_image and image_suffix(path) is None:
-        path = find_single_image(path, error=PredictionError)
-    if path.is_symlink() or not path.is_file():
+    with hostile(path.name):
+        if output.is_image and image_suffix(path) is None:
+            path = find_single_image(path, error=PredictionError)
+        regular = path.is_file() and not path.is_symlink()
+    if not path.name.isprintable():
+        raise PredictionError(f"{path.name}: a name that cannot be printed, expected a plain file name")
+    if not regular:
         raise PredictionError(f"{path.name}: a link or no regular file, expected a regular file")
     return path
 
@@ -128,7 +137,7 @@ def read_risk(path: Path) -> float:
     Raises:
         PredictionError: no JSON, or anything but a finite number; a text such as "0.7" and booleans are none.
     """
-    value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
+    value = _read_value(path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PredictionError(f"{path.name}: found a {_json_name(value)}, expected a number")
     try:
@@ -146,10 +155,15 @@ def read_status(path: Path) -> Status:
     Raises:
         PredictionError: no JSON, or anything but a boolean; 0, 1 and "true" are none.
     """
-    value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
+    value = _read_value(path)
     if not isinstance(value, bool):
         raise PredictionError(f"{path.name}: found a {_json_name(value)}, expected true or false")
     return Status(value)
+
+
+def _read_value(path: Path) -> Any:
+    with hostile(path.name):
+        return read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
 
 
 def _json_name(value: object) -> str:
