@@ -9,6 +9,7 @@ import numpy as np
 
 from evaluation.edge_cases import MISSING_RISK_RULES
 from evaluation.edition import TaskProfile
+from evaluation.kang import PairedRisks, kang
 from evaluation.overlap import Floats
 from evaluation.ranking import TeamsTable
 from evaluation.rules import SurvivalRules
@@ -16,10 +17,7 @@ from evaluation.stability import Draws
 from evaluation.statistics import (
     Test,
     bootstrap_difference,
-    comparable_pairs,
-    concordance_scores,
     holm,
-    kang,
     mcnemar,
     signed_rank,
 )
@@ -125,10 +123,9 @@ def _by_kang(cohort: StoredCohort) -> Compare:
         mine, theirs = _common(a, b), _common(b, a)
         times = np.array([row.follow_up.rfs_days for row in mine], dtype=np.float64)
         events = np.array([row.follow_up.relapse for row in mine], dtype=np.bool_)
-        scores = (
-            concordance_scores(np.array([np.nan if row.risk is None else sign * row.risk for row in rows]), missing)
-            for rows in (mine, theirs)
+        risks_a, risks_b = (
+            np.array([np.nan if row.risk is None else sign * row.risk for row in rows]) for rows in (mine, theirs)
         )
-        return kang(comparable_pairs(times, events), *scores)
+        return kang(PairedRisks(times, events, risks_a, risks_b, missing))
 
     return compare

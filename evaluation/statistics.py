@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom, norm, wilcoxon
+from scipy.stats import binom, wilcoxon
 
 from evaluation.overlap import Floats
 
@@ -101,67 +101,6 @@ def bootstrap_difference(gain: float, replicate_gains: Floats) -> Test:
         return Test(0.0, 1.0)
     without = float((gains < 0).sum() + 0.5 * (gains == 0).sum())
     return Test(gain, min(1.0, (without + 1) / (gains.size + 1)))
-
-
-def kang(comparable: Floats, score_a: Floats, score_b: Floats) -> Test:
-    """Whether one C-index is higher than another of the same patients (Kang et al. 2015, Stat Med 34:685-703).
-
-    Args:
-        comparable: (patients, patients), 1 where the row's patient recurred and the column's was free for longer.
-        score_a: (patients, patients), how far that pair is concordant by the first team's risks: 0, 0.5 or 1.
-        score_b: the same by the second team's.
-
-    With Q = sum over ordered pairs of the symmetric kernel q_ij = comparable_ij + comparable_ji, and d_ij in the
-    same way from comparable * (score_a - score_b), the difference of the two indices is D = d.. / q.., a ratio of
-    U-statistics of degree two. To first order its error is that of the U-statistic with the kernel
-    w_ij = (d_ij - D q_ij) / (q.. / N), N = n (n - 1), whose mean over pairs is 0. For any two symmetric kernels
-    the product of means over pairs that share no patient is an unbiased estimate of the product of expectations:
-
-        sum over disjoint pairs of w_ij w_kl = (w..)^2 - 4 sum_i (w_i.)^2 + 2 sum_ij w_ij^2
-
-    (4 positions in which one index may be shared, pairs that share both counted twice among them). The variance is
-    the square of the mean less that estimate; as w.. = 0 here, it is
-
-        var D = (4 sum_i (w_i.)^2 - 2 sum_ij w_ij^2) / (n (n - 1) (n - 2) (n - 3)).
-
-    D / sqrt(var D) is taken for standard normal. Fewer than 4 patients, no comparable pair or an estimate that is
-    not positive (equal predictions among others) tell nothing: p = 1.
-    """
-    n = comparable.shape[0]
-    pairs = float(comparable.sum())
-    if pairs == 0:
-        return Test(0.0, 1.0)
-    gain = comparable * (score_a - score_b)
-    difference = float(gain.sum()) / pairs
-    one_sided = gain - difference * comparable
-    kernel = (one_sided + one_sided.T) * (n * (n - 1) / (2 * pairs))
-    if n < 4:
-        return Test(difference, 1.0)
-    spread = 4 * float((kernel.sum(axis=1) ** 2).sum()) - 2 * float((kernel**2).sum())
-    variance = spread / (n * (n - 1) * (n - 2) * (n - 3))
-    # Rounding leaves about 1e-32 where the estimate is 0.
-    if variance <= 1e-24:
-        return Test(difference, 1.0)
-    return Test(difference, float(norm.sf(difference / np.sqrt(variance))))
-
-
-def comparable_pairs(times: Floats, events: Booleans) -> Floats:
-    """(patients, patients), 1 where the row's patient recurred before the column's last follow-up, else 0.
-
-    A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
-    """
-    mine, theirs = times[:, None], times[None, :]
-    earlier = (mine < theirs) | ((mine == theirs) & ~events[None, :])
-    pairs: Floats = (earlier & events[:, None]).astype(np.float64)
-    return pairs
-
-
-def concordance_scores(risks: Floats, missing_score: float) -> Floats:
-    """(patients, patients), 1 where the row's risk is higher, 0.5 where equal, `missing_score` where one is NaN."""
-    mine, theirs = risks[:, None], risks[None, :]
-    score = (mine > theirs) + 0.5 * (mine == theirs)
-    scores: Floats = np.where(np.isnan(mine) | np.isnan(theirs), missing_score, score)
-    return scores
 
 
 def kendall_tau(rankings: Floats, reference: Floats) -> Floats:

@@ -12,10 +12,7 @@ from scipy import stats
 
 from evaluation.statistics import (
     bootstrap_difference,
-    comparable_pairs,
-    concordance_scores,
     holm,
-    kang,
     kendall_tau,
     mcnemar,
     signed_rank,
@@ -84,83 +81,6 @@ def test_bootstrap_difference_by_hand():
     assert bootstrap_difference(0.1, gains).p == pytest.approx(0.25)
     assert bootstrap_difference(0.1, np.append(gains, NAN)).p == pytest.approx(0.25)
     assert bootstrap_difference(0.0, np.zeros(5)).p == 1.0
-
-
-def cohort(seed, n, noise=1.0):
-    rng = np.random.default_rng(seed)
-    hazard = rng.normal(size=n)
-    times, limit = rng.exponential(np.exp(-hazard)).round(2), rng.exponential(2.0, n).round(2)
-    events = times <= limit
-    a, b = (hazard + rng.normal(0, noise, n)).round(1), (hazard + rng.normal(0, 2 * noise, n)).round(1)
-    return np.minimum(times, limit), events, a, b
-
-
-def direct_kang(times, events, a, b):
-    """D = C_a - C_b and its variance by the four-index definition, pair of pairs by pair of pairs.
-
-    The variance is the square of the mean kernel (0) less its mean product over pairs that share no patient.
-    """
-    n = len(times)
-
-    def value(i, j):
-        for first, second in ((i, j), (j, i)):
-            later = times[first] < times[second] or (times[first] == times[second] and not events[second])
-            if events[first] and later:
-                score = [1.0 if r[first] > r[second] else 0.5 if r[first] == r[second] else 0.0 for r in (a, b)]
-                return 1.0, score[0] - score[1]
-        return 0.0, 0.0
-
-    q, d = np.zeros((n, n)), np.zeros((n, n))
-    for i, j in itertools.permutations(range(n), 2):
-        q[i, j], d[i, j] = value(i, j)
-    difference = d.sum() / q.sum()
-    w = (d - difference * q) / (q.sum() / (n * (n - 1)))
-    disjoint = sum(w[i, j] * w[k, m] for i, j, k, m in itertools.permutations(range(n), 4))
-    return difference, -disjoint / (n * (n - 1) * (n - 2) * (n - 3))
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_kang_agrees_with_the_direct_definition(seed):
-    times, events, a, b = cohort(seed, 9)
-    difference, variance = direct_kang(times, events, a, b)
-    found = kang(comparable_pairs(times, events), concordance_scores(a, 0.0), concordance_scores(b, 0.0))
-    assert found.difference == pytest.approx(difference)
-    expected = stats.norm.sf(difference / np.sqrt(variance)) if variance > 0 else 1.0
-    assert found.p == pytest.approx(expected)
-
-
-def test_kang_agrees_with_a_bootstrap():
-    """The standard error that p implies is within a tenth of the deviation of 2,000 paired bootstrap differences."""
-    from evaluation.survival import Cohort, c_index_metric
-
-    n = 300
-    times, events, a, b = cohort(1, n)
-    found = kang(comparable_pairs(times, events), concordance_scores(a, 0.0), concordance_scores(b, 0.0))
-    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), 2000).astype(float)
-    first, second = (c_index_metric(Cohort(times, events, r), "non_concordant")(weights) for r in (a, b))
-    error = found.difference / stats.norm.isf(found.p)
-    assert error == pytest.approx((first - second).std(), rel=0.1)
-
-
-def test_kang_mirrors_itself_and_says_nothing_of_equal_risks():
-    times, events, a, b = cohort(2, 60)
-    pairs, mine, theirs = comparable_pairs(times, events), concordance_scores(a, 0.0), concordance_scores(b, 0.0)
-    there, back = kang(pairs, mine, theirs), kang(pairs, theirs, mine)
-    assert there.difference == pytest.approx(-back.difference)
-    assert there.p == pytest.approx(1 - back.p)
-    assert kang(pairs, mine, mine).p == 1.0
-    assert kang(np.zeros((60, 60)), mine, theirs).p == 1.0
-    assert kang(pairs[:3, :3], mine[:3, :3], theirs[:3, :3]).p == 1.0
-
-
-def test_pairs_and_scores_give_the_c_index():
-    """The golden cohorts of the C-index: 0.75, and 0.4 or 0.7 with a missing risk."""
-    pairs = comparable_pairs(np.array([1.0, 2, 2, 2, 3]), np.array([1, 1, 1, 0, 0], dtype=bool))
-    assert (pairs * concordance_scores(np.array([5.0, 4, 1, 3, 2]), 0.0)).sum() / pairs.sum() == 0.75
-    pairs = comparable_pairs(np.array([1.0, 2, 3, 4]), np.array([1, 1, 0, 1], dtype=bool))
-    for missing, expected in ((0.0, 0.4), (0.5, 0.7)):
-        score = concordance_scores(np.array([4.0, NAN, 2, 1]), missing)
-        assert (pairs * score).sum() / pairs.sum() == pytest.approx(expected)
 
 
 @settings(max_examples=30)
