@@ -87,7 +87,7 @@ def _processes(size: str) -> Iterator[Measurement]:
         yield Measurement(
             size,
             f"process: {task}, one pass",
-            f"python -m algorithm --task {task} --time-limit 1",
+            f"python -m algorithm --task {task} --passes 1",
             partial(_process, task=task, size=size, extra=ONE_PASS),
             against,
             PROCESS,
