@@ -87,7 +87,8 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
         uint8 mask of the CT's shape, background beyond the network's grid.
     """
     result = np.zeros(ct.array_shape, dtype=np.uint8)
-    window = _window(ct, grid)
+    around = _around_foreground(logits, grid, ct)
+    window = None if around is None else _window(ct, around)
     if window is None:
         return result
     start, size = window
@@ -101,6 +102,23 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
         best[wins] = value[wins]
     result[_slices(start, size)] = winner
     return result
+
+
+def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
+    """The part of the grid outside which no CT voxel can get a label; None where no voxel has one.
+
+    A value between voxels is a mean of theirs with weights that are not negative: where the background wins in all of
+    them it wins in between. So it is the box of all voxels with a label, a voxel wider, or a block where blocks are
+    averaged.
+    """
+    labelled = np.argwhere(logits.argmax(0))[:, ::-1]
+    if not len(labelled):
+        return None
+    margin = _factors(grid, ct)
+    low = np.maximum(labelled.min(0) - margin, 0)
+    high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
+    start, size = low, high - low
+    return grid.cropped((int(start[0]), int(start[1]), int(start[2])), (int(size[0]), int(size[1]), int(size[2])))
 
 
 def _window(source: Geometry, target: Geometry) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
