@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
 from contract.tasks import TASKS, Task
 from evaluation.rules import RULES_OF_KIND, Rules, measurable
+from evaluation.schemes import Scheme, parse_scheme
 
 FORMAT: Final = 1
 DEFAULT_EDITION: Final = "hecktor2025"
@@ -29,23 +30,6 @@ class MetricProfile:
 
     title: str
     higher_is_better: bool
-
-
-@dataclass(frozen=True)
-class Borda:
-    """Order teams by the sum of their ranks under each part."""
-
-    parts: tuple[Scheme, ...]
-
-
-@dataclass(frozen=True)
-class Lexicographic:
-    """Order teams by the first part; the following ones only break ties."""
-
-    parts: tuple[Scheme, ...]
-
-
-Scheme: TypeAlias = "str | Borda | Lexicographic"
 
 
 @dataclass(frozen=True)
@@ -187,6 +171,20 @@ def with_options(edition: Edition, task: Task, options: Mapping[str, str]) -> Ed
     return replace(edition, tasks={**edition.tasks, task.name: replace(profile, rules=rules)})
 
 
+def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, where: str) -> TaskProfile:
+    """The profile with another of its rankings in force, or another rule for ties; None keeps the profile's own.
+
+    Raises:
+        HecktorError: a ranking or rule that there is not; the message names those that there are.
+    """
+    ranking = profile.ranking
+    wanted = {"official": official or ranking.official, "ties": ties or ranking.ties}
+    chosen = str(_choice(wanted, "official", tuple(ranking.schemes), where))
+    return replace(
+        profile, ranking=replace(ranking, official=chosen, ties=str(_choice(wanted, "ties", TIE_RULES, where)))
+    )
+
+
 def _spelled(text: str) -> object:
     try:
         return parse_json(text, "--option", error=HecktorError)
@@ -198,25 +196,11 @@ def _ranking(raw: Any, metrics: Mapping[str, MetricProfile], where: str) -> Rank
     content = _mapping(raw, where, ("official", "ties", "schemes"))
     if not isinstance(content["schemes"], dict) or not content["schemes"]:
         raise HecktorError(f"{where}.schemes: expected an object with at least one ranking")
-    schemes = {name: _scheme(node, metrics, f"{where}.schemes.{name}") for name, node in content["schemes"].items()}
+    schemes = {
+        name: parse_scheme(node, metrics, f"{where}.schemes.{name}") for name, node in content["schemes"].items()
+    }
     official = _choice(content, "official", tuple(schemes), where)
     return RankingProfile(str(official), str(_choice(content, "ties", TIE_RULES, where)), schemes)
-
-
-def _scheme(node: Any, metrics: Mapping[str, MetricProfile], where: str) -> Scheme:
-    if isinstance(node, str):
-        if node not in metrics:
-            raise HecktorError(f"{where}: unknown metric {node!r}, expected one of {', '.join(metrics)}")
-        return node
-    if not isinstance(node, dict) or len(node) != 1 or next(iter(node)) not in _COMBINATIONS:
-        raise HecktorError(f"{where}: expected a metric's name or an object with one of {', '.join(_COMBINATIONS)}")
-    ((word, parts),) = node.items()
-    if not isinstance(parts, list) or not parts:
-        raise HecktorError(f"{where}.{word}: expected a list of metrics or rankings")
-    return _COMBINATIONS[word](tuple(_scheme(part, metrics, f"{where}.{word}") for part in parts))
-
-
-_COMBINATIONS: Final[dict[str, type[Borda | Lexicographic]]] = {"borda": Borda, "lexicographic": Lexicographic}
 
 
 def _mapping(raw: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:

@@ -8,10 +8,15 @@ from typing import Any
 from contract.tasks import TASKS
 from evaluation.edition import FORMAT, TIE_RULES
 from evaluation.rules import METRICS_OF_KIND, RULES_OF_KIND, Rules
+from evaluation.schemes import COMBINATIONS, WEIGHTED
 
 
 def edition_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12); `parse_edition` checks all of it, and that ranked metrics are measured."""
+    """The schema (draft 2020-12).
+
+    `parse_edition` checks all of it, and more: that ranked metrics are measured, that rankings name such metrics, that
+    the one in force exists, and that there are as many weights as parts.
+    """
     text = {"type": "string", "minLength": 1}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -27,8 +32,9 @@ def edition_schema() -> dict[str, Any]:
                 },
             },
             "scheme": {
-                "description": "a metric's name; borda: by the sum of ranks; lexicographic: the next breaks ties",
-                "oneOf": [text, *(_object({word: _SCHEMES}) for word in ("borda", "lexicographic"))],
+                "description": "a metric's name; borda, mean_rank: by the (weighted) sum or mean of ranks; "
+                "median_rank: by their median; lexicographic: the next breaks ties",
+                "oneOf": [text, *map(_combination, COMBINATIONS)],
             },
             **{kind: _task(kind, rules) for kind, rules in RULES_OF_KIND.items()},
         },
@@ -36,6 +42,13 @@ def edition_schema() -> dict[str, Any]:
 
 
 _SCHEMES: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/scheme"}}
+
+
+def _combination(word: str) -> dict[str, Any]:
+    found = _object({word: _SCHEMES})
+    if word in WEIGHTED:
+        found["properties"] |= {"weights": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}}
+    return found
 
 
 def _task(kind: str, rules: type[Rules]) -> dict[str, Any]:

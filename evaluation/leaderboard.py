@@ -14,7 +14,7 @@ from contract.errors import HecktorError
 from contract.tasks import Task
 from evaluation.bootstrap import Estimates
 from evaluation.comparisons import comparisons
-from evaluation.edition import TaskProfile, load_edition
+from evaluation.edition import TaskProfile, load_edition, with_ranking
 from evaluation.metrics_json import TeamMetrics, aggregates
 from evaluation.ranking import Leaderboard, Standing, TeamsTable, rank_teams
 from evaluation.stability import draw, stability
@@ -32,12 +32,15 @@ NOT_ASKED: Final = "no bootstrap rankings were asked for"
 class RankOptions:
     """How to rank: the profile's file where the edition is none of the package's own, and the bootstrap rankings.
 
-    `seed` None takes the seed of the first team's evaluation, so that the draws are those of its intervals.
+    `official` puts another ranking of the profile in force, `ties` another rule for equal teams. `seed` None takes
+    the seed of the first team's evaluation, so that the draws are those of its intervals.
     """
 
     edition_file: str | None = None
     bootstraps: int = DEFAULT_RANKINGS
     seed: int | None = None
+    official: str | None = None
+    ties: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,15 +62,15 @@ class Contest:
         object.__setattr__(self, "table", table)
 
 
-def contest(task: Task, teams: Sequence[TeamMetrics], edition_file: str | None = None) -> Contest:
+def contest(task: Task, teams: Sequence[TeamMetrics], options: RankOptions) -> Contest:
     """Check that the results may be compared.
 
     Raises:
         HecktorError: they may not, naming what differs; or no team has every ranked metric.
     """
     _check_comparable(task, teams)
-    edition = load_edition(edition_file or str(teams[0].provenance["edition"]))
-    profile = edition.profile(task)
+    edition = load_edition(options.edition_file or str(teams[0].provenance["edition"]))
+    profile = with_ranking(edition.profile(task), options.official, options.ties, "rank")
     ranked = tuple(team for team in teams if not _absent_metrics(team, profile))
     if not ranked:
         raise HecktorError("rank: no team has a value for every ranked metric")
@@ -86,7 +89,7 @@ def leaderboard(task: Task, teams: Sequence[TeamMetrics], options: RankOptions |
         HecktorError: results that cannot be compared, naming what differs; or no team with every ranked metric.
     """
     options = options or RankOptions()
-    found = contest(task, teams, options.edition_file)
+    found = contest(task, teams, options)
     profile, board = found.profile, rank_teams(found.table, found.profile.ranking)
     return {
         "task": task.name,
@@ -159,11 +162,8 @@ def _entry(team: TeamMetrics, index: int, found: Leaderboard, profile: TaskProfi
 
 
 def _standing_entry(standing: Standing, index: int) -> dict[str, float | int]:
-    entry = {"rank": _plain(standing.ranks[index])}
-    if standing.rank_sum is not None and standing.points is not None:
-        entry["rank_sum"] = _plain(standing.rank_sum[index])
-        entry["points"] = _plain(standing.points[index])
-    return entry
+    figures = {name: _plain(values[index]) for name, values in standing.figures().items()}
+    return {"rank": _plain(standing.ranks[index]), **figures}
 
 
 def _plain(number: float) -> float | int:
@@ -183,6 +183,14 @@ def _check_comparable(task: Task, teams: Sequence[TeamMetrics]) -> None:
         for key in _MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
             if mine != theirs:
+                mine, theirs = _only_what_differs(mine, theirs)
                 raise HecktorError(
                     f"{first.team} and {team.team}: {key} differ ({mine} and {theirs}), expected one for all teams"
                 )
+
+
+def _only_what_differs(mine: object, theirs: object) -> tuple[object, object]:
+    if not (isinstance(mine, dict) and isinstance(theirs, dict)):
+        return mine, theirs
+    names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    return {name: mine.get(name) for name in names}, {name: theirs.get(name) for name in names}

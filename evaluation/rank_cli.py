@@ -11,6 +11,8 @@ from typing import Any, Final
 from contract.errors import HecktorError
 from contract.files import atomic_path, write_json
 from contract.tasks import TASK_CHOICES, task_named
+from evaluation.cli import count
+from evaluation.edition import TIE_RULES
 from evaluation.leaderboard import DEFAULT_RANKINGS, RankOptions, as_csv, leaderboard
 from evaluation.metrics_json import TeamMetrics, read_metrics
 from evaluation.runs import best_run
@@ -24,10 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     task = task_named(options.task)
     single = [read_metrics(path, team) for path, team in _named(options.metrics, options.names)]
-    chosen = [best_run(task, team, paths, options.edition) for team, paths in options.runs]
+    how = RankOptions(options.edition, options.bootstraps, options.seed, options.official, options.ties)
+    chosen = [best_run(task, team, paths, how) for team, paths in options.runs]
     teams = [*single, *(run.metrics for run in chosen)]
     _check_names(teams)
-    board = leaderboard(task, teams, RankOptions(options.edition, options.bootstraps, options.seed))
+    board = leaderboard(task, teams, how)
     board["runs"] = {run.metrics.team: run.as_json() for run in chosen}
     write_json(options.output / LEADERBOARD_JSON, board)
     with atomic_path(options.output / LEADERBOARD_CSV) as partial:
@@ -58,9 +61,12 @@ def as_text(board: Mapping[str, Any]) -> str:
     """The leaderboard as lines of a table."""
     metrics = board["metrics"]
     width = max(len(entry["team"]) for entry in [*board["teams"], *board["unranked"], {"team": "team"}])
-    lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in metrics.values())]
+    beside = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
+    titles = [*metrics.values(), *(f"by {name}" for name in beside)]
+    lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
     for entry in board["teams"]:
-        cells = (_cell(entry["metrics"][name]) for name in metrics)
+        cells = [_cell(entry["metrics"][name]) for name in metrics]
+        cells += [f"{entry['rankings'][name]['rank']:>20g}" for name in beside]
         lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(cells))
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
     lines += _uncertain_lines(board, width)
@@ -102,10 +108,12 @@ def _parser() -> argparse.ArgumentParser:
         help="several runs of one team, of which the best by the edition's ranking counts; may be given for each team",
     )
     parser.add_argument(
-        "--bootstraps", type=int, default=DEFAULT_RANKINGS, help="bootstrap rankings, 0 for none (%(default)s)"
+        "--bootstraps", type=count, default=DEFAULT_RANKINGS, help="bootstrap rankings, 0 for none (%(default)s)"
     )
-    parser.add_argument("--seed", type=int, help="seed of the bootstrap rankings (that of the first team's evaluation)")
+    parser.add_argument("--seed", type=count, help="seed of the bootstrap rankings (the first team's evaluation's)")
     parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
+    parser.add_argument("--official", metavar="RANKING", help="another ranking of the edition in force, by its name")
+    parser.add_argument("--ties", choices=TIE_RULES, help="the rank of equal teams (the edition's rule)")
     parser.add_argument("--output", type=Path, required=True, help="folder for leaderboard.json and .csv")
     return parser
 

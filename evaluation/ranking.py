@@ -11,7 +11,8 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
-from evaluation.edition import Borda, MetricProfile, RankingProfile, Scheme
+from evaluation.edition import MetricProfile, RankingProfile
+from evaluation.schemes import Lexicographic, MeanRank, MedianRank, Scheme
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -21,15 +22,22 @@ SIGNIFICANT_DECIMALS: Final = 12
 
 @dataclass(frozen=True)
 class Standing:
-    """Teams under one ranking scheme: rank (1 is best) and the figure it was made from, in the teams' order.
+    """Teams under one ranking scheme: rank (1 is best) and the figures it was made from, in the teams' order.
 
-    `rank_sum` is the sum of the parts' ranks of a Borda count, `points` the sum of (teams - rank) over its parts;
-    both are None for a single metric and for a lexicographic order.
+    `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` that of (teams - rank);
+    `mean_rank` and `median_rank` are those of the parts' ranks. What a scheme does not use is None.
     """
 
     ranks: Floats
     rank_sum: Floats | None = None
     points: Floats | None = None
+    mean_rank: Floats | None = None
+    median_rank: Floats | None = None
+
+    def figures(self) -> dict[str, Floats]:
+        """The figures by name, ranks apart."""
+        names = ("rank_sum", "points", "mean_rank", "median_rank")
+        return {name: values for name in names if (values := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -73,18 +81,26 @@ def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
     """Ranks of the teams under one scheme.
 
     A metric ranks by its value. A Borda count ranks by the sum of the ranks under its parts, which may be Borda
-    counts themselves (nested); in the order of teams this equals the sum of (teams - rank). A lexicographic order
-    ranks by its first part, and breaks ties by the following ones; what is tied in all of them shares a rank.
+    counts themselves (nested); in the order of teams this equals the sum of (teams - rank). Weights multiply the
+    ranks. A mean rank gives the order of the Borda count, a median rank that of the middle rank (of two middle ones
+    their mean). A lexicographic order ranks by its first part, and breaks ties by the following ones; what is tied
+    in all of them shares a rank.
     Source: the HECKTOR 2025 rules (nested) and overview (flat).
     """
     if isinstance(scheme, str):
         return Standing(rank_metric(table, scheme, ties))
-    part_ranks = [standing(table, part, ties).ranks for part in scheme.parts]
-    if isinstance(scheme, Borda):
-        rank_sum = np.sum(part_ranks, axis=0)
-        points = len(part_ranks) * len(table.teams) - rank_sum
-        return Standing(_ranks([rank_sum], ties), rank_sum, points)
-    return Standing(_ranks(part_ranks, ties))
+    part_ranks = np.stack([standing(table, part, ties).ranks for part in scheme.parts])
+    if isinstance(scheme, Lexicographic):
+        return Standing(_ranks(list(part_ranks), ties))
+    if isinstance(scheme, MedianRank):
+        median: Floats = np.median(part_ranks, axis=0)
+        return Standing(_ranks([median], ties), median_rank=median)
+    weights = np.array(scheme.weights or np.ones(len(part_ranks)))
+    rank_sum = weights @ part_ranks
+    ranks = _ranks([np.round(rank_sum, SIGNIFICANT_DECIMALS)], ties)
+    if isinstance(scheme, MeanRank):
+        return Standing(ranks, mean_rank=rank_sum / weights.sum())
+    return Standing(ranks, rank_sum, weights.sum() * len(table.teams) - rank_sum)
 
 
 def _badness(table: TeamsTable, metric: str) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any
 
 from contract.tasks import Task
 from evaluation.bootstrap import Estimates
-from evaluation.leaderboard import contest
+from evaluation.leaderboard import RankOptions, contest
 from evaluation.metrics_json import TeamMetrics, aggregates, read_metrics
 from evaluation.ranking import rank_teams
 
@@ -31,7 +31,7 @@ class ChosenRun:
         return {"chosen": self.chosen, "order": values}
 
 
-def best_run(task: Task, team: str, paths: Sequence[Path], edition_file: str | None = None) -> ChosenRun:
+def best_run(task: Task, team: str, paths: Sequence[Path], options: RankOptions) -> ChosenRun:
     """Choose a team's run by the edition's official ranking of the team's own runs; of equal ones the first given.
 
     Source: HECKTOR 2021, where a team's five runs were ranked by the Borda count of the edition.
@@ -42,7 +42,7 @@ def best_run(task: Task, team: str, paths: Sequence[Path], edition_file: str | N
     # Equal runs stand in the order of their names, which the numbers make that of the files.
     digits = len(str(len(paths)))
     runs = [read_metrics(path, f"{number:0{digits}d} {_short(path)}") for number, path in enumerate(paths, start=1)]
-    found = contest(task, runs, edition_file)
+    found = contest(task, runs, options)
     order = [found.ranked[index] for index in rank_teams(found.table, found.profile.ranking).order]
     return ChosenRun(replace(order[0], team=team), order[0].team, (*order, *found.unranked))
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.bootstrap import interval, replicates
-from evaluation.edition import Scheme, TaskProfile
+from evaluation.edition import TaskProfile
 from evaluation.overlap import Floats
 from evaluation.ranking import TeamsTable, standing
+from evaluation.schemes import Scheme
 from evaluation.statistics import kendall_tau
 from evaluation.stored import StoredCohort
 

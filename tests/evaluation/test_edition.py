@@ -10,7 +10,8 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS
-from evaluation.edition import Borda, Lexicographic, known_editions, load_edition, parse_edition
+from evaluation.edition import known_editions, load_edition, parse_edition
+from evaluation.schemes import Borda, Lexicographic
 
 
 @pytest.fixture
@@ -65,6 +66,7 @@ def test_unknown_edition_names_the_known_ones():
 
 
 SEG = ("tasks", "segmentation")
+WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,12 @@ SEG = ("tasks", "segmentation")
         ((*SEG, "ranking", "schemes"), {}, "at least one ranking"),
         ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
         ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": []}, "expected a list"),
-        ((*SEG, "ranking", "schemes", "flat_borda"), {"mean": ["x"]}, "borda, lexicographic"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": ["gtvp_dsc_mean"], "x": 1}, "unknown x beside borda"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 numbers above 0"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights: found \[0\]"),
+        (WEIGHTED, {"mean_rank": ["gtvp_dsc_mean"], "weights": [True]}, r"weights: found \[True\]"),
+        (WEIGHTED, {"median_rank": ["gtvp_dsc_mean"], "weights": [1]}, "unknown weights beside median_rank"),
     ],
 )
 def test_what_breaks_the_schema_is_named(profile, path, value, message):

@@ -66,10 +66,33 @@ def test_the_five_teams_of_2025(files, tmp_path, capsys):
     assert second["rankings"] == {
         "nested_borda": {"rank": 2, "rank_sum": 5, "points": 5},
         "flat_borda": {"rank": 3, "rank_sum": 9, "points": 6},
+        "median_rank": {"rank": 2, "median_rank": 3},
     }
     assert second["metrics"]["gtvn_f1_agg"] == {"value": 0.726, "ci95_low": 0.726, "ci95_high": 0.726, "rank": 1}
     assert board["official"] == "nested_borda"
-    assert "MEDAI" in capsys.readouterr().out
+    header, _, second_line, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[-4:] == ["by", "flat_borda", "by", "median_rank"]
+    assert second_line.split() == ["2", "SJTU_lab426", "0.7341", "0.7312", "0.7260", "3", "2"]
+
+
+def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
+    """Flat Borda ties nobody; under the median rank two and two tie, on average at 2.5 and 4.5."""
+    board = rank(files.values(), tmp_path / "flat", "--official", "flat_borda")
+    assert board["official"] == "flat_borda"
+    assert [entry["team"] for entry in board["teams"]][:3] == ["MEDAI", "Dolphins", "SJTU_lab426"]
+    board = rank(files.values(), tmp_path / "median", "--official", "median_rank", "--ties", "average")
+    assert [entry["rank"] for entry in board["teams"]] == [1, 2.5, 2.5, 4.5, 4.5]
+    assert board["ties"] == "average"
+    with pytest.raises(HecktorError, match="official: found 'coin', expected one of 'nested_borda', 'flat_borda'"):
+        rank(files.values(), tmp_path / "out", "--official", "coin")
+
+
+def test_of_options_only_those_that_differ_are_told(files, tmp_path):
+    first, second = (metrics_of((1, 1, 1), options={"connectivity": n, "missing": "worst"}) for n in (26, 6))
+    files["MEDAI"].write_text(json.dumps(first))
+    files["Dolphins"].write_text(json.dumps(second))
+    with pytest.raises(HecktorError, match=r"differ \(\{'connectivity': 26\} and \{'connectivity': 6\}\)"):
+        rank([files["MEDAI"], files["Dolphins"]], tmp_path / "out")
 
 
 def test_order_of_the_files_does_not_matter(files, tmp_path):

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from contract.errors import MetricError
 from contract.tasks import HPV, SEGMENTATION
-from evaluation.edition import Borda, Lexicographic, MetricProfile, load_edition
+from evaluation.edition import MetricProfile, load_edition
 from evaluation.ranking import TeamsTable, rank_metric, rank_teams, standing
+from evaluation.schemes import Borda, Lexicographic, MeanRank, MedianRank
 
 # The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
 TEAMS_2025 = {
@@ -66,6 +67,43 @@ def test_hecktor_2025_nested_borda_with_average_ties():
     assert standing(five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
 
 
+def test_hecktor_2025_by_the_median_rank():
+    """Ranks (2, 2, 3), (1, 3, 4), (4, 1, 5), (5, 4, 2), (3, 5, 1): medians 2, 3, 4, 4, 3."""
+    found = rank_teams(five_teams(), load_edition("hecktor2025").profile(SEGMENTATION).ranking).standings["median_rank"]
+    assert found.median_rank.tolist() == [2, 3, 4, 4, 3]
+    assert found.ranks.tolist() == [1, 2, 4, 4, 2]
+    assert found.figures().keys() == {"median_rank"}
+
+
+def test_the_mean_rank_is_the_flat_borda_told_otherwise():
+    """Rank sums 7, 8, 10, 11, 9 over three metrics."""
+    found = standing(five_teams(), MeanRank(METRICS), "min")
+    np.testing.assert_allclose(found.mean_rank, np.array([7, 8, 10, 11, 9]) / 3)
+    assert found.ranks.tolist() == standing(five_teams(), FLAT, "min").ranks.tolist()
+
+
+def test_weights_multiply_ranks():
+    """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
+    found = standing(five_teams(), Borda(METRICS, (1.0, 1.0, 2.0)), "min")
+    assert found.rank_sum.tolist() == [10, 12, 15, 13, 10]
+    assert found.points.tolist() == [10, 8, 5, 7, 10]
+    assert found.ranks.tolist() == [1, 3, 5, 4, 1]
+    assert standing(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").mean_rank.tolist() == [
+        2.5,
+        3,
+        3.75,
+        3.25,
+        2.5,
+    ]
+
+
+def test_weights_that_are_no_sums_of_halves_still_tie():
+    """0.1 * 1 + 0.2 * 2 and 0.1 * 3 + 0.2 * 1 are both 0.5, though not in floating point."""
+    two = table(x=[3, 1, 2], y=[2, 3, 1])
+    found = standing(two, Borda(("x", "y"), (0.1, 0.2)), "min")
+    assert found.ranks.tolist() == [1, 1, 3]
+
+
 @pytest.mark.parametrize(
     ("ties", "ranks"),
     [("min", [1, 2, 2, 4, 5]), ("average", [1, 2.5, 2.5, 4, 5]), ("max", [1, 3, 3, 4, 5]), ("dense", [1, 2, 2, 3, 4])],
@@ -108,7 +146,12 @@ def test_order_of_teams_does_not_matter(rows, random):
     columns = [[value / 10 for value in column] for column in zip(*rows, strict=True)]
     order = list(range(len(rows)))
     random.shuffle(order)
-    for scheme in (Borda(("x", Borda(("y", "z")))), Borda(("x", "y", "z")), Lexicographic(("x", "z"))):
+    for scheme in (
+        Borda(("x", Borda(("y", "z")))),
+        Borda(("x", "y", "z")),
+        Lexicographic(("x", "z")),
+        MedianRank(("x", "y")),
+    ):
         straight = standing(table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
         turned = standing(
             table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
