@@ -58,8 +58,7 @@ def _fold(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: Work) -> int:
-    for name, result in fit_all_heads(work, arguments.device).items():
-        print(f"{name}: {result.metric} {result.out_of_fold:.3f} out-of-fold", flush=True)
+    print(fit_all_heads(work, arguments.device), flush=True)
     return 0
 
 

@@ -6,31 +6,23 @@ What a head promises for unseen patients is `baseline.cross_validation`'s to say
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from algorithm.heads import LinearHead
-from algorithm.measure import CLINICAL, Features
 from baseline.models import Cohort, Outcomes, balanced_accuracy, best_threshold, concordance
-from baseline.models_cox import fit_cox
-from baseline.models_logistic import fit_logistic
-from baseline.models_selection import Family, Setting, choose, refit
-from baseline.models_targets import HPV, HPV_FEATURES, RFS, RFS_FEATURES, Target, only
+from baseline.models_selection import Setting, choose, refit
+from baseline.models_targets import Target, only
 
 __all__ = [
-    "HPV_FEATURES",
-    "RFS_FEATURES",
     "Cohort",
     "FittedHead",
     "Outcomes",
     "best_threshold",
-    "clinical_only",
     "concordance",
     "fit_clinical",
-    "fit_hpv",
-    "fit_rfs",
     "fit_target",
 ]
 
@@ -73,37 +65,3 @@ def fit_target(target: Target, cohort: Cohort, rng: np.random.Generator, by_cent
 def fit_clinical(target: Target, cohort: Cohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
     """The head on the clinical variables alone."""
     return fit_target(only(target, [target.comparators["clinical"]]), cohort, rng, by_centre)
-
-
-def clinical_only(transforms: Mapping[str, str]) -> dict[str, str]:
-    """The clinical variables among a head's features: its comparator's."""
-    return {feature: transform for feature, transform in transforms.items() if feature in CLINICAL}
-
-
-def fit_rfs(
-    rows: Sequence[Features], outcomes: Outcomes, transforms: Mapping[str, str], rng: np.random.Generator
-) -> FittedHead:
-    """Ridge-penalised Cox regression on these features alone, its penalty chosen on stratified folds.
-
-    Raises:
-        MetricError: fewer than two relapses.
-    """
-    family = Family("Cox", fit_cox, RFS.families[0].settings, transforms)
-    return fit_target(only(RFS, [family]), _nowhere(rows, outcomes), rng, by_centre=False)
-
-
-def fit_hpv(
-    rows: Sequence[Features], outcomes: Outcomes, transforms: Mapping[str, str], rng: np.random.Generator
-) -> FittedHead:
-    """Class-weighted ridge logistic regression on these features alone, on stratified folds.
-
-    Raises:
-        MetricError: fewer than two patients of either class.
-    """
-    family = Family("logistic", fit_logistic, HPV.families[0].settings, transforms)
-    return fit_target(only(HPV, [family]), _nowhere(rows, outcomes), rng, by_centre=False)
-
-
-def _nowhere(rows: Sequence[Features], outcomes: Outcomes) -> Cohort:
-    """A cohort of unnamed patients of no centre."""
-    return Cohort(tuple(str(n) for n in range(len(rows))), ("",) * len(rows), tuple(rows), outcomes)

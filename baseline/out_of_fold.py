@@ -1,11 +1,12 @@
-"""Segment each training patient by the fold that never saw it, and measure the lesions found."""
+"""Segment each training patient by the fold that never saw it, keep the mask on the CT's grid, measure the lesions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from algorithm.budget import Budget
 from algorithm.devices import device_named
@@ -14,28 +15,68 @@ from algorithm.model_package import load_package
 from algorithm.networks import Networks
 from algorithm.passes import Passes
 from algorithm.segment import normalise
+from algorithm.segmentation import Segmentation
 from algorithm.windows import Pass
+from baseline.kept import keep, key_of, read_kept
 from baseline.nnunet import Folders
+from baseline.out_of_fold_files import OutOfFold
 from baseline.prepare import CHANNELS, image_path
 from baseline.release import ReleaseCase
-from contract.images import read_volume
+from contract.images import read_header, read_volume, write_mask
 
 # Training has no deadline; the budget only has to be one that never stops a pass.
 _NO_LIMIT_S = 1e9
+# Raised when the same networks and images give other masks or features.
+_MEASURE_VERSION = 1
 
 
 def measure_out_of_fold(
-    cases: Iterable[ReleaseCase], fold_of: Mapping[str, int], package: Path, folders: Folders, device: str
+    cases: Sequence[ReleaseCase],
+    fold_of: Mapping[str, int],
+    package: Callable[[], Path],
+    folders: Folders,
+    kept: OutOfFold,
+    made_from: str,
+    device: str,
 ) -> dict[str, Features]:
-    """Patient ID to image features, from the prepared images and each patient's own held-out fold."""
-    networks, where = Networks(load_package(package)), device_named(device)
-    return {case.patient_id: _features(case, fold_of[case.patient_id], networks, folders, where) for case in cases}
+    """Patient ID to image features, from the prepared images and each patient's own held-out fold.
+
+    Features are measured on the network's grid, as in inference. What is kept of a patient under the same key is not
+    done again; `package` is called where anything is left to do, and `made_from` tells the networks.
+    """
+    keys = {case.patient_id: _key(case, folders, f"{made_from} {fold_of[case.patient_id]}") for case in cases}
+    rows: dict[str, Features] = {}
+    for case in cases:
+        found = read_kept(kept.features(case.patient_id), keys[case.patient_id])
+        if found is not None and kept.mask(case.patient_id).is_file():
+            rows[case.patient_id] = found
+    waiting = [case for case in cases if case.patient_id not in rows]
+    if waiting:
+        networks, where = Networks(load_package(package())), device_named(device)
+        for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
+            found, name = _segmented(case, fold_of[case.patient_id], networks, folders, where), case.patient_id
+            grid = read_header(case.ct).geometry
+            write_mask(kept.mask(name), found.mask_on(grid), grid)
+            rows[name] = features_of(case, found)
+            keep(kept.features(name), keys[name], rows[name])
+    return {case.patient_id: rows[case.patient_id] for case in cases}
 
 
-def _features(case: ReleaseCase, fold: int, networks: Networks, folders: Folders, device: torch.device) -> Features:
+def _key(case: ReleaseCase, folders: Folders, made_from: str) -> str:
+    images = [image_path(folders.raw, case, number) for number in range(len(CHANNELS))]
+    return key_of((*images, case.ct, case.dose), {"version": _MEASURE_VERSION, "networks": made_from})
+
+
+def _segmented(
+    case: ReleaseCase, fold: int, networks: Networks, folders: Folders, device: torch.device
+) -> Segmentation:
     ct, pet = (read_volume(image_path(folders.raw, case, number), "float32") for number in range(len(CHANNELS)))
     data = normalise((ct.array, pet.array), networks.package)
     logits = Passes(data, (Pass(fold),), networks, Budget.start(_NO_LIMIT_S), device).run().logits
-    has_pet = bool(pet.array.any())
-    mask = logits.argmax(0).astype("uint8")
-    return image_features(mask, ct.array, pet.array if has_pet else None, ct.geometry)
+    return Segmentation(logits, ct.array, pet.array if pet.array.any() else None, ct.geometry)
+
+
+def features_of(case: ReleaseCase, found: Segmentation) -> Features:
+    """Image features on the grid of the segmentation, with the planned dose where the release has one."""
+    dose = None if case.dose is None else read_volume(case.dose, "float32")
+    return image_features(found.mask(), found.ct, found.pet, found.grid, dose=dose)

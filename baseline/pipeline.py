@@ -10,18 +10,17 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tqdm import tqdm
-
 from algorithm.heads import LinearHead, parse_head
-from algorithm.measure import Features, clinical_features
-from baseline import heads as fitting
+from algorithm.measure import Features
+from baseline.cross_validation import FORMAT_VERSION
 from baseline.export import export_package
-from baseline.heads import FittedHead, Outcomes
+from baseline.fitting import cohort_of, expected, fit_heads, judged, said
 from baseline.kept import keep, key_of, read_kept
+from baseline.models_targets import TARGETS
 from baseline.nnunet import Plan, plan_and_preprocess, train_fold
 from baseline.prepare import DATASET_NAME
 from baseline.release import ReleaseCase
@@ -92,49 +91,52 @@ def train_one_fold(work: Work, fold: int, device: str, threads: int) -> Path:
     return train_fold(work.folders, plan, fold, device, threads, splits.seed)
 
 
-def fit_all_heads(work: Work, device: str) -> dict[str, FittedHead]:
-    """Measure every patient out-of-fold, fit the heads and keep them as `heads.json`."""
-    cases = work.cases()
-    fitted = fit_heads(cases, out_of_fold_features(work, cases, device), work.splits().seed)
-    records = {
-        name: {
-            "head": result.head.as_json(),
-            "metric": result.metric,
-            "out_of_fold": result.out_of_fold,
-            "penalty": result.penalty,
-        }
-        for name, result in fitted.items()
-    }
-    write_json(work.heads_json, records)
-    return fitted
+def fit_all_heads(work: Work, device: str) -> str:
+    """Measure every patient out-of-fold, fit the heads (`heads.json`) and judge them (`cross_validation.json`).
+
+    Neither is done again for the same features, clinical variables, outcomes and splits. Returns what to tell the user.
+    """
+    cases, seed = work.cases(), work.splits().seed
+    rows = out_of_fold_features(work, cases, device)
+    told = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
+    key = key_of((work.features_json,), told)
+    both = work.heads_json.is_file() and work.cross_validation_json.is_file()
+    if not both or work.judged().get("made_from") != key:
+        cohorts = [(target, cohort_of(target, cases, rows)) for target in TARGETS]
+        fitted = fit_heads(cohorts, seed)
+        write_json(work.heads_json, fitted.records())
+        write_json(work.cross_validation_json, judged(cohorts, fitted, seed) | {"made_from": key})
+    return said(work.heads(), work.judged())
 
 
 def export(work: Work, output: Path, description: Mapping[str, Any]) -> Path:
     """Write the model package of the trained folds and fitted heads; returns its folder."""
-    if not work.heads_json.is_file():
-        raise HecktorError(f"heads.json: not found in {work.root.name}, expected `hecktor train heads` before")
-    records = read_json(work.heads_json)
+    records = work.heads()
     heads = {name: parse_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
     results = {
-        name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
-        for name, record in records.items()
+        "out_of_fold": {
+            name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
+            for name, record in records.items()
+        },
+        "cross_validation": expected(work.judged()),
     }
-    return _export(work, output, heads, {**description, "training": _training(work), "out_of_fold": results})
+    return _export(work, output, heads, {**description, "training": _training(work), **results})
 
 
 def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
     """Features of each patient from the mask of the fold that never saw it; kept as `features.json`."""
     from baseline.out_of_fold import measure_out_of_fold
 
-    key = key_of(_checkpoints(work), {"plan": work.plan_key(work.plan()), "patients": [c.patient_id for c in cases]})
+    networks = key_of(_checkpoints(work), {"plan": work.plan_key(work.plan())})
+    doses = [case.dose for case in cases]
+    key = key_of(doses, {"networks": networks, "patients": [case.patient_id for case in cases]})
     kept: dict[str, Features] | None = read_kept(work.features_json, key)
     if kept is not None:
         return kept
-    description = {"name": "out-of-fold", "purpose": "measuring features in training"}
-    bare = _export(work, work.root / "bare_package", {}, description)
     fold_of = {patient: number for number, fold in enumerate(work.splits().folds) for patient in fold}
-    progress = tqdm(cases, desc="measure out-of-fold", unit="patient")
-    rows = measure_out_of_fold(progress, fold_of, bare, work.folders, device)
+    description = {"name": "out-of-fold", "purpose": "measuring features in training"}
+    bare = partial(_export, work, work.root / "bare_package", {}, description)
+    rows = measure_out_of_fold(cases, fold_of, bare, work.folders, work.out_of_fold, networks, device)
     keep(work.features_json, key, rows)
     return rows
 
@@ -156,33 +158,6 @@ def _checkpoints(work: Work) -> list[Path]:
 
 def _checkpoint(work: Work, fold: int) -> Path:
     return work.folders.fold(fold) / "checkpoint_final.pth"
-
-
-def fit_heads(cases: Sequence[ReleaseCase], rows: Mapping[str, Features], seed: int) -> dict[str, FittedHead]:
-    """The two heads and their clinical-only comparators, each judged out-of-fold."""
-    with_rfs = [case for case in cases if case.rfs_days is not None and case.relapse is not None]
-    with_hpv = [case for case in cases if case.hpv is not None]
-    fitted = {}
-    rfs, hpv = fitting.RFS_FEATURES, fitting.HPV_FEATURES
-    for name, transforms in (("rfs", rfs), ("rfs_clinical", fitting.clinical_only(rfs))):
-        features = _rows(with_rfs, rows)
-        fitted[name] = fitting.fit_rfs(features, _outcomes(with_rfs), transforms, np.random.default_rng(seed))
-    for name, transforms in (("hpv", hpv), ("hpv_clinical", fitting.clinical_only(hpv))):
-        features = _rows(with_hpv, rows)
-        fitted[name] = fitting.fit_hpv(features, _outcomes(with_hpv), transforms, np.random.default_rng(seed))
-    return fitted
-
-
-def _rows(cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> list[Features]:
-    return [{**rows[case.patient_id], **clinical_features(case.patient)} for case in cases]
-
-
-def _outcomes(cases: Sequence[ReleaseCase]) -> Outcomes:
-    return Outcomes(
-        np.array([case.rfs_days or 0.0 for case in cases], dtype=np.float64),
-        np.array([bool(case.relapse) for case in cases]),
-        np.array([bool(case.hpv) for case in cases]),
-    )
 
 
 def _training(work: Work) -> dict[str, Any]:

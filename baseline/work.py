@@ -9,6 +9,7 @@ from typing import Any
 
 from baseline.kept import key_of
 from baseline.nnunet import Folders, Plan
+from baseline.out_of_fold_files import OutOfFold
 from baseline.release import ReleaseCase, case_of
 from baseline.splits import Splits, read_splits
 from contract.errors import HecktorError
@@ -61,6 +62,21 @@ class Work:
         """The fitted heads."""
         return self.root / "heads.json"
 
+    @property
+    def cross_validation_json(self) -> Path:
+        """What the heads may expect of unseen patients."""
+        return self.root / "cross_validation.json"
+
+    @property
+    def out_of_fold(self) -> OutOfFold:
+        """Each patient's mask and features from the fold that never saw it."""
+        return OutOfFold(self.root / "out_of_fold")
+
+    @property
+    def report(self) -> Path:
+        """The page with pictures and what it was drawn from."""
+        return self.root / "report"
+
     def cases(self) -> tuple[ReleaseCase, ...]:
         """The prepared patients, sorted by ID."""
         return tuple(case_of(record) for record in self._after("prepare", self.cases_json))
@@ -85,6 +101,16 @@ class Work:
         """nnU-Net's plans."""
         plans: dict[str, Any] = self._after("plan", self.folders.plans)
         return plans
+
+    def heads(self) -> dict[str, Any]:
+        """The records of the fitted heads by name."""
+        records: dict[str, Any] = self._after("heads", self.heads_json)
+        return records
+
+    def judged(self) -> dict[str, Any]:
+        """What the heads may expect of unseen patients."""
+        document: dict[str, Any] = self._after("heads", self.cross_validation_json)
+        return document
 
     def write_cases(self, cases: Sequence[ReleaseCase]) -> None:
         """Keep the prepared patients."""

@@ -84,8 +84,10 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert training["patients"] == PATIENTS
     assert training["plan"]["iterations"] == 2
     assert set(package.manifest["out_of_fold"]) == set(package.heads)
+    assert set(package.manifest["cross_validation"]) == {"rfs", "hpv"}
     assert str(tmp_path) not in (package.root / "manifest.json").read_text() + (package.root / "plans.json").read_text()
     check_folds(tmp_path / "work", release)
+    check_heads(tmp_path / "work", release)
     check_answers(package.root, platform_input, tmp_path / "output")
     check_resuming(release, tmp_path)
 
@@ -93,9 +95,11 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
 def check_resuming(release: Path, root: Path) -> None:
     """The same again changes no file of the steps before the export; other options or folds are refused."""
     made = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
-    features = (root / "work" / "features.json").stat().st_mtime_ns
+    steps = [root / "work" / f"{name}.json" for name in ("features", "heads", "cross_validation")]
+    steps += sorted((root / "work" / "out_of_fold" / "masks").iterdir())
+    ended = {path: path.stat().st_mtime_ns for path in steps}
     assert baseline_main(options(release, root)) == 0
-    assert features == (root / "work" / "features.json").stat().st_mtime_ns
+    assert ended == {path: path.stat().st_mtime_ns for path in steps}
     after = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
     assert {path.name for path in made if made[path] != after.get(path)} == {"dataset.json"}
     assert set(after) == set(made)
@@ -117,6 +121,21 @@ def check_folds(work: Path, release: Path) -> None:
         assert sorted(patient for split in kind for patient in split["val"]) == patients
     centres = [{patient.split("-")[0] for patient in split["val"]} for split in splits[2:]]
     assert [len(centre) for centre in centres] == [1] * len({patient.split("-")[0] for patient in patients})
+
+
+def check_heads(work: Path, release: Path) -> None:
+    """An out-of-fold mask on the CT's own grid for every patient, and every head judged on all that have an outcome."""
+    for folder in sorted(path for path in (release / "Task 1").iterdir() if path.is_dir()):
+        mask = read_volume(work / "out_of_fold" / "masks" / f"{folder.name}.nii.gz")
+        ct = read_volume(folder / f"{folder.name}__CT.nii.gz")
+        assert mask.geometry.differences(ct.geometry) == []
+        assert set(np.unique(mask.array)) <= {0, 1, 2}
+    document = read_json(work / "cross_validation.json")
+    assert document["no_head"] == {}
+    for target in ("rfs", "hpv"):
+        assert len(document[target]["patients"]) == PATIENTS
+        assert RARE <= len(document[target]["nested"]["folds"]) <= 5
+        assert set(document[target]["nested"]["comparators"]) == {"tumour_volume", "suv_max", "clinical"}
 
 
 def check_answers(package: Path, platform_input: Path, output: Path) -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads import LinearHead, parse_head
-from baseline.heads import Cohort, Outcomes, best_threshold, concordance, fit_clinical, fit_hpv, fit_rfs, fit_target
-from baseline.models_targets import HPV, RFS, only
+from baseline.heads import Cohort, FittedHead, Outcomes, best_threshold, concordance, fit_clinical, fit_target
+from baseline.models_selection import Family
+from baseline.models_targets import HPV, RFS, Target, only
 from contract.errors import MetricError
 
 TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}
@@ -37,6 +38,14 @@ def outcomes_of(risk: np.ndarray, logit: np.ndarray, seed: int = 4) -> Outcomes:
     return Outcomes(np.minimum(event, censored), event <= censored, rng.random(len(logit)) < 1 / (1 + np.exp(-logit)))
 
 
+def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
+    """The target's first model on the three features, of patients of no centre."""
+    first = target.families[0]
+    family = Family(first.name, first.fit, first.settings, TRANSFORMS)
+    patients = Cohort(tuple(str(n) for n in range(len(rows))), ("",) * len(rows), tuple(rows), outcomes)
+    return fit_target(only(target, [family]), patients, np.random.default_rng(0), by_centre=False)
+
+
 def weights(head: LinearHead) -> dict[str, float]:
     return {term.feature: term.weight for term in head.terms}
 
@@ -47,7 +56,7 @@ def test_cox_recovers_the_signs_and_sizes_of_known_effects() -> None:
     The ridge shrinks, and 150 events leave a standard error near 0.1.
     """
     rows, drivers = cohort()
-    fitted = fit_rfs(rows, outcomes_of(drivers @ [1, -0.5, 0], drivers[:, 0]), TRANSFORMS, np.random.default_rng(0))
+    fitted = fitted_alone(RFS, rows, outcomes_of(drivers @ [1, -0.5, 0], drivers[:, 0]))
     found = weights(fitted.head)
     assert 0.6 < found["volume"] < 1.3
     assert -0.8 < found["age"] < -0.2
@@ -64,7 +73,7 @@ def test_logistic_recovers_the_signs_of_known_effects() -> None:
     """
     rows, drivers = cohort()
     logit = drivers @ [-2.0, 1.0, 0] + 3
-    fitted = fit_hpv(rows, outcomes_of(drivers[:, 0], logit), TRANSFORMS, np.random.default_rng(0))
+    fitted = fitted_alone(HPV, rows, outcomes_of(drivers[:, 0], logit))
     found = weights(fitted.head)
     assert found["volume"] < -0.2
     assert found["age"] > 0.1
@@ -86,8 +95,8 @@ def test_nothing_is_found_in_permuted_outcomes() -> None:
     true = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
     order = np.random.default_rng(1).permutation(len(rows))
     permuted = Outcomes(true.rfs_days[order], true.relapse[order], true.hpv[order])
-    assert 0.4 < fit_rfs(rows, permuted, TRANSFORMS, np.random.default_rng(0)).out_of_fold < 0.6
-    assert 0.5 <= fit_hpv(rows, permuted, TRANSFORMS, np.random.default_rng(0)).out_of_fold < 0.65
+    assert 0.4 < fitted_alone(RFS, rows, permuted).out_of_fold < 0.6
+    assert 0.5 <= fitted_alone(HPV, rows, permuted).out_of_fold < 0.65
 
 
 def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
@@ -110,9 +119,9 @@ def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
 def test_features_that_say_nothing_give_a_head_without_terms() -> None:
     rows: Rows = [{"volume": None, "age": 60.0} for _ in range(20)]
     outcomes = Outcomes(np.arange(1.0, 21), np.arange(20) % 2 == 0, np.arange(20) % 3 > 0)
-    rfs = fit_rfs(rows, outcomes, TRANSFORMS, np.random.default_rng(0))
+    rfs = fitted_alone(RFS, rows, outcomes)
     assert (rfs.head.terms, rfs.out_of_fold) == ((), 0.5)
-    hpv = fit_hpv(rows, outcomes, TRANSFORMS, np.random.default_rng(0))
+    hpv = fitted_alone(HPV, rows, outcomes)
     assert (hpv.head.terms, hpv.out_of_fold) == ((), 0.5)
 
 
@@ -121,9 +130,9 @@ def test_too_few_of_a_class() -> None:
     one = np.arange(10) == 0
     outcomes = Outcomes(np.arange(1.0, 11), one, ~one)
     with pytest.raises(MetricError, match="rfs: 1 training patients with a relapse, expected at least 2"):
-        fit_rfs(rows, outcomes, TRANSFORMS, np.random.default_rng(0))
+        fitted_alone(RFS, rows, outcomes)
     with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer class, expected at least 2"):
-        fit_hpv(rows, outcomes, TRANSFORMS, np.random.default_rng(0))
+        fitted_alone(HPV, rows, outcomes)
 
 
 # Metrics

@@ -1,0 +1,112 @@
+"""The step `heads`: each target's cohort from the measured patients, the heads that are shipped, and what to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.measure import Features, clinical_features
+from baseline.cross_validation import cross_validation_document
+from baseline.heads import FittedHead, fit_clinical, fit_target
+from baseline.models import Cohort, Outcomes
+from baseline.models_targets import HPV, RFS, TARGETS, Target
+from baseline.release import ReleaseCase
+from contract.errors import MetricError
+
+_HAS_OUTCOME: Final[Mapping[str, Callable[[ReleaseCase], bool]]] = {
+    RFS.name: lambda case: case.rfs_days is not None and case.relapse is not None,
+    HPV.name: lambda case: case.hpv is not None,
+}
+
+
+@dataclass(frozen=True)
+class FittedHeads:
+    """Heads by name, and of each that could not be fitted the reason."""
+
+    heads: Mapping[str, FittedHead]
+    why_not: Mapping[str, str]
+
+    def records(self) -> dict[str, Any]:
+        """`heads.json`."""
+        return {
+            name: {
+                "head": fitted.head.as_json(),
+                "model": fitted.model,
+                "setting": dict(fitted.setting),
+                "tried": dict(fitted.tried),
+                "metric": fitted.metric,
+                "out_of_fold": fitted.out_of_fold,
+                "penalty": fitted.penalty,
+            }
+            for name, fitted in self.heads.items()
+        }
+
+
+def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> Cohort:
+    """The patients whose outcome of this target is known, with image features and clinical variables."""
+    told = [case for case in cases if _HAS_OUTCOME[target.name](case)]
+    return Cohort(
+        tuple(case.patient_id for case in told),
+        tuple(case.centre for case in told),
+        tuple({**rows[case.patient_id], **clinical_features(case.patient)} for case in told),
+        Outcomes(
+            np.array([case.rfs_days or 0.0 for case in told], dtype=np.float64),
+            np.array([bool(case.relapse) for case in told], dtype=np.bool_),
+            np.array([bool(case.hpv) for case in told], dtype=np.bool_),
+        ),
+    )
+
+
+def fit_heads(cohorts: Sequence[tuple[Target, Cohort]], seed: int) -> FittedHeads:
+    """Each target's head and the one on clinical variables alone, as far as the cohort has the outcomes for them."""
+    found: dict[str, FittedHead | str] = {}
+    for target, cohort in cohorts:
+        found[target.name] = _or_why_not(fit_target, target, cohort, seed)
+        found[f"{target.name}_clinical"] = _or_why_not(fit_clinical, target, cohort, seed)
+    heads = {name: one for name, one in found.items() if not isinstance(one, str)}
+    return FittedHeads(heads, {name: one for name, one in found.items() if isinstance(one, str)})
+
+
+def _or_why_not(
+    fit: Callable[[Target, Cohort, np.random.Generator], FittedHead], target: Target, cohort: Cohort, seed: int
+) -> FittedHead | str:
+    try:
+        return fit(target, cohort, np.random.default_rng(seed))
+    except MetricError as problem:
+        return problem.message
+
+
+def judged(cohorts: Sequence[tuple[Target, Cohort]], fitted: FittedHeads, seed: int) -> dict[str, Any]:
+    """`cross_validation.json`, with the reason for every head that is not there."""
+    return cross_validation_document(cohorts, seed) | {"no_head": dict(fitted.why_not)}
+
+
+def said(records: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """What was fitted and what to expect of it, a few lines."""
+    lines = [
+        f"{name}: {record['model']}, {record['metric']} {record['out_of_fold']:.3f} over the folds that chose it"
+        for name, record in records.items()
+    ]
+    lines += [f"{name}: no head ({reason})" for name, reason in document["no_head"].items()]
+    for target in TARGETS:
+        for kind in ("nested", "leave_one_centre_out"):
+            found, words = document[target.name][kind], kind.replace("_", " ")
+            reached = found.get(target.metric)
+            told = found.get("why_not", "undefined") if reached is None else f"{target.metric} {reached:.3f}"
+            lines.append(f"{target.name}, {words}: {told}")
+    return "\n".join(lines)
+
+
+def expected(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `cross_validation.json` what a package's manifest tells: each kind's metric, over everyone and by centre."""
+    kept = ("c_index", "balanced_accuracy", "by_centre", "why_not")
+    return {
+        target.name: {
+            kind: {name: value for name, value in document[target.name][kind].items() if name in kept}
+            for kind in ("nested", "leave_one_centre_out")
+        }
+        for target in TARGETS
+    }

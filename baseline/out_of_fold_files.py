@@ -1,0 +1,21 @@
+"""Where the out-of-fold masks and features of a training lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Where the masks and features of `hecktor train heads` lie: `masks/<ID>.nii.gz`, `features/<ID>.json`."""
+
+    root: Path
+
+    def mask(self, patient_id: str) -> Path:
+        """The patient's out-of-fold mask on the CT's own grid, as an entrant would upload it."""
+        return self.root / "masks" / f"{patient_id}.nii.gz"
+
+    def features(self, patient_id: str) -> Path:
+        """The patient's features; the file is written after the mask and stands for both."""
+        return self.root / "features" / f"{patient_id}.json"

@@ -1,0 +1,117 @@
+"""The step `heads`: cohorts of a release, heads in as far as there are outcomes, dose features, and what is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.measure import Features
+from algorithm.segmentation import Segmentation
+from baseline.fitting import cohort_of, expected, fit_heads, judged, said
+from baseline.models import Cohort
+from baseline.models_targets import HPV, RFS, TARGETS, Target
+from baseline.out_of_fold import features_of
+from baseline.release import ReleaseCase
+from contract.geometry import Geometry
+from contract.images import Volume, write_volume
+from contract.patient import Patient
+
+
+def case(number: int, relapse: bool | None = None, hpv: bool | None = None, dose: Path | None = None) -> ReleaseCase:
+    centre = "ABC"[number % 3]
+    image = Path("image.nii.gz")
+    days = None if relapse is None else 100.0 + 37 * number
+    patient = Patient(age_years=50.0 + number)
+    return ReleaseCase(f"{centre}-{number:03d}", centre, image, image, None, patient, relapse, days, hpv, dose=dose)
+
+
+def rows_of(cases: list[ReleaseCase]) -> dict[str, Features]:
+    return {
+        one.patient_id: {"total_volume_ml": 10.0 + number % 5, "suv_max": 8.0 + number % 3}
+        for number, one in enumerate(cases)
+    }
+
+
+def cohorts_of(cases: list[ReleaseCase]) -> list[tuple[Target, Cohort]]:
+    return [(target, cohort_of(target, cases, rows_of(cases))) for target in TARGETS]
+
+
+def test_a_cohort_holds_whom_the_outcome_is_known_of() -> None:
+    cases = [case(0, relapse=True), case(1, hpv=False), case(2, relapse=False, hpv=True), case(3)]
+    rfs = cohort_of(RFS, cases, rows_of(cases))
+    assert (rfs.ids, rfs.centres) == (("A-000", "C-002"), ("A", "C"))
+    assert rfs.outcomes.rfs_days.tolist() == [100, 174]
+    assert rfs.outcomes.relapse.tolist() == [True, False]
+    assert rfs.rows[1]["age_years"] == 52
+    assert rfs.rows[1]["total_volume_ml"] == 12
+    hpv = cohort_of(HPV, cases, rows_of(cases))
+    assert (hpv.ids, hpv.outcomes.hpv.tolist()) == (("B-001", "C-002"), [False, True])
+
+
+def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
+    """Three relapses and three HPV negatives: too few for all features, enough for every kind of judgement."""
+    cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+    cohorts = cohorts_of(cases)
+    fitted = fit_heads(cohorts, seed=0)
+    assert set(fitted.heads) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
+    assert fitted.heads["rfs"].model.startswith("Cox, few features")
+    assert fitted.heads["hpv"].model.startswith("logistic, few features")
+    document = judged(cohorts, fitted, seed=0)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["no_head"] == {}
+    told = said(fitted.records(), document)
+    assert f"rfs, nested: c_index {document['rfs']['nested']['c_index']:.3f}" in told
+    assert expected(document)["hpv"]["nested"] == {
+        "balanced_accuracy": document["hpv"]["nested"]["balanced_accuracy"],
+        "by_centre": document["hpv"]["nested"]["by_centre"],
+    }
+
+
+@pytest.mark.parametrize("relapses", [0, 1])
+def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
+    cases = [case(n, relapse=n < relapses, hpv=n % 2 == 0) for n in range(8)]
+    cohorts = cohorts_of(cases)
+    fitted = fit_heads(cohorts, seed=0)
+    reason = f"rfs: {relapses} training patients with a relapse, expected at least 2"
+    assert set(fitted.records()) == {"hpv", "hpv_clinical"}
+    assert fitted.why_not == {"rfs": reason, "rfs_clinical": reason}
+    document = judged(cohorts, fitted, seed=0)
+    told = said(fitted.records(), document)
+    assert f"rfs: no head ({reason})" in told
+    assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in told
+
+
+def test_a_release_without_outcomes_is_told_so() -> None:
+    cohorts = cohorts_of([case(n) for n in range(4)])
+    fitted = fit_heads(cohorts, seed=0)
+    assert fitted.records() == {}
+    assert set(fitted.why_not) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
+    assert set(judged(cohorts, fitted, seed=0)["rfs"]["leave_one_centre_out"]) == {"why_not"}
+
+
+def test_relapses_that_nobody_outlives_cannot_be_compared() -> None:
+    """Both relapses on the last day: no patient is known to have relapsed before another."""
+    cases = [case(n, relapse=n >= 6, hpv=None) for n in range(8)]
+    cohort = cohort_of(RFS, cases, rows_of(cases))
+    told = cohort.outcomes
+    same_day = cohort.with_outcomes(type(told)(np.where(told.relapse, 900.0, told.rfs_days), told.relapse, told.hpv))
+    fitted = fit_heads([(RFS, same_day)], seed=0)
+    assert fitted.why_not["rfs"] == "C-index: no comparable pair among 8 patients"
+
+
+def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
+    """A dose of 60 Gy everywhere on a coarser grid around a GTVp of 8 voxels: mean and D95 are 60, V60 is all of it."""
+    grid = Geometry((8, 8, 8), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
+    mask = np.zeros(grid.array_shape, np.uint8)
+    mask[3:5, 3:5, 3:5] = 1
+    found = Segmentation.from_mask(mask, np.zeros(mask.shape, np.float32), None, grid)
+    coarse = Geometry((6, 6, 6), (6.0, 6.0, 6.0), (-3.0, -3.0, -3.0))
+    write_volume(tmp_path / "dose.nii.gz", Volume(np.full(coarse.array_shape, 60.0, np.float32), coarse))
+    measured = features_of(case(0, dose=tmp_path / "dose.nii.gz"), found)
+    assert measured["gtvp_dose_mean_gy"] == pytest.approx(60, abs=1e-3)
+    assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
+    assert measured["gtvn_dose_mean_gy"] is None
+    assert features_of(case(0), found)["gtvp_dose_mean_gy"] is None
