@@ -8,6 +8,7 @@ import math
 import os
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,11 +151,11 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
         raise error(f"{name}: found {constant}, expected standard JSON, which has no such number")
 
     def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
-        if twice:
-            raise error(f"{name}: key {twice[0]!r} stands twice, expected each key once")
-        return dict(pairs)
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = min(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise error(f"{name}: key {twice!r} stands twice, expected each key once")
+        return found
 
     def finite_float(token: str) -> float | None:
         number = float(token)
