@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from baseline.nnunet import Plan
-from baseline.pipeline import export, fit_all_heads, plan_network, train_folds_apart, train_one_fold
+from baseline.pipeline import export, fit_all_heads, plan_network, report, train_folds_apart, train_one_fold
 from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
 from baseline.work import Work
@@ -62,6 +62,11 @@ def _heads(arguments: argparse.Namespace, work: Work) -> int:
     return 0
 
 
+def _report(arguments: argparse.Namespace, work: Work) -> int:
+    report(work, arguments.jobs)
+    return 0
+
+
 def _export(arguments: argparse.Namespace, work: Work) -> int:
     print(f"model package in {export(work, arguments.output, _description(arguments.description))}")
     return 0
@@ -69,7 +74,7 @@ def _export(arguments: argparse.Namespace, work: Work) -> int:
 
 def _all(arguments: argparse.Namespace, work: Work) -> int:
     arguments.fold, arguments.check_only = None, False
-    for step in (_prepare, _plan, _fold, _heads, _export):
+    for step in (_prepare, _plan, _fold, _heads, _report, _export):
         step(arguments, work)
     return 0
 
@@ -101,6 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     fold.set_defaults(run=_fold)
     heads = steps.add_parser("heads", parents=[work, device], help="measure out-of-fold and fit the heads")
     heads.set_defaults(run=_heads)
+    page = steps.add_parser("report", parents=[work], help="make the page that says what to expect, with pictures")
+    page.set_defaults(run=_report)
     steps.add_parser("export", parents=[work, export], help="write the model package").set_defaults(run=_export)
     return parser
 

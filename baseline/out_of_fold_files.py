@@ -12,9 +12,14 @@ class OutOfFold:
 
     root: Path
 
+    @property
+    def masks(self) -> Path:
+        """The folder of all masks."""
+        return self.root / "masks"
+
     def mask(self, patient_id: str) -> Path:
         """The patient's out-of-fold mask on the CT's own grid, as an entrant would upload it."""
-        return self.root / "masks" / f"{patient_id}.nii.gz"
+        return self.masks / f"{patient_id}.nii.gz"
 
     def features(self, patient_id: str) -> Path:
         """The patient's features; the file is written after the mask and stands for both."""

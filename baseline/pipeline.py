@@ -1,4 +1,4 @@
-"""The main path: plan, train the folds, measure out-of-fold, fit the heads, export; `preparing` comes before.
+"""The main path: plan, train the folds, measure out-of-fold, fit the heads, report, export; `preparing` comes before.
 
 Each step takes what it needs from the working directory and is not done again where it is done.
 """
@@ -107,6 +107,18 @@ def fit_all_heads(work: Work, device: str) -> str:
         write_json(work.heads_json, fitted.records())
         write_json(work.cross_validation_json, judged(cohorts, fitted, seed) | {"made_from": key})
     return said(work.heads(), work.judged())
+
+
+def report(work: Work, jobs: int) -> None:
+    """Make the page `report/index.html`, in a process of its own: it needs the evaluation, which training does not.
+
+    Raises:
+        HecktorError: it ended with an error, which it has told itself.
+    """
+    command = [sys.executable, "-m", "hecktor.training_report", "--work", str(work.root), "--jobs", str(jobs)]
+    status = subprocess.run(command, check=False).returncode
+    if status != 0:
+        raise HecktorError(f"making the report ended with status {status}, expected 0")
 
 
 def export(work: Work, output: Path, description: Mapping[str, Any]) -> Path:

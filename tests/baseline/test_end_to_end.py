@@ -88,6 +88,7 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert str(tmp_path) not in (package.root / "manifest.json").read_text() + (package.root / "plans.json").read_text()
     check_folds(tmp_path / "work", release)
     check_heads(tmp_path / "work", release)
+    check_report(tmp_path / "work")
     check_answers(package.root, platform_input, tmp_path / "output")
     check_resuming(release, tmp_path)
 
@@ -96,6 +97,7 @@ def check_resuming(release: Path, root: Path) -> None:
     """The same again changes no file of the steps before the export; other options or folds are refused."""
     made = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
     steps = [root / "work" / f"{name}.json" for name in ("features", "heads", "cross_validation")]
+    steps += [root / "work" / "report" / "index.html"]
     steps += sorted((root / "work" / "out_of_fold" / "masks").iterdir())
     ended = {path: path.stat().st_mtime_ns for path in steps}
     assert baseline_main(options(release, root)) == 0
@@ -136,6 +138,22 @@ def check_heads(work: Path, release: Path) -> None:
         assert len(document[target]["patients"]) == PATIENTS
         assert RARE <= len(document[target]["nested"]["folds"]) <= 5
         assert set(document[target]["nested"]["comparators"]) == {"tumour_volume", "suv_max", "clinical"}
+
+
+def check_report(work: Path) -> None:
+    """The evaluation scored every patient's mask; the page shows both targets and the worst cases, and runs nothing."""
+    scored = read_json(work / "report" / "task1" / "metrics.json")
+    assert scored["cases"]["answered"] == scored["cases"]["used"] == PATIENTS
+    assert scored["cases"]["failed"] == []
+    figures = read_json(work / "report" / "report.json")
+    assert len(figures["worst_cases"]) == 6
+    assert set(figures["segmentation"]) == {"gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg"}
+    assert figures["rfs"]["judged"]["heads"]["nested"]["value"] is not None
+    page = (work / "report" / "index.html").read_text()
+    assert page.count("<img") == 6
+    assert page.count("<svg") >= 6  # for each target: intervals, survival or calibration, coefficients
+    assert "<script" not in page
+    assert str(work) not in page
 
 
 def check_answers(package: Path, platform_input: Path, output: Path) -> None:

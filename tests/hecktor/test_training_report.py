@@ -1,0 +1,234 @@
+"""The report of a training: figures by hand, sentences that say what the figures do, and a page that shows them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.errors import MetricError
+from evaluation.bootstrap import Estimate
+from hecktor.training_report import page
+from hecktor.training_report.chance import Chance, best_of_random
+from hecktor.training_report.coefficients import coefficients
+from hecktor.training_report.figures import wilson_interval
+from hecktor.training_report.judgement import BEHIND, GAP, Judged, high_risk, judge
+from hecktor.training_report.sections import segmentation_section, target_section
+from hecktor.training_report.segmentation import mean_dsc
+from hecktor.training_report.words import chance_in_words, gap_in_words, rivals_in_words
+
+PATIENTS = 60
+
+
+def answers(scores: np.ndarray, **more: Any) -> dict[str, Any]:
+    """One model's answers as `cross_validation.json` has them."""
+    return {"score": scores.tolist(), **more}
+
+
+def rfs_record(inside: np.ndarray, outside: np.ndarray) -> dict[str, Any]:
+    """Everyone relapses, patient 0 first: a score of -n is the perfect risk."""
+    rows = [{"id": f"P{n}", "centre": "AB"[n % 2], "rfs_days": 10.0 + n, "relapse": True} for n in range(PATIENTS)]
+    fold = {"coefficients": {"total_volume_ml": 0.5}}
+    record: dict[str, Any] = {"metric": "c_index", "patients": rows}
+    for kind, scores in (("nested", inside), ("leave_one_centre_out", outside)):
+        rivals = {"tumour_volume": answers(np.zeros(PATIENTS))}
+        folds = {"fold_of_patient": [n % 2 for n in range(PATIENTS)], "folds": [fold, fold], "comparators": rivals}
+        record[kind] = answers(scores, **folds)
+    return record
+
+
+PERFECT = -np.arange(PATIENTS, dtype=float)
+
+
+def hpv_record() -> dict[str, Any]:
+    """Every third is negative; the heads answer everyone right inside, and positive for everyone with centres left out."""
+    told = [n % 3 > 0 for n in range(PATIENTS)]
+    record: dict[str, Any] = {
+        "metric": "balanced_accuracy",
+        "patients": [{"id": f"P{n}", "hpv": told[n]} for n in range(PATIENTS)],
+    }
+    for kind, positive in (("nested", told), ("leave_one_centre_out", [True] * PATIENTS)):
+        probability = [0.9 if flag else 0.1 for flag in positive]
+        record[kind] = {
+            "score": probability, "positive": positive, "probability": probability, "fold_of_patient": [0] * PATIENTS,
+            "folds": [{"coefficients": {}}], "comparators": {},
+        }  # fmt: skip
+    return record
+
+
+# Figures
+
+
+def test_the_best_of_k_random_risks_on_two_patients() -> None:
+    """One comparable pair: C is 0 or 1, each by half. Of k, the best is 1 but for one in 2^k: 1 - 0.5^k.
+
+    2,000 draws tell a half with a standard error of 0.011; four of these, times the slope k 0.5^(k-1), are allowed.
+    """
+    chance = best_of_random(np.array([1.0, 2.0]), np.array([True, False]), np.random.default_rng(0))
+    assert chance.sd == pytest.approx(0.5, abs=0.001)
+    assert chance.best_of[1] == pytest.approx(0.5, abs=0.045)
+    assert chance.best_of[5] == pytest.approx(1 - 0.5**5, abs=0.045 * 5 * 0.5**4)
+    assert chance.best_of[100] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_best_of_k_grows_as_for_a_normal_distribution() -> None:
+    """300 patients: C is near normal, and the expected highest of 5, 20 and 100 normal draws lies 1.163, 1.867 and 2.508
+    standard deviations above the mean (published tables of order statistics)."""
+    rng = np.random.default_rng(1)
+    days, relapse = rng.permutation(300) + 1.0, rng.random(300) < 0.3
+    chance = best_of_random(days, relapse, rng, draws=4000)
+    assert chance.best_of[1] == pytest.approx(0.5, abs=4 * chance.sd / math.sqrt(4000))
+    for k, deviations in ((5, 1.163), (20, 1.867), (100, 2.508)):
+        assert (chance.best_of[k] - chance.best_of[1]) / chance.sd == pytest.approx(deviations, rel=0.06)
+
+
+def test_without_a_comparable_pair_there_is_no_chance() -> None:
+    with pytest.raises(MetricError, match="no comparable pair among 3 patients"):
+        best_of_random(np.ones(3), np.zeros(3, dtype=bool), np.random.default_rng(0))
+
+
+def test_wilsons_interval_by_hand() -> None:
+    """5 of 10, z 1.96: centre 0.5; half width 1.96 / (1 + 0.38415) x sqrt(0.025 + 0.0096037) = 0.26340."""
+    assert wilson_interval(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    low, high = wilson_interval(1.0, 3)
+    assert (low, high) == pytest.approx((3 / (3 + 1.959964**2), 1.0))
+
+
+def test_both_kinds_side_by_side() -> None:
+    """The perfect risk inside, none outside: C 1 and 0.5, whatever patients are drawn; the volume is always 0.5."""
+    heads, volume = judge(rfs_record(PERFECT, np.zeros(PATIENTS)), bootstraps=50, seed=0)
+    exactly = {"nested": 1.0, "leave_one_centre_out": 0.5, GAP: 0.5}
+    for model, expected in (
+        (heads, exactly),
+        (volume, {"nested": 0.5, "leave_one_centre_out": 0.5, GAP: 0, BEHIND: 0.5}),
+    ):
+        assert {what: found.value for what, found in model.estimates.items()} == pytest.approx(expected)
+        for what, found in model.estimates.items():
+            assert (found.ci95_low, found.ci95_high) == pytest.approx((expected[what], expected[what]))
+    (hpv,) = judge(hpv_record(), bootstraps=50, seed=0)
+    assert {what: found.value for what, found in hpv.estimates.items()} == pytest.approx(exactly)
+
+
+def test_a_kind_that_was_not_possible_is_absent() -> None:
+    record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
+    heads, volume = judge(record, bootstraps=10, seed=0)
+    assert set(heads.estimates) == {"nested"}
+    assert set(volume.estimates) == {"nested", BEHIND}
+    assert "rfs: 1 centre" in gap_in_words(record, heads)
+    both = {kind: {"why_not": "rfs: no relapse"} for kind in ("nested", "leave_one_centre_out")}
+    assert judge(record | both, bootstraps=10, seed=0) == []
+
+
+def test_risk_groups_are_dealt_within_each_outer_fold() -> None:
+    """The second fold's scores are on another scale: its lower half stays the lower one."""
+    kind = {"score": [1, 2, 3, 4, 101, 102, 103, 104], "fold_of_patient": [0] * 4 + [1] * 4}
+    assert high_risk(kind).tolist() == [False, False, True, True] * 2
+
+
+def test_steadiness_of_coefficients() -> None:
+    head = {"terms": [{"feature": "volume", "weight": 0.5}, {"feature": "age", "weight": -0.1}]}
+    folds = [{"coefficients": {"volume": 0.4, "age": 0.2}}, {"coefficients": {"volume": 0.6, "noise": -1.2}}]
+    noise, volume, age = coefficients(head, folds)
+    assert (noise.feature, noise.shipped, noise.folds, noise.used_in, noise.same_sign) == (
+        "noise",
+        None,
+        (0.0, -1.2),
+        1,
+        1,
+    )
+    assert (volume.feature, volume.used_in, volume.same_sign) == ("volume", 2, 2)
+    assert (age.feature, age.folds, age.used_in, age.same_sign) == ("age", (0.2, 0.0), 1, 0)
+    assert [one.folds for one in coefficients(head, [])] == [(), ()]
+
+
+def test_the_worst_case_is_told_by_both_structures() -> None:
+    """GTVp 2 x 30 / 100; GTVn is in neither mask, or invented: DSC 0."""
+    row = {"gtvp_intersection_voxels": 30, "gtvp_reference_voxels": 60, "gtvp_predicted_voxels": 40}
+    none = dict.fromkeys(("gtvn_intersection_voxels", "gtvn_reference_voxels", "gtvn_predicted_voxels"), 0)
+    assert mean_dsc(row | none) == pytest.approx(0.6)
+    assert mean_dsc(row | none | {"gtvn_predicted_voxels": 5}) == pytest.approx(0.3)
+    assert mean_dsc(none | dict.fromkeys(row, 0)) is None
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("gap", "says"),
+    [
+        (Estimate(0.1, 0.04, 0.16), "a drop of 0.100 (95% interval 0.040 to 0.160). Part of what works inside"),
+        (Estimate(0.02, -0.04, 0.08), "cannot be told from none (95% interval -0.040 to 0.080). A drop of up to 0.080"),
+        (Estimate(-0.1, -0.16, -0.04), "even better by 0.100"),
+        (Estimate(0.1, None, None), "too few patients for an interval"),
+        (Estimate(None, None, None), "does not exist for this cohort"),
+    ],
+    ids=["drop", "unsure", "rise", "no interval", "undefined"],
+)
+def test_the_gap_in_words(gap: Estimate, says: str) -> None:
+    found = {"nested": Estimate(0.7, 0.6, 0.8), "leave_one_centre_out": Estimate(0.6, 0.5, 0.7), GAP: gap}
+    record = {"metric": "c_index", "nested": {}, "leave_one_centre_out": {}}
+    assert says in gap_in_words(record, Judged("heads", found))
+
+
+def test_comparators_in_words() -> None:
+    better, unsure = {BEHIND: Estimate(0.2, 0.1, 0.3)}, {BEHIND: Estimate(0.01, -0.1, 0.1)}
+    assert rivals_in_words([Judged("heads", {})]) == []
+    assert "better than every comparator" in rivals_in_words([Judged("SUVmax alone", better)])[0]
+    (told,) = rivals_in_words([Judged("SUVmax alone", better), Judged("tumour volume alone", unsure)])
+    assert "better than tumour volume alone cannot be said" in told
+
+
+def test_chance_in_words() -> None:
+    chance = Chance(0.03, {1: 0.5, 5: 0.53, 20: 0.56, 100: 0.58})
+    assert "no more than the best of 20 such risks" in chance_in_words(chance, Estimate(0.55, 0.5, 0.6))
+    assert "above the expected best of 100 such risks (0.580)" in chance_in_words(chance, Estimate(0.7, 0.6, 0.8))
+
+
+# The page
+
+
+def test_the_sections_show_every_part() -> None:
+    head = {"terms": [{"feature": "total_volume_ml", "weight": 0.5}]}
+    content, plain = target_section(rfs_record(PERFECT, np.zeros(PATIENTS)), head, bootstraps=20, seed=0)
+    assert content.count("<svg") == 3  # intervals, survival, coefficients
+    for text in ("tumour volume alone", "a drop of 0.500", "Expected best C-index", "total_volume_ml", "2 of 2"):
+        assert text in content
+    assert plain["judged"]["heads"]["nested"]["value"] == 1
+    content, plain = target_section(hpv_record(), None, bootstraps=20, seed=0)
+    assert content.count("<svg") == 2  # intervals, calibration
+    assert "area under the curve" in content
+    assert plain["probability"]["nested"]["auc"] == 1
+    assert plain["probability"]["leave_one_centre_out"]["auc"] == 0.5
+
+
+def test_a_target_that_nothing_could_be_said_of_still_has_its_section() -> None:
+    why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
+    record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
+    content, _ = target_section(record, None, bootstraps=10, seed=0)
+    assert "expected at least 2" in content
+    assert "No feature has a weight." in content
+    assert "<svg" not in content
+
+
+def test_segmentation_by_centre() -> None:
+    found = {"gtvp_dsc_mean": {"value": 0.7, "ci95_low": 0.6, "ci95_high": 0.8}}
+    report = {
+        "cases": {"used": 12}, "provenance": {"edition": "hecktor2025"}, "aggregates": found,
+        "centres": {"CHUM": {"cases": 5, "aggregates": {"gtvp_dsc_mean": {"value": None}}}},
+    }  # fmt: skip
+    content = segmentation_section(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, without_mask=3)
+    assert '0.700</span> <span class="interval">0.600 to 0.800' in content
+    assert "<td>CHUM</td><td>5</td><td>-</td>" in content
+    assert "3 patients without a reference" in content
+    assert "CT's own grid" in content.replace("&#x27;", "'")
+
+
+def test_the_page_is_one_document_that_runs_nothing() -> None:
+    text = page.page("A <title>", "lead", [("one", "First & last", page.paragraph("a < b"))], "footer")
+    assert text.startswith("<!doctype html>")
+    assert "A &lt;title&gt;" in text
+    assert '<a href="#one">First &amp; last</a>' in text
+    assert "<script" not in text
+    assert "http" not in text.replace("http://www.w3.org", "")
