@@ -32,10 +32,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Every metric's estimate, and how many replicates were drawn again."""
+    """Every metric's estimate, and how many replicates were drawn again.
+
+    `extra_redraws` are those of metrics that do not rank and have draws of their own.
+    """
 
     by_metric: Mapping[str, Estimate]
     redraws: int
+    extra_redraws: int = 0
 
 
 def estimate(

@@ -48,6 +48,11 @@ class SegmentationRow:
     gtvp_recall: float | None = None
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
 
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """The reference's part of the row: size of a voxel, voxels of each label."""
+        return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
+
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json, with volumes in voxels and in mm3."""
         flat: dict[str, Any] = {

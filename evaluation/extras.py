@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from evaluation.bootstrap import Estimate, estimate
+from evaluation.bootstrap import Estimate, Estimates, estimate
 from evaluation.overlap import WeightedMetric
 
 _PROBES: Final = 100
@@ -16,7 +16,7 @@ _MOSTLY: Final = 0.5
 
 def estimate_extras(
     metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: int, method: str = "percentile"
-) -> dict[str, Estimate]:
+) -> Estimates:
     """Every metric with its 95% interval, or without one where most samples of this cohort have no value.
 
     Those that every one of a hundred probes defines share their draws; each of the others has draws of its own, a
@@ -27,7 +27,10 @@ def estimate_extras(
     always = {name: metric for name, metric in metrics.items() if undefined[name] == 0}
     groups = [always, *({name: metrics[name]} for name, share in undefined.items() if share > 0)]
     found: dict[str, Estimate] = {}
+    redraws = 0
     for group in groups:
         replicates = bootstraps if all(undefined[name] <= _MOSTLY for name in group) else 0
-        found |= estimate(group, n_cases, replicates, np.random.default_rng(seed), method).by_metric
-    return {name: found[name] for name in metrics}
+        drawn = estimate(group, n_cases, replicates, np.random.default_rng(seed), method)
+        found |= drawn.by_metric
+        redraws += drawn.redraws
+    return Estimates({name: found[name] for name in metrics}, redraws)

@@ -128,6 +128,7 @@ def _provenance(request: Request, edition: Edition, reference: Reference[Any], e
         "interval": request.interval,
         "bootstraps": request.bootstraps,
         "redraws": estimates.redraws,
+        "redraws_of_extra_metrics": estimates.extra_redraws,
     }
 
 
@@ -140,7 +141,7 @@ def _estimates(
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in profile.metrics if name not in ranked}
     extra = estimate_extras(others, n_cases, request.bootstraps, request.seed, request.interval)
-    return Estimates({**found.by_metric, **absent, **extra}, found.redraws)
+    return Estimates({**found.by_metric, **absent, **extra.by_metric}, found.redraws, extra.redraws)
 
 
 def _counted(rows: Sequence[Row], profile: TaskProfile) -> list[Row]:

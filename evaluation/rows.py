@@ -20,5 +20,9 @@ class Row(Protocol):
     def failed(self) -> bool:
         """Whether a prediction was tried and cannot be used."""
 
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """What the row holds of the reference: equal for all teams that were measured against the same one."""
+
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json."""

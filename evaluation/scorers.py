@@ -45,6 +45,11 @@ class RiskRow:
     error: str | None = None
     failed: bool = False
 
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """The reference's part of the row: follow-up and recurrence."""
+        return self.follow_up.rfs_days, self.follow_up.relapse
+
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json."""
         return {
@@ -72,6 +77,11 @@ class StatusRow:
     error: str | None = None
     failed: bool = False
     probability: float | None = None
+
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """The reference's part of the row: the status."""
+        return (self.hpv_positive,)
 
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json."""

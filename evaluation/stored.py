@@ -13,6 +13,7 @@ from contract.errors import HecktorError
 from evaluation.edition import TaskProfile
 from evaluation.metrics_json import TeamMetrics
 from evaluation.overlap import Floats, WeightedMetric
+from evaluation.rows import Row
 from evaluation.rules import Rules
 from evaluation.scorers import SCORERS
 
@@ -51,21 +52,26 @@ def stored_cohort(teams: Sequence[TeamMetrics], profile: TaskProfile) -> StoredC
     """The cohort of teams that all have rows.
 
     Raises:
-        HecktorError: rows that cannot be read, of other cases than the first team's, or that do not give a value
-            which the team's own file states.
+        HecktorError: rows that cannot be read, of other cases or another reference than the first team's, or that do
+            not give a value which the team's own file states.
     """
     rules = _rules(teams[0], profile)
-    cases: tuple[str, ...] | None = None
-    stored = []
-    for team in teams:
-        rows = _restored(team, profile)
-        names = tuple(row.case for row in rows)
-        cases = names if cases is None else cases
-        if names != cases:
-            odd = sorted(set(names) ^ set(cases)) or ["a case that stands twice"]
-            raise HecktorError(f"{teams[0].team} and {team.team}: rows of other cases ({odd[0]}), expected the same")
-        stored.append(_stored_team(team, rows, rules, profile))
-    return StoredCohort(cases or (), rules, tuple(stored))
+    rows_of = [(team, _restored(team, profile)) for team in teams]
+    first, first_rows = rows_of[0]
+    for team, rows in rows_of[1:]:
+        _check_same_reference(f"{first.team} and {team.team}", first_rows, rows)
+    stored = tuple(_stored_team(team, rows, rules, profile) for team, rows in rows_of)
+    return StoredCohort(tuple(row.case for row in first_rows), rules, stored)
+
+
+def _check_same_reference(who: str, first: Sequence[Row], rows: Sequence[Row]) -> None:
+    names, others = [row.case for row in first], [row.case for row in rows]
+    if names != others:
+        odd = sorted(set(names) ^ set(others)) or ["a case that stands twice"]
+        raise HecktorError(f"{who}: rows of other cases ({odd[0]}), expected the same")
+    for mine, theirs in zip(first, rows, strict=True):
+        if mine.reference != theirs.reference:
+            raise HecktorError(f"{who}: {mine.case} was measured against different references, expected one for all")
 
 
 def _rules(team: TeamMetrics, profile: TaskProfile) -> Rules:

@@ -54,7 +54,8 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
             if not any(field.strip() for field in fields):
                 continue
             if len(fields) != len(header):
-                raise error(f"{path.name}: a line with another number of fields than its {len(header)} columns")
+                found = f"{path.name}, line {reader.line_num}: {len(fields)} fields"
+                raise error(f"{found}, expected one for each of {len(header)} columns")
             rows.append(dict(zip(header, fields, strict=True)))
             lines.append(reader.line_num)
     except csv.Error as problem:

@@ -82,8 +82,8 @@ def test_the_file_is_chosen_by_its_columns(tmp_path):
         ("PatientID,Relapse,RFS\nA,1,inf\n", "RFS is not usable"),
         ("PatientID,Relapse,RFS\nA,1,3\nA,1,3\n", "line 3: A stands twice"),
         ("PatientID,Relapse,RFS\n,1,3\n", "no PatientID"),
-        ("PatientID,Relapse,RFS\nA,1\n", "another number of fields"),
-        ("PatientID,Relapse,RFS\nA,1,3,4\n", "another number of fields"),
+        ("PatientID,Relapse,RFS\nA,1\n", "line 2: 2 fields, expected one for each of 3"),
+        ("PatientID,Relapse,RFS\nA,1,3,4\n", "line 2: 4 fields"),
         ("PatientID,Relapse,RFS\nA,,\n", "no patient with Relapse and RFS"),
     ],
 )

@@ -50,7 +50,7 @@ def risk_row(number, rng):
 
 
 def status_row(number, rng):
-    probability = None if rng.random() < 0.2 else float(rng.random().round(1))
+    probability = None if rng.random() < 0.2 else round(float(rng.random()), 1)
     return StatusRow(f"P{number}", number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
 
 

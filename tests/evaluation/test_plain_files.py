@@ -212,7 +212,7 @@ def test_a_patient_twice_fails_and_is_named(risks):
     ("content", "message"),
     [
         (b"PatientID,score\nP1,1\n", "columns PatientID, score; expected PatientID, risk"),
-        (b"PatientID,risk\nP1,1,2\n", "another number of fields"),
+        (b"PatientID,risk\nP0,1\nP1,1,2\n", "line 3: 3 fields, expected one for each of 2 columns"),
         (b"PatientID,risk,risk\nP1,1,2\n", "column stands twice"),
         (b"\xff\xfe\x00", "UTF-8"),
         (b"PatientID,risk\nP1," + b"1" * 200_000, "expected a CSV file"),

@@ -182,6 +182,36 @@ def test_without_rows_teams_are_ranked_and_told_so(teams_of, capsys):
     assert "no rank stability" in capsys.readouterr().out
 
 
+def test_results_against_different_references_are_not_mixed(teams_of, blank):
+    """The same cases, options and predictions; one follow-up, status or mask of the reference was corrected between."""
+    teams = teams_of(RFS)
+    teams.add("a", risks(-np.arange(9)))
+    teams.add("b", risks(-np.arange(9)))
+    changed = json.loads(teams.files["b"].read_text())
+    changed["results"][8]["rfs_days"] += 1
+    teams.files["b"].write_text(json.dumps(changed))
+    with pytest.raises(HecktorError, match="a and b: P08 was measured against different references"):
+        teams.rank("--bootstraps", "5")
+
+    teams = teams_of(HPV)
+    teams.add("c", statuses([1] * 6))
+    teams.add("d", statuses([1] * 6))
+    changed = json.loads(teams.files["d"].read_text())
+    changed["results"][1] |= {"hpv_positive": True, "predicted_hpv_positive": True}
+    teams.files["d"].write_text(json.dumps(changed))
+    with pytest.raises(HecktorError, match="c and d: P01"):
+        teams.rank("--bootstraps", "5")
+
+    teams = teams_of(SEGMENTATION)
+    for name, voxels in (("e", 4), ("f", 5)):
+        mask = blank()
+        mask[2, 3, :voxels] = 1
+        mask[5, 5, 5] = 2
+        teams.add(name, lambda phase, mask=mask: (phase.truth_mask("P1", mask), phase.mask("P1", mask)))
+    with pytest.raises(HecktorError, match="e and f: P1"):
+        teams.rank("--bootstraps", "5")
+
+
 def test_rows_that_do_not_give_the_stated_value_are_refused(teams_of):
     teams = teams_of(RFS)
     for name in "ab":

@@ -81,6 +81,14 @@ def test_hpv_by_hand(hpv):
     assert report["provenance"]["redraws"] > 0
 
 
+def test_redraws_of_extra_metrics_are_counted_apart(rfs):
+    """Uno's C has a value just where the C-index has, and its own draws are the same; no AUC exists in four days."""
+    for case in ("P1", "P2", "P3"):
+        rfs.value(case, "1")
+    provenance = rfs.run(bootstraps=300)["provenance"]
+    assert provenance["redraws_of_extra_metrics"] == provenance["redraws"] > 0
+
+
 def test_hpv_missing_answers_are_wrong(hpv):
     report = answer(hpv, P1="true", P4="false")
     assert report["aggregates"]["sensitivity"]["value"] == pytest.approx(1 / 3)
