@@ -61,7 +61,7 @@ def judge(record: Mapping[str, Any], bootstraps: int, seed: int) -> list[Judged]
         rivals = [name for name in _names(metrics) if name != HEADS]
         metrics |= {(name, BEHIND): _less(best, metrics[name, "nested"]) for name in rivals}
     flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
-    estimates = estimate_extras(flat, len(record["patients"]), bootstraps, seed)
+    estimates = estimate_extras(flat, len(record["patients"]), bootstraps, seed).by_metric
     return [
         Judged(TITLES[name], {what: estimates[f"{name} {what}"] for other, what in metrics if other == name})
         for name in _names(metrics)

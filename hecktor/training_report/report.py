@@ -49,8 +49,7 @@ def make_report(root: Path, jobs: int) -> Path:
     ]
     plain: dict[str, Any] = {"format_version": FORMAT_VERSION, "made_from": key, "segmentation": kept}
     for name, heading in _HEADINGS.items():
-        head = heads[name]["head"] if name in heads else None
-        content, plain[name] = target_section(document[name], head, DEFAULT_BOOTSTRAPS, splits.seed)
+        content, plain[name] = target_section(document[name], heads.get(name), DEFAULT_BOOTSTRAPS, splits.seed)
         sections.append((name, heading, content))
     worst = worst_cases(work, scored, report["results"])
     sections.append(("worst", "Worst cases", page.paragraph(_WORST) + page.pictures(worst)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -17,7 +18,7 @@ from hecktor.training_report.chance import DRAWS, best_of_random
 from hecktor.training_report.coefficients import MOST_SHOWN, Coefficient, coefficients
 from hecktor.training_report.figures import calibration_plot, coefficients_plot, intervals_plot, survival_plot
 from hecktor.training_report.judgement import BEHIND, GAP, KINDS, METRIC_TITLES, Judged, follow_up, hpv_status, judge
-from hecktor.training_report.words import chance_in_words, gap_in_words, rivals_in_words
+from hecktor.training_report.words import chance_in_words, choice_in_words, gap_in_words, rivals_in_words
 
 _LEFT_OUT = (
     "The masks behind the features come from networks that never saw the patient, but with centres left out the "
@@ -37,20 +38,29 @@ def segmentation_section(report: Mapping[str, Any], titles: Mapping[str, str], w
     everyone = [page.estimate_cell(page.figures_of(report["aggregates"][name])) for name in titles]
     rows = [["everyone", str(scored), *everyone]]
     for centre, found in report["centres"].items():
-        values = [page.estimate_cell(Estimate(found["aggregates"][name]["value"], None, None)) for name in titles]
+        values = [page.estimate_cell(_bare(found["aggregates"][name]["value"])) for name in titles]
         rows.append([escape(centre), str(found["cases"]), *values])
     return page.paragraph(about) + page.table(["Centre", "Patients", *titles.values()], rows)
 
 
 def target_section(
-    record: Mapping[str, Any], head: Mapping[str, Any] | None, bootstraps: int, seed: int
+    record: Mapping[str, Any], shipped: Mapping[str, Any] | None, bootstraps: int, seed: int
 ) -> tuple[str, dict[str, Any]]:
-    """A target's cross-validations side by side with all that belongs to them, and the same figures as plain data."""
+    """A target's cross-validations side by side with all that belongs to them, and the same figures as plain data.
+
+    Args:
+        record: the target's part of `cross_validation.json`.
+        shipped: the target's part of `heads.json`, None where there is no head.
+        bootstraps: draws of patients.
+        seed: of the draws.
+    """
     judged = judge(record, bootstraps, seed)
     metric = METRIC_TITLES[record["metric"]]
     gap = gap_in_words(record, judged[0] if judged else None)
     about = f"{len(record['patients'])} patients. Intervals: 95%, patients drawn again {bootstraps} times. {_LEFT_OUT}"
-    parts = [page.paragraph(about), page.paragraph(" ".join([gap, *rivals_in_words(judged)]))]
+    parts = [
+        page.paragraph(text) for text in (about, " ".join([gap, *rivals_in_words(judged)]), choice_in_words(shipped))
+    ]
     kinds = {kind: record[kind] for kind in KINDS if "why_not" not in record[kind]}
     plain: dict[str, Any] = {"judged": {model.title: _plain(model) for model in judged}, "gap": gap}
     if kinds:
@@ -62,7 +72,8 @@ def target_section(
             extra, figures = _rfs(record, kinds, judged[0], seed)
         else:
             extra, figures = _hpv(record, kinds, bootstraps, seed)
-        parts, plain = parts + extra, plain | figures
+        parts, plain = [*parts, _by_centre(record, kinds), *extra], plain | figures
+    head = None if shipped is None else shipped["head"]
     parts.append(_coefficients(coefficients(head, record["nested"].get("folds", []))))
     return "".join(parts), plain
 
@@ -74,6 +85,24 @@ def _judged_table(judged: Sequence[Judged], metric: str) -> str:
         for model in judged
     ]
     return page.table(heads, rows)
+
+
+def _by_centre(record: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> str:
+    """The heads' metric among each centre's patients alone."""
+    counts = Counter(row["centre"] for row in record["patients"])
+    rows = [
+        [
+            escape(centre),
+            str(count),
+            *(page.estimate_cell(_bare(kinds[kind]["by_centre"].get(centre))) for kind in kinds),
+        ]
+        for centre, count in sorted(counts.items())
+    ]
+    return "<h3>By centre</h3>" + page.table(["Centre", "Patients", *(KINDS[kind] for kind in kinds)], rows)
+
+
+def _bare(value: float | None) -> Estimate:
+    return Estimate(value, None, None)
 
 
 def _rfs(
@@ -100,11 +129,12 @@ def _hpv(
     record: Mapping[str, Any], kinds: Mapping[str, Any], bootstraps: int, seed: int
 ) -> tuple[list[str], dict[str, Any]]:
     positive = hpv_status(record)
-    estimates = {
-        kind: estimate_extras(
-            probability_metrics(positive, np.asarray(found["probability"], np.float64)), len(positive), bootstraps, seed
-        )
+    metrics = {
+        kind: probability_metrics(positive, np.asarray(found["probability"], np.float64))
         for kind, found in kinds.items()
+    }
+    estimates = {
+        kind: estimate_extras(found, len(positive), bootstraps, seed).by_metric for kind, found in metrics.items()
     }
     titles = {
         "auc": "area under the curve",

@@ -49,6 +49,23 @@ def rivals_in_words(judged: Sequence[Judged]) -> list[str]:
     return [f"That the heads are better than {names} cannot be said from this many patients."]
 
 
+def choice_in_words(shipped: Mapping[str, Any] | None) -> str:
+    """Which model is shipped, and among which it was chosen.
+
+    Args:
+        shipped: the head's record in `heads.json`, None where there is none.
+    """
+    if shipped is None:
+        return "There is no head of this target."
+    setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items())
+    chosen = f"Shipped: {shipped['model']}" + (f" ({setting})" if setting else "")
+    metric = METRIC_TITLES[shipped["metric"]]
+    return (
+        f"{chosen}, with a {metric} of {shipped['out_of_fold']:.3f} over the folds that chose it among "
+        f"{len(shipped['tried'])} models. That figure flatters the choice; those below do not."
+    )
+
+
 def chance_in_words(chance: Chance, found: Estimate | None) -> str:
     """Whether trying often could explain a C-index."""
     spread = (

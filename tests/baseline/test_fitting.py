@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,15 @@ import pytest
 
 from algorithm.measure import Features
 from algorithm.segmentation import Segmentation
+from baseline import pipeline
 from baseline.fitting import cohort_of, expected, fit_heads, judged, said
+from baseline.kept import keep
 from baseline.models import Cohort
 from baseline.models_targets import HPV, RFS, TARGETS, Target
 from baseline.out_of_fold import features_of
 from baseline.release import ReleaseCase
+from baseline.splits import kept_splits
+from baseline.work import Work
 from contract.geometry import Geometry
 from contract.images import Volume, write_volume
 from contract.patient import Patient
@@ -115,3 +120,26 @@ def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
     assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvn_dose_mean_gy"] is None
     assert features_of(case(0), found)["gtvp_dose_mean_gy"] is None
+
+
+def test_what_is_judged_already_is_not_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same features, clinical variables and outcomes: no file changes. Another outcome: both are made anew."""
+    work = Work(tmp_path)
+    cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+    work.write_cases(cases)
+    kept_splits(work.splits_json, cases, folds=2, seed=0)
+    rows = rows_of(cases)
+    keep(work.features_json, "key", rows)
+    monkeypatch.setattr(pipeline, "out_of_fold_features", lambda *_: rows)
+
+    def times() -> list[int]:
+        return [path.stat().st_mtime_ns for path in (work.heads_json, work.cross_validation_json)]
+
+    told = pipeline.fit_all_heads(work, "cpu")
+    first = times()
+    assert pipeline.fit_all_heads(work, "cpu") == told
+    assert times() == first
+    work.write_cases([replace(cases[0], relapse=False), *cases[1:]])
+    assert pipeline.fit_all_heads(work, "cpu") != told
+    assert work.judged()["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
+    assert all(later > earlier for later, earlier in zip(times(), first, strict=True))

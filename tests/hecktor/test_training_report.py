@@ -34,7 +34,12 @@ def rfs_record(inside: np.ndarray, outside: np.ndarray) -> dict[str, Any]:
     record: dict[str, Any] = {"metric": "c_index", "patients": rows}
     for kind, scores in (("nested", inside), ("leave_one_centre_out", outside)):
         rivals = {"tumour_volume": answers(np.zeros(PATIENTS))}
-        folds = {"fold_of_patient": [n % 2 for n in range(PATIENTS)], "folds": [fold, fold], "comparators": rivals}
+        by_centre = {"A": 1.0, "B": 0.9} if kind == "nested" else {"A": 0.5, "B": None}
+        folds: dict[str, Any] = {"by_centre": by_centre} | {
+            "fold_of_patient": [n % 2 for n in range(PATIENTS)],
+            "folds": [fold, fold],
+            "comparators": rivals,
+        }
         record[kind] = answers(scores, **folds)
     return record
 
@@ -47,13 +52,13 @@ def hpv_record() -> dict[str, Any]:
     told = [n % 3 > 0 for n in range(PATIENTS)]
     record: dict[str, Any] = {
         "metric": "balanced_accuracy",
-        "patients": [{"id": f"P{n}", "hpv": told[n]} for n in range(PATIENTS)],
+        "patients": [{"id": f"P{n}", "centre": "A", "hpv": told[n]} for n in range(PATIENTS)],
     }
     for kind, positive in (("nested", told), ("leave_one_centre_out", [True] * PATIENTS)):
         probability = [0.9 if flag else 0.1 for flag in positive]
         record[kind] = {
             "score": probability, "positive": positive, "probability": probability, "fold_of_patient": [0] * PATIENTS,
-            "folds": [{"coefficients": {}}], "comparators": {},
+            "by_centre": {"A": 0.5}, "folds": [{"coefficients": {}}], "comparators": {},
         }  # fmt: skip
     return record
 
@@ -191,7 +196,15 @@ def test_chance_in_words() -> None:
 
 def test_the_sections_show_every_part() -> None:
     head = {"terms": [{"feature": "total_volume_ml", "weight": 0.5}]}
-    content, plain = target_section(rfs_record(PERFECT, np.zeros(PATIENTS)), head, bootstraps=20, seed=0)
+    tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
+    chosen = {"model": "Cox, few features", "setting": {"penalty": 0.1}, "tried": tried}
+    shipped = {"head": head, "metric": "c_index", "out_of_fold": 0.7, **chosen}
+    content, plain = target_section(rfs_record(PERFECT, np.zeros(PATIENTS)), shipped, bootstraps=20, seed=0)
+    assert (
+        "Cox, few features (penalty 0.1), with a C-index of 0.700 over the folds that chose it among 2 models"
+        in content
+    )
+    assert '<td>B</td><td>30</td><td><span class="value">0.900</span></td><td>-</td>' in content
     assert content.count("<svg") == 3  # intervals, survival, coefficients
     for text in ("tumour volume alone", "a drop of 0.500", "Expected best C-index", "total_volume_ml", "2 of 2"):
         assert text in content
@@ -208,6 +221,7 @@ def test_a_target_that_nothing_could_be_said_of_still_has_its_section() -> None:
     record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
     content, _ = target_section(record, None, bootstraps=10, seed=0)
     assert "expected at least 2" in content
+    assert "There is no head of this target." in content
     assert "No feature has a weight." in content
     assert "<svg" not in content
 
