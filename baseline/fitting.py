@@ -8,14 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from algorithm.features import dose
 from algorithm.measure import Features, clinical_features
 from baseline.cross_validation import cross_validation_document
 from baseline.heads import FittedHead, fit_clinical, fit_target
 from baseline.models import Cohort, Outcomes
 from baseline.models_targets import HPV, RFS, TARGETS, Target
 from baseline.release import ReleaseCase
+from contract import sockets
 from contract.errors import MetricError
+from contract.tasks import task_named
 
+_DOSE_FEATURES: Final = tuple(f"_{name}" for name in dose.NAMES)
 _HAS_OUTCOME: Final[Mapping[str, Callable[[ReleaseCase], bool]]] = {
     RFS.name: lambda case: case.rfs_days is not None and case.relapse is not None,
     HPV.name: lambda case: case.hpv is not None,
@@ -46,18 +50,26 @@ class FittedHeads:
 
 
 def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> Cohort:
-    """The patients whose outcome of this target is known, with image features and clinical variables."""
+    """The patients whose outcome of this target is known, with image features and clinical variables.
+
+    Dose features count only for a task that gets the dose in inference.
+    """
+    with_dose = sockets.RT_DOSE in task_named(target.name).optional_inputs
     told = [case for case in cases if _HAS_OUTCOME[target.name](case)]
     return Cohort(
         tuple(case.patient_id for case in told),
         tuple(case.centre for case in told),
-        tuple({**rows[case.patient_id], **clinical_features(case.patient)} for case in told),
+        tuple(_inputs(rows[case.patient_id], with_dose) | clinical_features(case.patient) for case in told),
         Outcomes(
             np.array([case.rfs_days or 0.0 for case in told], dtype=np.float64),
             np.array([bool(case.relapse) for case in told], dtype=np.bool_),
             np.array([bool(case.hpv) for case in told], dtype=np.bool_),
         ),
     )
+
+
+def _inputs(row: Features, with_dose: bool) -> dict[str, float | None]:
+    return {name: value for name, value in row.items() if with_dose or not name.endswith(_DOSE_FEATURES)}
 
 
 def fit_heads(cohorts: Sequence[tuple[Target, Cohort]], seed: int) -> FittedHeads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -77,6 +78,8 @@ def _segmented(
 
 
 def features_of(case: ReleaseCase, found: Segmentation) -> Features:
-    """Image features on the grid of the segmentation, with the planned dose where the release has one."""
+    """Image features on the grid of the segmentation, with the planned dose where the release has a usable one."""
     dose = None if case.dose is None else read_volume(case.dose, "float32")
+    if dose is not None and not (np.isfinite(dose.array).all() and dose.array.min() >= 0):
+        dose = None  # as in inference
     return image_features(found.mask(), found.ct, found.pet, found.grid, dose=dose)

@@ -36,6 +36,11 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
+def heading(text: str) -> str:
+    """A heading within a section."""
+    return f'<h3 style="margin-top: 24px">{escape(text)}</h3>'
+
+
 def figure(caption: str, svg: str) -> str:
     """A plot with its caption."""
     return f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"

@@ -98,7 +98,7 @@ def _by_centre(record: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]
         ]
         for centre, count in sorted(counts.items())
     ]
-    return "<h3>By centre</h3>" + page.table(["Centre", "Patients", *(KINDS[kind] for kind in kinds)], rows)
+    return page.heading("By centre") + page.table(["Centre", "Patients", *(KINDS[kind] for kind in kinds)], rows)
 
 
 def _bare(value: float | None) -> Estimate:
@@ -118,7 +118,7 @@ def _rfs(
     rows = [[str(k), f"{best:.3f}"] for k, best in chance.best_of.items()]
     told = chance_in_words(chance, heads.estimates.get("nested"))
     parts += [
-        "<h3>Could it be luck?</h3>",
+        page.heading("Could it be luck?"),
         page.paragraph(f"{told} From {DRAWS} random orders of the patients."),
         page.table(["Random risks tried", "Expected best C-index"], rows),
     ]
@@ -150,7 +150,7 @@ def _hpv(
         "the number of patients"
     )
     parts = [
-        "<h3>Probability of HPV positive</h3>",
+        page.heading("Probability of HPV positive"),
         page.table(["", *(KINDS[kind] for kind in kinds)], rows),
         page.figure(caption, calibration_plot(positive, kinds)),
     ]
@@ -182,7 +182,7 @@ def _coefficients(found: Sequence[Coefficient]) -> str:
     ]
     heads = ["Feature", "Shipped head", "Mean of folds", "Spread", "Used in", "Same sign in"]
     plot = page.figure("Weights by feature", coefficients_plot(shown))
-    return f"<h3>Features</h3>{page.paragraph(about)}{page.table(heads, rows)}{plot}"
+    return f"{page.heading('Features')}{page.paragraph(about)}{page.table(heads, rows)}{plot}"
 
 
 def _plain(model: Judged) -> dict[str, Any]:

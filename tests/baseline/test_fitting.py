@@ -120,6 +120,18 @@ def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
     assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
     assert measured["gtvn_dose_mean_gy"] is None
     assert features_of(case(0), found)["gtvp_dose_mean_gy"] is None
+    write_volume(tmp_path / "odd.nii.gz", Volume(np.full(coarse.array_shape, -1.0, np.float32), coarse))
+    assert features_of(case(0, dose=tmp_path / "odd.nii.gz"), found)["gtvp_dose_mean_gy"] is None
+
+
+def test_the_dose_counts_only_where_inference_gets_it() -> None:
+    """Task 2 may have a dose, task 3 has none."""
+    cases = [case(0, relapse=True, hpv=True)]
+    rows = {"A-000": {"gtvp_dose_d95_gy": 60.0, "gtvn_dose_v66_share": 0.5, "suv_max": 9.0}}
+    assert set(rows["A-000"]) <= set(cohort_of(RFS, cases, rows).rows[0])
+    hpv = cohort_of(HPV, cases, rows).rows[0]
+    assert hpv["suv_max"] == 9
+    assert not any("dose" in name for name in hpv)
 
 
 def test_what_is_judged_already_is_not_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
