@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from tqdm import tqdm
 
 from algorithm.features import dose
 from algorithm.measure import Features, clinical_features
@@ -75,7 +76,7 @@ def _inputs(row: Features, with_dose: bool) -> dict[str, float | None]:
 def fit_heads(cohorts: Sequence[tuple[Target, Cohort]], seed: int) -> FittedHeads:
     """Each target's head and the one on clinical variables alone, as far as the cohort has the outcomes for them."""
     found: dict[str, FittedHead | str] = {}
-    for target, cohort in cohorts:
+    for target, cohort in tqdm(cohorts, desc="fit heads", unit="target"):
         found[target.name] = _or_why_not(fit_target, target, cohort, seed)
         found[f"{target.name}_clinical"] = _or_why_not(fit_clinical, target, cohort, seed)
     heads = {name: one for name, one in found.items() if not isinstance(one, str)}
@@ -93,7 +94,8 @@ def _or_why_not(
 
 def judged(cohorts: Sequence[tuple[Target, Cohort]], fitted: FittedHeads, seed: int) -> dict[str, Any]:
     """`cross_validation.json`, with the reason for every head that is not there."""
-    return cross_validation_document(cohorts, seed) | {"no_head": dict(fitted.why_not)}
+    progress = tqdm(cohorts, desc="judge heads", unit="target")
+    return cross_validation_document(progress, seed) | {"no_head": dict(fitted.why_not)}
 
 
 def said(records: Mapping[str, Any], document: Mapping[str, Any]) -> str:
