@@ -16,12 +16,12 @@ from algorithm.coarse import COARSE_MM, Coarse, coarse_picture, without_cold
 from algorithm.landmarks import brain_centre_mm, lung_apex_mm, neck_centre_mm
 from algorithm.read import Case
 
-# Half widths around the head, and reach below and above the centre of the brain: 20 litres, 23 in tall patients.
+# Half widths around the head, and reach below and above the centre of the brain: 20 litres, 23 at most.
 HALF_WIDTH_MM: Final = 125.0
 BELOW_BRAIN_MM: Final = 280.0
 MOST_BELOW_BRAIN_MM: Final = 330.0
-ABOVE_BRAIN_MM: Final = 38.0
-# Where the lungs are in view the region goes down to here at least.
+ABOVE_BRAIN_MM: Final = 32.0
+# Lungs in view tell how far down the neck goes; without them a short scan is taken further down.
 NECK_BELOW_APEX_MM: Final = 25.0
 # Without a brain: reach below and above the lungs' upper end, or below the body's; 41 litres at most.
 BELOW_APEX_MM: Final = 100.0
@@ -75,9 +75,9 @@ def localise(case: Case) -> Region:
 
 def _around_brain(brain_mm: _Vector, apex_mm: float | None, coarse: Coarse) -> tuple[_Vector, _Vector]:
     """The box below a brain, centred between the head and the neck beneath it."""
-    below = BELOW_BRAIN_MM
+    below = MOST_BELOW_BRAIN_MM
     if apex_mm is not None:
-        below = min(max(below, float(brain_mm[2]) - apex_mm + NECK_BELOW_APEX_MM), MOST_BELOW_BRAIN_MM)
+        below = float(np.clip(brain_mm[2] - apex_mm + NECK_BELOW_APEX_MM, BELOW_BRAIN_MM, MOST_BELOW_BRAIN_MM))
     middle = (brain_mm + neck_centre_mm(brain_mm, coarse)) / 2
     low = np.array([middle[0] - HALF_WIDTH_MM, middle[1] - HALF_WIDTH_MM, brain_mm[2] - below])
     high = np.array([middle[0] + HALF_WIDTH_MM, middle[1] + HALF_WIDTH_MM, brain_mm[2] + ABOVE_BRAIN_MM])
