@@ -120,7 +120,7 @@ def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: 
         ours, theirs = found == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
         dice = 2 * np.count_nonzero(ours & theirs) / (np.count_nonzero(ours) + np.count_nonzero(theirs))
-        record_property(f"dice_{labels.NAMES[label]}", dice)
+        record_property(f"dice_{labels.NAMES[label]}", float(dice))
         assert dice >= 0.999
 
 
