@@ -40,6 +40,8 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
         Exception: a bug, before there was an answer; nothing is written then either.
     """
     case_run = CaseRun(request, resident)
+    if termination.requested:
+        case_run.finish_early("asked to end")
     failure: list[BaseException] = []
 
     def compute() -> None:

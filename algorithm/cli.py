@@ -56,7 +56,11 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
 
 @contextmanager
 def _terminated_by_signal() -> Iterator[Termination]:
-    """A termination that SIGTERM requests, as long as the block lasts; one that was held back until now as well."""
+    """A termination that SIGTERM requests, as long as the block lasts; one that was held back until now as well.
+
+    Where it was held back it is ignored afterwards: the answer is written, and blocking it again would not reach the
+    libraries' threads, which began while it was not blocked.
+    """
     termination = Termination()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield termination
@@ -66,8 +70,8 @@ def _terminated_by_signal() -> Iterator[Termination]:
     try:
         yield termination
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if signal.SIGTERM in held_back else before)
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
-        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -61,14 +62,22 @@ def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, t
 def test_nothing_but_the_output_can_be_written(
     run: Runs, case_folder: Any, tiny_package: Path, namespace: Namespace, task: Task
 ) -> None:
-    """A read-only root file system, an empty /tmp that cannot be written either, and no home."""
+    """A read-only root file system, an empty /tmp that cannot be written either, and no home.
+
+    Python and this project are put back where they were, for the case that they are in /tmp.
+    """
     root, package = case_folder.root, case_folder.root / "package"
     subprocess.run(["cp", "-r", str(tiny_package), str(package)], check=True)
+    kept = sorted({Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]})
+    aside = "\n".join(f"mkdir /mnt/{n} && mount --bind {place} /mnt/{n}" for n, place in enumerate(kept))
+    back = "\n".join(f"mkdir -p {place} && mount --bind /mnt/{n} {place}" for n, place in enumerate(kept))
     script = f"""
         mount -t tmpfs tmpfs /mnt && mkdir /mnt/case && mount --bind {root} /mnt/case
+        {aside}
         mount -t tmpfs tmpfs /tmp && mkdir -p {root} && mount --bind /mnt/case {root}
+        {back}
         mount --bind {root}/output {root}/output
-        for place in / /mnt /tmp /dev/shm {root}; do mount -o remount,bind,ro $place; done
+        for place in / /mnt /tmp /dev/shm {root} {" ".join(map(str, kept))}; do mount -o remount,bind,ro $place; done
         ! touch /file /tmp/file /var/tmp/file /dev/shm/file {root}/file 2> /dev/null
         touch {root}/output/file && rm {root}/output/file
         exec "$@\""""
