@@ -1,9 +1,9 @@
 """The look-alike enforces in containers what the platform enforces."""
 
 import json
-import time
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
