@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
@@ -12,19 +12,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from algorithm.enhance import Enhanced, enhancements
 from algorithm.model_package import ModelPackage
 from contract.errors import ModelPackageError
 
-_NETWORKS: Final[dict[str, type[nn.Module]]] = {
-    "PlainConvUNet": PlainConvUNet,
-    "ResidualEncoderUNet": ResidualEncoderUNet,
-}
 _MODULES: Final[dict[str, type[nn.Module]]] = {
     "torch.nn.modules.conv.Conv3d": nn.Conv3d,
     "torch.nn.modules.instancenorm.InstanceNorm3d": nn.InstanceNorm3d,
     "torch.nn.LeakyReLU": nn.LeakyReLU,
     "torch.nn.ReLU": nn.ReLU,
 }
+_SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode")
 
 
 class Networks:
@@ -88,23 +86,31 @@ def build_network(package: ModelPackage) -> nn.Module:
     return untrained_network(package.configuration, len(package.manifest["channels"]), len(package.manifest["labels"]))
 
 
-def untrained_network(configuration: Mapping[str, Any], channels: int, classes: int) -> nn.Module:
-    """The network that an nnU-Net configuration describes, without deep supervision.
+def untrained_network(
+    configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
+) -> nn.Module:
+    """The network that an nnU-Net configuration describes, with PyTorch's own random weights.
+
+    Args:
+        configuration: `architecture` as nnU-Net writes it, or with MONAI's SegResNet; its optional `enhance` names
+            functions of the CT that the network sees as further channels (`algorithm.enhance`).
+        channels: of the images.
+        classes: of the logits.
+        deep_supervision: answer at every resolution, as nnU-Net's loss wants it. SegResNet has but one.
 
     Raises:
-        ModelPackageError: the plans name a network or module that is not among the known ones.
+        ModelPackageError: the plans name a network or module that is not among the known ones, or it cannot be built.
     """
-    architecture = configuration["architecture"]
     try:
+        architecture = configuration["architecture"]
         name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
-        if name not in _NETWORKS:
-            raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_NETWORKS)}")
-        arguments: dict[str, Any] = dict(architecture["arch_kwargs"])
-        for key in architecture["_kw_requires_import"]:
-            arguments[key] = _module(arguments[key])
-        return _NETWORKS[name](input_channels=channels, num_classes=classes, deep_supervision=False, **arguments)
-    except (KeyError, TypeError, ValueError, AssertionError, RuntimeError) as problem:
+        if name not in _BUILDERS:
+            raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_BUILDERS)}")
+        more = enhancements(architecture.get("enhance", []))
+        network = _BUILDERS[name](configuration, channels + len(more), classes, deep_supervision)
+    except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
         raise ModelPackageError(f"plans.json: not an architecture ({type(problem).__name__}: {problem})") from None
+    return Enhanced(network, more) if more else network
 
 
 def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -119,3 +125,41 @@ def _module(name: str | None) -> type[nn.Module] | None:
     if name not in _MODULES:
         raise ModelPackageError(f"plans.json: module {name!r}, expected one of {', '.join(_MODULES)}")
     return _MODULES[name]
+
+
+def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, bool], nn.Module]:
+    def build(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
+        architecture = configuration["architecture"]
+        arguments = dict(architecture["arch_kwargs"])
+        for key in architecture["_kw_requires_import"]:
+            arguments[key] = _module(arguments[key])
+        return network(input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments)
+
+    return build
+
+
+def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
+    """MONAI's SegResNet; of its arguments those that leave a network whose answer has the image's shape."""
+    arguments = dict(configuration["architecture"]["arch_kwargs"])
+    odd = sorted(arguments.keys() - _SEGRESNET)
+    if odd:
+        raise ModelPackageError(f"plans.json: argument {odd[0]!r} of SegResNet, expected {', '.join(_SEGRESNET)}")
+    from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do without
+
+    network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
+    down, up = len(network.down_layers), len(network.up_layers)
+    if down != up + 1:
+        raise ModelPackageError(
+            f"plans.json: {down} entries of blocks_down and {up} of blocks_up, expected one more down than up"
+        )
+    multiple, patch = 2**up, list(configuration["patch_size"])
+    if any(int(n) % multiple for n in patch):
+        raise ModelPackageError(f"plans.json: patch_size {patch}, expected multiples of {multiple} for this SegResNet")
+    return cast(nn.Module, network)
+
+
+_BUILDERS: Final = {
+    "PlainConvUNet": _u_net(PlainConvUNet),
+    "ResidualEncoderUNet": _u_net(ResidualEncoderUNet),
+    "SegResNet": _segresnet,
+}

@@ -193,6 +193,21 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def segresnet() -> dict[str, Any]:
+    """The `architecture` of a SegResNet of three resolutions; its group norm of eight groups needs eight filters."""
+    return {
+        "network_class_name": "monai.networks.nets.segresnet.SegResNet",
+        "arch_kwargs": {
+            "init_filters": 8,
+            "blocks_down": [1, 1, 1],
+            "blocks_up": [1, 1],
+            "norm": ["GROUP", {"num_groups": 8}],
+        },
+        "_kw_requires_import": [],
+    }
+
+
+@pytest.fixture
 def sign_package() -> Callable[..., None]:
     """Write a package's manifest anew after its files were changed."""
     return write_manifest
