@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from tqdm import tqdm
 
 from algorithm.features import dose
+from algorithm.heads import LinearHead
 from algorithm.measure import Features, clinical_features
 from baseline.cross_validation import cross_validation_document
 from baseline.heads import FittedHead, fit_clinical, fit_target
@@ -33,6 +35,11 @@ class FittedHeads:
 
     heads: Mapping[str, FittedHead]
     why_not: Mapping[str, str]
+
+    def also_known_as(self, names: Mapping[str, str]) -> FittedHeads:
+        """The same with each centre's shifts under its other name too."""
+        named = {key: replace(fitted, head=also_known_as(fitted.head, names)) for key, fitted in self.heads.items()}
+        return replace(self, heads=named)
 
     def records(self) -> dict[str, Any]:
         """`heads.json`."""
@@ -81,6 +88,30 @@ def fit_heads(cohorts: Sequence[tuple[Target, Cohort]], seed: int) -> FittedHead
         found[f"{target.name}_clinical"] = _or_why_not(fit_clinical, target, cohort, seed)
     heads = {name: one for name, one in found.items() if not isinstance(one, str)}
     return FittedHeads(heads, {name: one for name, one in found.items() if isinstance(one, str)})
+
+
+def names_in_tables(cases: Sequence[ReleaseCase]) -> dict[str, str]:
+    """Each centre's other name: what the tables mostly hold as `CenterID` of its patients, as an `ehr.json` would.
+
+    Heads are harmonised by the IDs' codes; a number that stands for a centre in the tables would not be known
+    otherwise. A name that two centres share, or that is another centre's code, tells nothing and is left out.
+    """
+    written: dict[str, Counter[str]] = {case.centre: Counter() for case in cases}
+    for case in cases:
+        if case.patient.centre is not None:
+            written[case.centre][case.patient.centre] += 1
+    usual = {code: names.most_common(1)[0][0] for code, names in written.items() if names}
+    shared = Counter(usual.values())
+    return {code: name for code, name in usual.items() if shared[name] == 1 and name not in written}
+
+
+def also_known_as(head: LinearHead, names: Mapping[str, str]) -> LinearHead:
+    """The head with each centre's shifts under its other name too."""
+    terms = (
+        replace(term, centres={**term.centres, **{names[c]: term.centres[c] for c in term.centres if c in names}})
+        for term in head.terms
+    )
+    return replace(head, terms=tuple(terms))
 
 
 def _or_why_not(

@@ -18,7 +18,7 @@ from algorithm.heads import LinearHead, parse_head
 from algorithm.measure import Features
 from baseline.cross_validation import FORMAT_VERSION
 from baseline.export import export_package
-from baseline.fitting import cohort_of, expected, fit_heads, judged, said
+from baseline.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
 from baseline.kept import keep, key_of, read_kept
 from baseline.models_targets import TARGETS
 from baseline.nnunet import Plan, plan_and_preprocess, train_fold
@@ -103,7 +103,7 @@ def fit_all_heads(work: Work, device: str) -> str:
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.judged().get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, rows)) for target in TARGETS]
-        fitted = fit_heads(cohorts, seed)
+        fitted = fit_heads(cohorts, seed).also_known_as(names_in_tables(cases))
         write_json(work.heads_json, fitted.records())
         write_json(work.cross_validation_json, judged(cohorts, fitted, seed) | {"made_from": key})
     return said(work.heads(), work.judged())

@@ -7,6 +7,7 @@ absent, null, "", NaN, a number as a string, `0` against `0.0`. One value means 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,7 +23,7 @@ class Patient:
 
     `gender` is 1 for male, 0 for female; `tobacco`, `alcohol` 1 for consumption; `performance_status` the
     ECOG grade 0 to 4; `treatment` 1 for chemoradiotherapy, 0 for radiotherapy alone; `m_stage` "M0" or "M1";
-    `centre` the release's centre code or number as text.
+    `centre` the release's centre code in capitals, or its number, as text.
     """
 
     age_years: float | None = None
@@ -62,6 +63,7 @@ _MISSING_WORDS: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unkn
 _YES_NO: Final = {"yes": 1, "no": 0, "true": 1, "false": 0}
 _GENDERS: Final = {"m": 1, "male": 1, "f": 0, "female": 0}
 _CENTRE_KEYS: Final = ("CenterID", "Center")
+_WHOLE_NUMBER: Final = re.compile(r"(\d+)\.0*")
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
 
 
@@ -164,9 +166,9 @@ def _m_stage(raw: Any) -> str:
 def _centre(raw: Any) -> str:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise _ImpossibleValueError("a centre's code or number")
-    if isinstance(raw, float) and raw.is_integer():
-        return str(int(raw))
-    return str(raw).strip()
+    text = str(raw).strip().upper()
+    whole = _WHOLE_NUMBER.fullmatch(text)  # a table with gaps writes 3 as 3.0
+    return whole[1] if whole else text
 
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {

@@ -81,6 +81,9 @@ def test_absent_key_is_missing(key: str) -> None:
         ("CenterID", 3, "3"),
         ("CenterID", 3.0, "3"),
         ("CenterID", " MDA ", "MDA"),
+        ("CenterID", "mda", "MDA"),
+        ("CenterID", "3.0", "3"),
+        ("CenterID", 1e300, "1E+300"),
     ],
 )
 def test_spellings_of_a_value(key: str, value: Any, expected: Any) -> None:
