@@ -29,7 +29,7 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
     The case is computed in a thread of its own. When `termination` is requested, or when half of the reserve is gone,
     the best answer so far is written from this thread while the other stops at its next tile; it may still be
     computing when this function returns. When something breaks that is no fault of the case, a bug or a lack of memory,
-    the best answer so far is written too.
+    the best answer so far is written too. The uncertainty, where it is asked for, is written after the answer.
 
     Returns:
         The seconds of each stage.
@@ -40,6 +40,12 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
         Exception: a bug, before there was an answer; nothing is written then either.
     """
     case_run = CaseRun(request, resident)
+    _answer(case_run, termination)
+    case_run.write_uncertainty()
+    return case_run.stages
+
+
+def _answer(case_run: CaseRun, termination: Termination) -> None:
     if termination.requested:
         case_run.finish_early("asked to end")
     failure: list[BaseException] = []
@@ -58,10 +64,9 @@ def answer(request: Request, resident: Resident, termination: Termination) -> St
             break
         if termination.requested:
             case_run.finish_early("asked to end")
-            return case_run.stages
+            return
         if case_run.budget.overdue() and case_run.best.in_hand:
             case_run.finish_early("time is nearly up")
-            return case_run.stages
+            return
     if failure:
         case_run.recover(failure[0])
-    return case_run.stages

@@ -35,14 +35,14 @@ class BestAnswer:
         """Whether there is an answer to take."""
         return self._make is not None
 
-    def write_once(self, write: Callable[[], None]) -> None:
+    def write_once(self, write: Callable[[], object]) -> None:
         """Call `write` unless an answer is written already; whoever comes while one is being written waits for it."""
         with self._lock:
             if not self.written and not self._closed:
                 write()
                 self.written = True
 
-    def write_last(self, write: Callable[[], None]) -> None:
+    def write_last(self, write: Callable[[], object]) -> None:
         """As `write_once`, and nobody writes after it, even if `write` raises."""
         with self._lock:
             self._closed = True

@@ -18,7 +18,9 @@ from algorithm.model_package import default_package_path
 from algorithm.pipeline import Request
 from algorithm.resident import Resident
 from algorithm.serve import PORT, serve
+from algorithm.uncertainty import prepare_folder
 from contract import sockets
+from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
 
 LOGGER = logging.getLogger("hecktor")
@@ -44,7 +46,9 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
         strict=arguments.strict,
         spent_s=spent_s,
         most_passes=arguments.passes,
+        uncertainty_dir=arguments.uncertainty,
     )
+    _prepare_uncertainty(request, serving=arguments.serve)
     if arguments.serve:
         serve(request, arguments.port)
         return 0
@@ -74,6 +78,17 @@ def _terminated_by_signal() -> Iterator[Termination]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
 
 
+def _prepare_uncertainty(request: Request, *, serving: bool) -> None:
+    """Make the folder, before any work is done. Raises `HecktorError` where none can be had or nothing can be said."""
+    if request.uncertainty_dir is None:
+        return
+    if serving:
+        raise HecktorError("--uncertainty: found with --serve, expected one of them: a server writes answers only")
+    if request.method.segmenter != "network":
+        raise HecktorError(f"--uncertainty: method {request.method.name!r} makes no passes, expected 'baseline'")
+    prepare_folder(request.uncertainty_dir, request.input_dir, request.output_dir)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor predict", description="Answer one patient's case.")
     parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="segmentation, rfs, hpv, or 1, 2, 3")
@@ -84,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--passes", type=_positive, help="at most so many passes (default: all that fit the time)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--method", choices=tuple(METHODS), default="baseline", help="baseline or a comparator")
+    parser.add_argument(
+        "--uncertainty", type=Path, metavar="DIR", help="also write how far the answer can be trusted, outside --output"
+    )
     parser.add_argument("--strict", action="store_true", help="degenerate input is an error, not a warning")
     parser.add_argument(
         "--serve", action=argparse.BooleanOptionalAction, default=False, help="answer case after case over HTTP"

@@ -104,6 +104,26 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
     return result
 
 
+def restore_bytes(values: _Float, grid: Geometry, ct: Geometry, steps_a_unit: float) -> npt.NDArray[np.uint8]:
+    """A map on the network's grid, interpolated at every CT voxel and rounded to whole steps.
+
+    Args:
+        values: (z, y, x) on `grid`, not negative.
+        grid: the network's grid.
+        ct: the grid of the answer.
+        steps_a_unit: steps to a unit of `values`; what is above 255 steps is held to them.
+
+    Returns:
+        uint8 array of the CT's shape, 0 beyond the network's grid.
+    """
+    result = np.zeros(ct.array_shape, dtype=np.uint8)
+    window = _window(ct, grid)
+    if window is not None:
+        part = resample(Volume(values, grid), ct.cropped(*window), 0.0)
+        result[_slices(*window)] = np.clip(np.rint(part * np.float32(steps_a_unit)), 0, 255)
+    return result
+
+
 def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
     """The part of the grid outside which no CT voxel can get a label; None where no voxel has one.
 

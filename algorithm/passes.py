@@ -92,6 +92,7 @@ class Passes:
         focus: the box of (z, y, x) in which lesions are suspected, or None; asked only if time is short.
         stop: whether somebody asked for an end; looked at after every tile.
         better: told after every pass.
+        seen: told each pass and its own logits (label, z, y, x), once it is made; must not fail or keep them.
     """
 
     data: _Float
@@ -102,6 +103,7 @@ class Passes:
     focus: Callable[[], Box | None] = lambda: None
     stop: Callable[[], bool] = lambda: False
     better: Callable[[Progress], None] = lambda _: None
+    seen: Callable[[Pass, _Float], None] = lambda _step, _logits: None
 
     def __post_init__(self) -> None:
         self._plan = self._full_plan(TILE_STEP)
@@ -169,11 +171,14 @@ class Passes:
                 self._tensor = self._tensor.to(backend.sums)
                 self._begun_s = self.budget.clock()
                 found = slide(self._tensor, step.axes, network, self._plan, backend, self._tile_done)
-                return self._spread(found.numpy())
+                logits = self._spread(found.numpy())
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
                 reason = (str(problem) or type(problem).__name__).splitlines()[0]
+            else:
+                self.seen(step, logits)
+                return logits
             self._turn_to_next(backend, reason)
 
     def _turn_to_next(self, failed: Backend, reason: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from algorithm.best import BestAnswer
 from algorithm.budget import Budget
+from algorithm.disagreement import Disagreement
 from algorithm.hpv import hpv_positive
 from algorithm.localise import Region, localise
 from algorithm.measure import clinical_features, image_features
@@ -19,6 +20,7 @@ from algorithm.rfs import rfs_risk
 from algorithm.segmentation import Segmentation
 from algorithm.stages import Stages
 from algorithm.threshold import threshold_segmentation
+from algorithm.uncertainty import answers_over_folds, describe, write_maps, write_record
 from contract import sockets
 from contract.errors import HecktorError, TimeLimitError
 from contract.files import write_json
@@ -33,7 +35,8 @@ class Request:
     """One case to answer: which task, by which method, from where to where, on what device, in what time.
 
     `spent_s` of the time limit are gone already, by starting Python for instance. `most_passes` bounds the passes of
-    the network where not all that fit are wanted; None is all that fit.
+    the network where not all that fit are wanted; None is all that fit. `uncertainty_dir` is where to write how far the
+    answer can be trusted (`algorithm.uncertainty`); None asks for nothing of it.
     """
 
     task: Task
@@ -46,6 +49,7 @@ class Request:
     strict: bool
     spent_s: float = 0.0
     most_passes: int | None = None
+    uncertainty_dir: Path | None = None
 
 
 class CaseRun:
@@ -60,6 +64,8 @@ class CaseRun:
         self.stages = Stages(self.budget)
         self.best = BestAnswer()
         self._case: Case | None = None
+        self._told = None if request.uncertainty_dir is None else Disagreement()
+        self._written: tuple[Segmentation, Case, float | bool | None] | None = None
 
     def run(self) -> None:
         """Answer the case and write its output socket.
@@ -101,6 +107,36 @@ class CaseRun:
         problem.__traceback__ = None  # it holds on to the memory of what failed
         self.finish_early(type(problem).__name__)
 
+    def write_uncertainty(self) -> None:
+        """Write how far the answer can be trusted, where that is asked for; called once, when the answer is written.
+
+        What there is no time for is left out. The answer stands whatever happens here; the log says what did.
+        """
+        folder, told, written = self.request.uncertainty_dir, self._told, self._written
+        if folder is None or told is None or written is None:
+            return
+        told.close()
+        try:
+            with self.stages("uncertainty"):
+                self._describe(folder, told, *written)
+        except Exception as problem:
+            LOGGER.warning("*** WARNING *** the uncertainty is not written whole: %s", problem, exc_info=problem)
+
+    def _describe(
+        self, folder: Path, told: Disagreement, segmentation: Segmentation, case: Case, answer: float | bool | None
+    ) -> None:
+        task, record = self.request.task, describe(segmentation, told)
+        by_passes = record["why_not"] is None
+        if by_passes and task is not SEGMENTATION:
+            head = self.resident.package.head(self.request.method.heads[task.name])
+            over_folds = answers_over_folds(task, head, case, segmentation, told, lambda: not self.budget.overdue())
+            record["answer"] = {"task": task.name, "written": answer, **over_folds}
+        write_record(folder, record)
+        if by_passes and not self.budget.overdue():
+            write_maps(folder, segmentation.grid, case.ct.geometry, told)
+        elif by_passes:
+            LOGGER.warning("*** WARNING *** no time for the maps of the uncertainty")
+
     def _segmented(self, case: Case, region: Region) -> Segmentation:
         if self.request.method.segmenter == "threshold":
             with self.stages("segment"):
@@ -118,8 +154,9 @@ class CaseRun:
 
         resident = self.resident
         passes = planned_passes(resident.package)[: self.request.most_passes]
+        seen = {} if self._told is None else {"seen": self._told.add}
         with self.stages("segment"):
-            return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best)
+            return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best, **seen)
 
     def _load(self) -> None:
         """Load the package; a device that fails already now is left for the CPU."""
@@ -154,14 +191,21 @@ class CaseRun:
             with self.stages("write"):
                 folder = self.request.task.output.path_under(self.request.output_dir)
                 write_mask(folder / sockets.MASK_FILE_NAME, mask, case.ct.geometry)
+            self._note(segmentation, case, None)
             return
         with self.stages("measure"):
             features = image_features(
                 segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
             )
-        self._write_head_answer(features | clinical_features(case.patient), case.patient.centre)
+        answer = self._write_head_answer(features | clinical_features(case.patient), case.patient.centre)
+        self._note(segmentation, case, answer)
 
-    def _write_head_answer(self, features: dict[str, float | None], centre: str | None) -> None:
+    def _note(self, segmentation: Segmentation, case: Case, answer: float | bool | None) -> None:
+        """Keep what was written, where more is to be said of it."""
+        if self._told is not None:
+            self._written = segmentation, case, answer
+
+    def _write_head_answer(self, features: dict[str, float | None], centre: str | None) -> float | bool:
         task = self.request.task
         with self.stages("head"):
             head = self.resident.package.head(self.request.method.heads[task.name])
@@ -172,6 +216,7 @@ class CaseRun:
             )
         with self.stages("write"):
             write_json(task.output.path_under(self.request.output_dir), answer)
+        return answer
 
 
 def run(request: Request, resident: Resident | None = None) -> Stages:
@@ -182,6 +227,7 @@ def run(request: Request, resident: Resident | None = None) -> Stages:
     """
     case_run = CaseRun(request, resident or Resident(request.model_dir, request.device))
     case_run.run()
+    case_run.write_uncertainty()
     return case_run.stages
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -53,11 +53,12 @@ def segment(
     budget: Budget,
     device: torch.device,
     best: BestAnswer,
+    seen: Callable[[Pass, _Float], None] = lambda _step, _logits: None,
 ) -> Segmentation:
     """Run the package's network over `region`, as many of `passes` as the budget allows.
 
-    After each pass `best` is offered what has been found so far. Where not even the smallest plan fits, the PET
-    threshold answers, and the log says so.
+    After each pass `seen` is told the pass with its own logits and `best` offered what has been found so far. Where not
+    even the smallest plan fits, the PET threshold answers, and the log says so.
 
     Raises:
         ModelPackageError: plans or weights cannot be used.
@@ -88,6 +89,7 @@ def segment(
         focus=lambda: focus_box(threshold_segmentation(case, region), grid),
         stop=best.stop.is_set,
         better=lambda progress: best.offer(lambda: segmentation(progress)),
+        seen=seen,
     )
     try:
         return segmentation(run.run())
