@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
     "rank": ("evaluation.rank_cli", "rank teams from their metrics.json files"),
     "report": ("evaluation.report.cli", "make a report page with pictures"),
+    "study": ("evaluation.studies.cli", "analyses beside the ranking: ensembles, observers, thresholds and others"),
     "train": ("baseline.cli", "make a model package from a cohort in the release's layout"),
     "package": ("baseline.package_cli", "put a finished nnU-Net training into a model package"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),

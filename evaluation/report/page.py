@@ -10,13 +10,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
+from evaluation.drawing import COLOURS
 from evaluation.report.patient_table import facts_of, patient_table
 from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR, PatientPicture
 from evaluation.report.plots import metrics_plot, special_plots
 from evaluation.report.sources import TaskResults
-
-# Bright enough on a CT, dark enough on white; further teams begin again.
-_TEAM_COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
 
 _TIES: Final = {
     "min": "share the best of their ranks",
@@ -39,7 +37,7 @@ class PageContent:
 
 def colours_of(teams: Sequence[str]) -> dict[str, str]:
     """A colour for each team, the same in every plot and picture."""
-    return {team: _TEAM_COLOURS[place % len(_TEAM_COLOURS)] for place, team in enumerate(teams)}
+    return {team: COLOURS[place % len(COLOURS)] for place, team in enumerate(teams)}
 
 
 def build_page(content: PageContent) -> str:

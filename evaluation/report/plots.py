@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from evaluation.bootstrap import Estimate
+from evaluation.drawing import new_figure, svg_text
 from evaluation.metrics_json import TeamMetrics
 from evaluation.report.sources import TaskResults
 from evaluation.survival import kaplan_meier, log_rank_p
 
 _DAYS_A_YEAR: Final = 365.25
-_INK: Final = "#1f2933"
-_STYLE: Final[Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9aa5b1",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "svg.hashsalt": "hecktor",
-}
-
 Plot = Callable[[TaskResults, Mapping[str, str]], str]
 
 
@@ -34,7 +21,7 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Each metric's value and 95% interval for each team, as SVG text."""
     metrics: Mapping[str, str] = results.board["metrics"]
     teams = list(results.teams)
-    figure, panels = _figure(len(metrics), height=0.75 + 0.32 * len(teams))
+    figure, panels = new_figure(len(metrics), height=0.75 + 0.32 * len(teams))
     for axes, (name, title) in zip(panels, metrics.items(), strict=True):
         for place, team in enumerate(reversed(teams)):
             found = team.estimates.get(name)
@@ -48,7 +35,7 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
         axes.tick_params(axis="y", length=0, labelleft=axes is panels[0])
         axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
         axes.set_axisbelow(True)
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def _interval(found: Estimate, place: int) -> tuple[list[float], list[int]]:
@@ -71,12 +58,12 @@ def survival_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     teams = [team for team in results.teams if _followed(team)]
     if not teams:
         return ""
-    figure, panels = _figure(len(teams), height=2.5)
+    figure, panels = new_figure(len(teams), height=2.5)
     for axes, team in zip(panels, teams, strict=True):
         _survival_panel(axes, team, colours[team.team])
         axes.tick_params(labelleft=axes is panels[0])
     panels[0].set_ylabel("free of recurrence")
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def _survival_panel(axes: Any, team: TeamMetrics, colour: str) -> None:
@@ -105,7 +92,7 @@ def _followed(team: TeamMetrics) -> list[Mapping[str, Any]]:
 
 def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Sensitivity against 1 - specificity of each team with both intervals; the diagonal is chance."""
-    figure, (axes,) = _figure(1, height=3.4, width=3.6)
+    figure, (axes,) = new_figure(1, height=3.4, width=3.6)
     axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
     for team in results.teams:
         up, right = team.estimates.get("sensitivity"), team.estimates.get("specificity")
@@ -119,7 +106,7 @@ def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
         axes.plot(1 - right.value, up.value, "o", color=colour, label=team.team, markersize=7, clip_on=False)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="1 - specificity", ylabel="sensitivity", aspect="equal")
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    return _svg(figure)
+    return svg_text(figure)
 
 
 # The plots of a kind of task besides the metrics' own, by a metric that only this kind has.
@@ -134,18 +121,3 @@ def special_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tupl
     wanted = [SPECIAL_PLOTS[name] for name in results.board["metrics"] if name in SPECIAL_PLOTS]
     drawn = [(caption, plot(results, colours)) for caption, plot in wanted]
     return [(caption, svg) for caption, svg in drawn if svg]
-
-
-def _figure(panels: int, height: float, width: float | None = None) -> tuple[Figure, Sequence[Any]]:
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width or max(4.0, 3.1 * panels), height), layout="constrained")
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-    return figure, list(axes)
-
-
-def _svg(figure: Figure) -> str:
-    target = io.StringIO()
-    with mpl.rc_context(_STYLE):
-        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
-    text = target.getvalue()
-    return text[text.index("<svg") :]

@@ -1,0 +1,40 @@
+"""What every plot of this package has in common: one look, and SVG text that is the same for the same data."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+_INK: Final = "#1f2933"
+_STYLE: Final[Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa5b1",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "svg.hashsalt": "hecktor",
+}
+# Bright enough on a CT, dark enough on white; what is more than these begins again.
+COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
+
+
+def new_figure(panels: int, height: float, width: float | None = None) -> tuple[Figure, Sequence[Any]]:
+    """A figure with its axes side by side; sizes in inches."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width or max(4.0, 3.1 * panels), height), layout="constrained")
+        axes = figure.subplots(1, panels, squeeze=False)[0]
+    return figure, list(axes)
+
+
+def svg_text(figure: Figure, *, transparent: bool = True) -> str:
+    """The figure as one `<svg>` element."""
+    target = io.StringIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(target, format="svg", transparent=transparent, metadata={"Date": None})
+    text = target.getvalue()
+    return text[text.index("<svg") :]

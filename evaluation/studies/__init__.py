@@ -1,0 +1,1 @@
+"""Analyses that challenge papers report beside the ranking, one command each: `hecktor study NAME`."""

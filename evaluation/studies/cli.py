@@ -1,0 +1,34 @@
+"""`hecktor study NAME ...`: dispatch to one analysis, importing nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from contract.errors import HecktorError
+
+# study -> (module with `main(argv) -> int`, what it does)
+STUDIES: Final[dict[str, tuple[str, str]]] = {
+    "ensemble": ("evaluation.studies.ensemble", "STAPLE and average of teams' masks, mean and median rank of risks"),
+    "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one study; raises HecktorError for what a user can mend."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        print(_usage())
+        raise SystemExit(0 if arguments else 2)
+    name, rest = arguments[0], arguments[1:]
+    if name not in STUDIES:
+        raise HecktorError(f"study {name!r}: unknown, expected one of {', '.join(STUDIES)}")
+    status: int = importlib.import_module(STUDIES[name][0]).main(rest)
+    return status
+
+
+def _usage() -> str:
+    lines = [f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items()]
+    return "usage: hecktor study NAME [options]\n\n" + "\n".join(lines) + "\n\nhecktor study NAME --help says more."

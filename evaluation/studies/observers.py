@@ -1,0 +1,203 @@
+"""`hecktor study observers`: agreement between annotators of the same cases, a folder of masks each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from contract import labels
+from contract.errors import GroundTruthError
+from contract.geometry import Geometry
+from contract.tasks import SEGMENTATION
+from evaluation.drawing import COLOURS, new_figure
+from evaluation.edition import DEFAULT_EDITION, load_edition
+from evaluation.extras import estimate_extras
+from evaluation.ground_truth import read_mask_folder
+from evaluation.masks import read_labels
+from evaluation.metrics_json import aggregates
+from evaluation.overlap import Floats
+from evaluation.pool import map_cases
+from evaluation.rules import HD95_DEFINITIONS, SegmentationRules
+from evaluation.studies.agreement import (
+    LABELS,
+    MEASURES,
+    Agreement,
+    agreement_metrics,
+    agreements,
+    case_medians,
+    pair_dsc_agg,
+)
+from evaluation.studies.outputs import add_bootstrap, add_output, add_workers, by_name, named_path, write_study
+from evaluation.studies.votes import CompactMask, stacked
+
+STUDY: Final = "observers"
+_TITLES: Final = {"dsc": "DSC", "hd95_mm": "HD95 (mm)", "asd_mm": "ASD (mm)", "surface_dsc": "surface DSC"}
+
+
+@dataclass(frozen=True)
+class ObservedCase:
+    """One case with the mask of each annotator who drew it."""
+
+    case: str
+    masks: Mapping[str, Path]
+    rules: SegmentationRules
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure the agreement; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    folders = by_name(options.observers, "observer", 2)
+    rules = replace(default_rules(), hd95=options.hd95, surface_tolerance_mm=options.tolerance_mm)
+    items, alone = find_cases(folders, rules)
+    rows = [row for found in map_cases(compare_case, items, options.workers, _died) for row in found]
+    cases = [item.case for item in items]
+    estimates = estimate_extras(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
+    content = {
+        "observers": list(folders),
+        "cases": len(cases),
+        "cases_of_one_observer": alone,
+        "hd95": rules.hd95,
+        "surface_tolerance_mm": rules.surface_tolerance_mm,
+        "bootstraps": options.bootstraps,
+        "seed": options.seed,
+        "redraws": estimates.redraws,
+        "aggregates": aggregates(estimates),
+        "quartiles": _quartiles(rows, cases),
+        "pairs": _pairs(rows, cases),
+    }
+    written = write_study(options.output, STUDY, content, [row.line() for row in rows], _picture(rows, cases))
+    for name, found in content["aggregates"].items():
+        sys.stdout.write(f"{name:<28} {_shown(found)}\n")
+    sys.stdout.write(f"{len(cases)} cases, {len(alone)} drawn by one observer only\n")
+    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def default_rules() -> SegmentationRules:
+    """How the default edition compares masks."""
+    rules = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
+    if not isinstance(rules, SegmentationRules):
+        raise TypeError("masks have the rules of segmentation")
+    return rules
+
+
+def find_cases(folders: Mapping[str, Path], rules: SegmentationRules) -> tuple[list[ObservedCase], list[str]]:
+    """The cases that two or more annotators drew, sorted, and those that only one did.
+
+    Raises:
+        GroundTruthError: a folder without masks, or no case that two annotators drew.
+    """
+    drawn = {name: read_mask_folder(folder).targets for name, folder in folders.items()}
+    every = sorted({case for masks in drawn.values() for case in masks})
+    found = {case: {name: masks[case] for name, masks in drawn.items() if case in masks} for case in every}
+    shared = [ObservedCase(case, masks, rules) for case, masks in found.items() if len(masks) > 1]
+    if not shared:
+        raise GroundTruthError(f"observers: none of {len(every)} cases is in two folders, expected the same names")
+    return shared, [case for case, masks in found.items() if len(masks) == 1]
+
+
+def compare_case(item: ObservedCase) -> list[Agreement]:
+    """Every pair of annotators of one case; each mask is read once and kept without the background around it.
+
+    Raises:
+        GroundTruthError: a mask that cannot be used, or lies on another grid than the first annotator's.
+    """
+    grid: Geometry | None = None
+    compact = []
+    for name, path in item.masks.items():
+        volume = read_labels(path, GroundTruthError)
+        grid = grid or volume.geometry
+        if volume.geometry.differences(grid):
+            found, expected = volume.geometry.describe(), grid.describe()
+            raise GroundTruthError(f"{item.case} of {name}: its grid is {found}; expected the first one's: {expected}")
+        compact.append(CompactMask.of(volume.array))
+    if grid is None:
+        return []
+    masks = dict(zip(item.masks, stacked(compact), strict=True))
+    return agreements(item.case, masks, grid.array_spacing_mm, item.rules)
+
+
+def _died(item: ObservedCase) -> list[Agreement]:
+    raise GroundTruthError(f"{item.case}: the process that compared its masks died, out of memory perhaps")
+
+
+def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:
+    """The quartiles over cases of each case's median, as published; null where infinite."""
+    found: dict[str, Any] = {}
+    for label in LABELS:
+        for measure in MEASURES:
+            values = case_medians(rows, cases, label, measure)
+            values = values[~np.isnan(values)]
+            low, high = (_quantile(values, share) for share in (0.25, 0.75))
+            found[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
+    return found
+
+
+def _quantile(values: Floats, share: float) -> float | None:
+    if values.size == 0:
+        return None
+    # Between a distance and an infinite one there is nothing to interpolate.
+    method: Any = "linear" if np.isfinite(values).all() else "higher"
+    return float(np.quantile(values, share, method=method))
+
+
+def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, Any]]:
+    """The aggregated DSC of each pair of annotators, and how many cases it compared."""
+    ones = np.ones((1, len(cases)))
+    found = []
+    for pair in dict.fromkeys(row.observers for row in rows):
+        values = {f"{label}_dsc_agg": float(of(ones)[0]) for label, of in pair_dsc_agg(rows, cases, pair).items()}
+        found.append({"observers": list(pair), "cases": sum(row.observers == pair for row in rows), **values})
+    return found
+
+
+def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
+    """A box plot of the cases' medians, a panel a measure, GTVp beside GTVn; infinite distances are not drawn."""
+    figure, panels = new_figure(len(MEASURES), height=3.0, width=9.0)
+    for axes, measure in zip(panels, MEASURES, strict=True):
+        values = [case_medians(rows, cases, label, measure) for label in LABELS]
+        shown = [found[np.isfinite(found)] for found in values]
+        boxes = axes.boxplot(shown, widths=0.5, patch_artist=True, medianprops={"color": "black"})
+        for box, colour in zip(boxes["boxes"], COLOURS, strict=False):
+            box.set_facecolor(colour)
+        axes.set_xticks([1, 2], [labels.NAMES[label] for label in LABELS.values()])
+        axes.set_title(_TITLES[measure], loc="left", fontsize=9, fontweight="bold")
+        axes.set_ylim(bottom=0, top=None if measure.endswith("_mm") else 1.02)
+        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure
+
+
+def _shown(found: Mapping[str, Any]) -> str:
+    value, low, high = (
+        "inf" if key in found.get("infinite", ()) else "null" if found[key] is None else f"{found[key]:.4f}"
+        for key in ("value", "ci95_low", "ci95_high")
+    )
+    return f"{value}  [{low}, {high}]"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study observers", description="Agreement between annotators who drew the same cases."
+    )
+    parser.add_argument("observers", type=named_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
+    parser.add_argument("--tolerance-mm", type=_tolerance, default=2.0, help="of the surface DSC (%(default)s)")
+    parser.add_argument("--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help="which (%(default)s)")
+    add_bootstrap(parser)
+    add_workers(parser)
+    add_output(parser)
+    return parser
+
+
+def _tolerance(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 1000:
+        raise argparse.ArgumentTypeError(f"{text}: expected 0 to 1000 mm")
+    return number
