@@ -13,6 +13,8 @@ from contract.errors import HecktorError
 STUDIES: Final[dict[str, tuple[str, str]]] = {
     "ensemble": ("evaluation.studies.ensemble", "STAPLE and average of teams' masks, mean and median rank of risks"),
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
+    "best-of-k": ("evaluation.studies.best_of_k", "what the best of k random predictions scores on a cohort"),
+    "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
 }
 
 

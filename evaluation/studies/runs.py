@@ -1,0 +1,106 @@
+"""`hecktor study runs`: the best, the median and the worst of each team's runs, and their means over teams."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from contract.tasks import TASK_CHOICES, task_named
+from evaluation.drawing import COLOURS, new_figure
+from evaluation.edition import TaskProfile
+from evaluation.leaderboard import RankOptions, contest
+from evaluation.metrics_json import TeamMetrics, read_metrics
+from evaluation.studies.outputs import add_output, by_name, named_paths, write_study
+
+STUDY: Final = "runs"
+CHOICES: Final = ("best", "median", "worst")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Summarise the runs; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    task = task_named(options.task)
+    paths: Mapping[str, list[Path]] = by_name(options.teams, "team", 1)
+    runs = [
+        (team, read_metrics(path, f"{team}, run {number} ({path.name})"))
+        for team, files in paths.items()
+        for number, path in enumerate(files, start=1)
+    ]
+    found = contest(task, [run for _, run in runs], RankOptions(options.edition))
+    usable = [(team, run) for team, run in runs if run in found.ranked]
+    lines = [
+        line
+        for metric in found.profile.metrics
+        for team in paths
+        for line in summarised(team, [run for name, run in usable if name == team], metric, found.profile)
+    ]
+    content: dict[str, Any] = {
+        "task": task.name,
+        "edition": found.edition,
+        "runs": len(runs),
+        "runs_without_a_value": [run.team for run in found.unranked],
+        "means_over_teams": {name: means_over_teams(lines, name) for name in found.profile.metrics},
+        "teams": lines,
+    }
+    written = write_study(options.output, STUDY, content, lines, _picture(usable, list(paths), found.profile))
+    for name, means in content["means_over_teams"].items():
+        sys.stdout.write(f"{name:<20} " + ", ".join(f"{key} {means[key]:.4f}" for key in CHOICES) + "\n")
+    sys.stdout.write(f"{len(runs)} runs of {len(paths)} teams; written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def summarised(team: str, runs: Sequence[TeamMetrics], metric: str, profile: TaskProfile) -> list[dict[str, Any]]:
+    """One line with the best, median and worst value of a team's runs by one metric alone; none without runs.
+
+    Of an even number the median is the mean of the middle two.
+    """
+    values = [run.estimates[metric].value for run in runs]
+    numbers = np.array([value for value in values if value is not None])
+    if numbers.size == 0:
+        return []
+    best, worst = float(numbers.max()), float(numbers.min())
+    if not profile.metrics[metric].higher_is_better:
+        best, worst = worst, best
+    figures = {"best": best, "median": float(np.median(numbers)), "worst": worst}
+    return [{"metric": metric, "team": team, "runs": int(numbers.size), **figures}]
+
+
+def means_over_teams(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
+    """The mean over teams of their best, of their median and of their worst runs."""
+    of_metric = [line for line in lines if line["metric"] == metric]
+    return {"teams": len(of_metric), **{key: float(np.mean([line[key] for line in of_metric])) for key in CHOICES}}
+
+
+def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], profile: TaskProfile) -> Figure:
+    """Every run's value, a panel a metric and a line a team; infinite ones are not drawn."""
+    figure, panels = new_figure(len(profile.metrics), height=0.75 + 0.32 * len(teams))
+    for axes, (name, metric) in zip(panels, profile.metrics.items(), strict=True):
+        for team, run in usable:
+            value = run.estimates[name].value
+            if value is not None and math.isfinite(value):
+                place = teams.index(team)
+                axes.plot(value, len(teams) - 1 - place, "o", color=COLOURS[place % len(COLOURS)], alpha=0.6)
+        axes.set_title(metric.title, loc="left", fontsize=9, fontweight="bold")
+        axes.set_ylim(-0.6, len(teams) - 0.4)
+        axes.set_yticks(range(len(teams)), list(reversed(teams)))
+        axes.tick_params(axis="y", length=0, labelleft=axes is panels[0])
+        axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
+    return figure
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study runs", description="The best, median and worst of each team's runs."
+    )
+    parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
+    parser.add_argument("teams", type=named_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run")
+    parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
+    add_output(parser)
+    return parser

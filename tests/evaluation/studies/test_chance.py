@@ -1,0 +1,110 @@
+"""The best of many random predictions: exact moments, a naive oracle, and the published figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import HecktorError, MetricError
+from evaluation.studies.chance import best_of, random_balanced_accuracy, random_c_index
+from evaluation.studies.cli import main
+from evaluation.survival import Cohort, concordance_index
+
+
+def test_the_best_of_82_random_risks_on_101_patients_with_40_events():
+    """HECKTOR 2021 printed 0.617 with a standard deviation of 0.021, on times that it did not print.
+
+    Recurrences by an exponential law of 1.5 years, the others followed for 1 to 7 years. The mean of 1,000 repeats is
+    known to 0.021 / sqrt(1000) = 0.0007; how the 40 events lie among the 101 moves it by up to 0.008.
+    """
+    shares = (np.arange(40) + 0.5) / 40
+    years = np.concatenate([-1.5 * np.log(1 - shares), np.linspace(1, 7, 61)])
+    scores = random_c_index(years, np.arange(101) < 40)
+    found = best_of(scores, 82, 1000, np.random.default_rng(2021)).summary(winner=0.720)
+    assert found["mean"] == pytest.approx(0.617, abs=0.002)
+    assert found["sd"] == pytest.approx(0.021, abs=0.0015)
+    assert found["p"] <= 0.001
+
+
+def test_mean_and_spread_of_one_random_c_index():
+    """Recurrences with m = 3, 2 and 1 later patients: C = (U3 + U2 + U1) / 6, each uniform on 0 to m.
+
+    Mean 1/2; variance (15 + 8 + 3) / 12 / 36, since that of a uniform on 0 to m is m (m + 2) / 12.
+    """
+    drawn = random_c_index(np.array([1.0, 2, 3, 4]), np.array([True, True, True, False]))(
+        200_000, np.random.default_rng(1)
+    )
+    assert drawn.mean() == pytest.approx(0.5, abs=0.002)
+    assert drawn.var() == pytest.approx(26 / 12 / 36, rel=0.01)
+    assert set(np.unique(drawn * 6).round(9)) == set(range(7))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_random_risks_through_the_c_index_itself(seed):
+    """Times on few days, so that recurrences and censorings tie; mean, spread and tail of 3,000 naive draws."""
+    rng = np.random.default_rng(seed)
+    days, events = rng.integers(0, 5, 14).astype(float), rng.random(14) < 0.6
+    naive = [concordance_index(Cohort(days, events, rng.random(14))) for _ in range(3000)]
+    drawn = random_c_index(days, events)(100_000, rng)
+    assert drawn.mean() == pytest.approx(np.mean(naive), abs=0.012)
+    assert drawn.std() == pytest.approx(np.std(naive), rel=0.06)
+    assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(naive, 0.95), abs=0.03)
+
+
+def test_recurrences_at_one_time_share_the_later_patients():
+    """Two recurrences E at day 1, two patients L later: the orders of risk EELL, ELEL, ELLE, LEEL, LELE, LLEE are
+    equally likely, with 0, 1, 2, 2, 3 and 4 pairs of an L below an E. Independent draws would give 1/9 for 0.
+    """
+    drawn = random_c_index(np.array([1.0, 1, 2, 2]), np.array([True, True, False, False]))(
+        60_000, np.random.default_rng(4)
+    )
+    values, counts = np.unique(drawn * 4, return_counts=True)
+    assert values.tolist() == [0, 1, 2, 3, 4]
+    assert counts / 60_000 == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 6, 1 / 6], abs=0.01)
+
+
+def test_balanced_accuracy_of_coins():
+    """Two positive, one negative: sensitivity 0, 1/2, 1 with 1/4, 1/2, 1/4; specificity 0 or 1.
+
+    The best of two is 1 with 1 - (7/8)^2 = 15/64.
+    """
+    scores = random_balanced_accuracy(np.array([True, True, False]))
+    found = best_of(scores, 2, 100_000, np.random.default_rng(5))
+    assert (found.best == 1.0).mean() == pytest.approx(15 / 64, abs=0.005)
+    assert found.summary()["tries"] == 2
+
+
+def test_more_draws_than_are_held_at_once(monkeypatch):
+    monkeypatch.setattr("evaluation.studies.chance._DRAWS_AT_ONCE", 10)
+    found = best_of(random_balanced_accuracy(np.array([True, False])), 4, 7, np.random.default_rng(0))
+    assert found.best.shape == (7,)
+
+
+def test_no_pair_and_one_class_are_no_cohort():
+    with pytest.raises(MetricError, match="no comparable pair"):
+        random_c_index(np.array([1.0, 2.0]), np.array([False, True]))
+    with pytest.raises(MetricError, match="one class"):
+        random_balanced_accuracy(np.array([True, True]))
+
+
+def test_the_study(tmp_path):
+    table = tmp_path / "rfs.csv"
+    table.write_text("PatientID,Relapse,RFS\n" + "".join(f"P{day},{day % 2},{day}\n" for day in range(30)))
+    arguments = ["--task", "2", "--ground-truth", str(table), "--tries", "1", "--tries", "82", "--winner", "0.9"]
+    assert main(["best-of-k", *arguments, "--repeats", "200", "--output", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out" / "best-of-k.json").read_text())
+    assert (found["cases"], found["recurrences"]) == (30, 15)
+    one, many = found["best_of"]
+    assert one["ci95_low"] < 0.5 < one["ci95_high"]
+    assert many["mean"] > one["ci95_high"]
+    assert many["p"] >= 1 / 201
+    lines = list(csv.DictReader((tmp_path / "out" / "best-of-k.csv").read_text().splitlines()))
+    assert [line["tries"] for line in lines] == ["1", "82"]
+
+
+def test_masks_have_no_random_prediction(tmp_path):
+    with pytest.raises(HecktorError, match="no random prediction"):
+        main(["best-of-k", "--task", "1", "--ground-truth", str(tmp_path), "--output", str(tmp_path)])
