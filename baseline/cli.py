@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from baseline.nnunet import Plan
-from baseline.pipeline import export, fit_all_heads, plan_network, report, train_folds_apart, train_one_fold
+from baseline.interruption import interruptible
+from baseline.jobs import chosen_jobs, remaining, train_apart, train_job
+from baseline.nnunet import Machine
+from baseline.pipeline import export, fit_all_heads, plan_network, report
+from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS
 from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
 from baseline.work import Work
 from contract.files import read_json
-
-_PLAN_OPTIONS = ("epochs", "iterations", "memory_gb", "base_features", "most_features")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,17 +44,26 @@ def _prepare(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _plan(arguments: argparse.Namespace, work: Work) -> int:
-    plan = replace(Plan(), **{name: getattr(arguments, name) for name in _PLAN_OPTIONS})
+    preset = PRESETS[arguments.preset]
+    given = {field.name: getattr(arguments, field.name, None) for field in fields(preset)}
+    given = {name: tuple(dict.fromkeys(value)) if isinstance(value, list) else value for name, value in given.items()}
+    plan = replace(preset, **{name: value for name, value in given.items() if value is not None})
     plan_network(work, plan, arguments.jobs)
     print(f"plans in {work.folders.plans}", flush=True)
     return 0
 
 
 def _fold(arguments: argparse.Namespace, work: Work) -> int:
-    if arguments.fold is None:
-        train_folds_apart(work, arguments.device, arguments.jobs)
-    else:
-        print(train_one_fold(work, arguments.fold, arguments.device, arguments.jobs), flush=True)
+    jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
+    machine = Machine(arguments.device, arguments.gpus, arguments.jobs)
+    if arguments.list:
+        print("".join(f"{job.fold} {job.backbone}\n" for job in remaining(work, jobs)), end="", flush=True)
+        return 0
+    with interruptible():
+        if len(jobs) == 1:
+            print(train_job(work, jobs[0], machine), flush=True)
+        else:
+            train_apart(work, jobs, machine)
     return 0
 
 
@@ -73,7 +83,7 @@ def _export(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _all(arguments: argparse.Namespace, work: Work) -> int:
-    arguments.fold, arguments.check_only = None, False
+    arguments.fold, arguments.backbone, arguments.list, arguments.check_only = None, None, False, False
     for step in (_prepare, _plan, _fold, _heads, _report, _export):
         step(arguments, work)
     return 0
@@ -93,7 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument("--work", type=Path, required=True, help="working directory of this training")
     work.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes or threads")
     prepare, plan, device, export = _prepare_options(), _plan_options(), _device_options(), _export_options()
-    every = steps.add_parser("all", parents=[work, prepare, plan, device, export], help="all steps in order, resumed")
+    gpus = argparse.ArgumentParser(add_help=False)
+    gpus.add_argument("--gpus", type=_positive, default=1, help="cards that train each network together; default 1")
+    everything = [work, prepare, plan, device, gpus, export]
+    every = steps.add_parser("all", parents=everything, help="all steps in order, resumed")
     every.set_defaults(run=_all)
     first = steps.add_parser("prepare", parents=[work, prepare], help="check the release and write nnU-Net's data set")
     first.add_argument(
@@ -101,8 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     first.set_defaults(run=_prepare)
     steps.add_parser("plan", parents=[work, plan], help="let nnU-Net plan and preprocess").set_defaults(run=_plan)
-    fold = steps.add_parser("fold", parents=[work, device], help="train one fold, or all that are not done")
+    fold = steps.add_parser("fold", parents=[work, device, gpus], help="train one network, or all that are not done")
     fold.add_argument("--fold", type=int, help="number; after the balanced folds come the centres left out")
+    fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one of the plan's; default: all of them")
+    fold.add_argument("--list", action="store_true", help="only print fold and backbone of those that remain")
     fold.set_defaults(run=_fold)
     heads = steps.add_parser("heads", parents=[work, device], help="measure out-of-fold and fit the heads")
     heads.set_defaults(run=_heads)
@@ -125,12 +140,26 @@ def _prepare_options() -> argparse.ArgumentParser:
 
 def _plan_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("--epochs", type=int, default=Plan.epochs)
-    options.add_argument("--iterations", type=int, default=Plan.iterations, help="training steps an epoch")
-    options.add_argument("--memory-gb", type=float, default=Plan.memory_gb, help="nnU-Net planner's memory target")
-    options.add_argument("--base-features", type=int, default=Plan.base_features)
-    options.add_argument("--most-features", type=int, default=Plan.most_features)
+    options.add_argument("--preset", choices=tuple(PRESETS), default="short", help="what the other options default to")
+    options.add_argument("--epochs", type=_positive)
+    options.add_argument("--iterations", type=_positive, help="training steps an epoch")
+    options.add_argument("--memory-gb", type=float, help="nnU-Net planner's memory target")
+    options.add_argument("--base-features", type=_positive)
+    options.add_argument("--most-features", type=_positive)
+    options.add_argument("--optimiser", choices=OPTIMISERS)
+    options.add_argument("--learning-rate", type=float)
+    options.add_argument("--batch-size", type=_positive)
+    options.add_argument("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="of (z, y, x)")
+    options.add_argument("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="default unet, the preset's own")
+    options.add_argument("--enhance", nargs="*", choices=ENHANCEMENTS, help="channels made of the CT")
     return options
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"found {text}, expected 1 or more")
+    return number
 
 
 def _device_options() -> argparse.ArgumentParser:

@@ -19,10 +19,10 @@ from algorithm.heads import LinearHead
 from algorithm.model_package import FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
 from algorithm.networks import build_network, load_weights, own_tensors, untrained_network
 from algorithm.segment import normalise
-from baseline.nnunet import CONFIGURATION
 from baseline.package_archive import pack, unpack
 from baseline.package_axes import IDENTITY, axes_of, turned_configuration, turned_tensor
 from baseline.package_checkpoint import Checkpoint, read_checkpoint
+from baseline.plans import CONFIGURATION
 from baseline.prepare import CHANNELS
 from contract import labels
 from contract.errors import ModelPackageError, OutputError

@@ -19,9 +19,11 @@ from algorithm.measure import Features
 from baseline.cross_validation import FORMAT_VERSION
 from baseline.export import export_package
 from baseline.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
+from baseline.jobs import remaining, shipped_jobs
 from baseline.kept import keep, key_of, read_kept
 from baseline.models_targets import TARGETS
-from baseline.nnunet import Plan, plan_and_preprocess, train_fold
+from baseline.nnunet import plan_and_preprocess
+from baseline.plans import Plan
 from baseline.prepare import DATASET_NAME
 from baseline.release import ReleaseCase
 from baseline.splits import as_nnunet_splits
@@ -53,42 +55,6 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
     plan_and_preprocess(work.folders, plan, as_nnunet_splits(work.splits(), with_mask), jobs)
     write_json(work.plan_json, {"key": key, "options": asdict(plan)})
     return plan
-
-
-def train_folds_apart(work: Work, device: str, jobs: int) -> None:
-    """Train all balanced folds, each in a process of its own: side by side on a CPU, one after the other on a card."""
-    waiting = [fold for fold in range(len(work.splits().folds)) if not _checkpoint(work, fold).is_file()]
-    at_once = min(len(waiting), max(1, jobs)) if device == "cpu" else 1
-    for first in range(0, len(waiting), max(1, at_once)):
-        numbers = waiting[first : first + at_once]
-        command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.root), "--device", device]
-        command += ["--jobs", str(max(1, jobs // len(numbers)) if device == "cpu" else jobs), "--fold"]
-        running = [subprocess.Popen([*command, str(number)]) for number in numbers]
-        try:
-            for number, process in zip(numbers, running, strict=True):
-                if process.wait() != 0:
-                    raise HecktorError(f"training of fold {number} ended with status {process.returncode}, expected 0")
-        finally:
-            for process in running:
-                if process.poll() is None:  # another fold failed, or the user gave up
-                    process.terminate()
-                    process.wait()
-
-
-def train_one_fold(work: Work, fold: int, device: str, threads: int) -> Path:
-    """Train one split to its end, or take up where it stopped; returns its final checkpoint.
-
-    Splits are numbered as in `Splits.held_out`: the balanced folds, then each centre left out.
-    """
-    splits, plan = work.splits(), work.plan()
-    if not 0 <= fold < len(splits.held_out):
-        raise HecktorError(
-            f"--fold: found {fold}, expected 0 to {len(splits.held_out) - 1} ({', '.join(splits.names)})"
-        )
-    with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
-    if not all(as_nnunet_splits(splits, with_mask)[fold].values()):
-        raise HecktorError(f"{splits.names[fold]}: all reference masks are on one side, expected some on both")
-    return train_fold(work.folders, plan, fold, device, threads, splits.seed)
 
 
 def fit_all_heads(work: Work, device: str) -> str:
@@ -159,17 +125,12 @@ def _export(work: Work, output: Path, heads: Mapping[str, LinearHead], descripti
 
 
 def _checkpoints(work: Work) -> list[Path]:
-    paths = [_checkpoint(work, fold) for fold in range(len(work.splits().folds))]
-    missing = [number for number, path in enumerate(paths) if not path.is_file()]
+    jobs = shipped_jobs(work)
+    missing = remaining(work, jobs)
     if missing:
-        raise HecktorError(
-            f"fold {missing[0]} has no final checkpoint, expected `hecktor train fold --fold {missing[0]}` before"
-        )
-    return paths
-
-
-def _checkpoint(work: Work, fold: int) -> Path:
-    return work.folders.fold(fold) / "checkpoint_final.pth"
+        command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}"
+        raise HecktorError(f"{missing[0]} has no final checkpoint, expected `{command}` before")
+    return [work.folders.final(job.fold, job.backbone) for job in jobs]
 
 
 def _training(work: Work) -> dict[str, Any]:

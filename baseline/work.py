@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from baseline.kept import key_of
-from baseline.nnunet import Folders, Plan
+from baseline.nnunet import Folders
 from baseline.out_of_fold_files import OutOfFold
+from baseline.plans import Plan
 from baseline.release import ReleaseCase, case_of
 from baseline.splits import Splits, read_splits
 from contract.errors import HecktorError
@@ -118,7 +119,7 @@ class Work:
 
     def plan_key(self, plan: Plan) -> str:
         """What a plan is made from: its options, the prepared images and the splits."""
-        made_from = {"plan": asdict(plan), "data": self.prepared()["data"], "splits": self.splits().held_out}
+        made_from = {"plan": plan.identity(), "data": self.prepared()["data"], "splits": self.splits().held_out}
         return key_of((), made_from)
 
     def _after(self, step: str, path: Path) -> Any:

@@ -1,0 +1,143 @@
+"""Presets as nnU-Net plans them, a second network on the same data, and plans that are told apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from algorithm.networks import untrained_network
+from baseline.nnunet import Folders
+from baseline.plans import CONFIGURATIONS, PRESETS, Plan, segresnet, write_plans
+from baseline.prepare import DATASET_NAME
+from contract.errors import HecktorError
+
+DATASET = {
+    "channel_names": {"0": "CT", "1": "PET"},
+    "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
+    "numTraining": 100,
+    "file_ending": ".nii.gz",
+    "overwrite_image_reader_writer": "SimpleITKIO",
+}
+CHANNEL = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
+    """What nnU-Net's planners read of a hundred patients of 64 x 64 x 48 voxels at 3 mm."""
+    folders = Folders(tmp_path)
+    # nnU-Net keeps the folders that it read when it was first imported: planners get them by the names they know.
+    from nnunetv2.experiment_planning.experiment_planners import default_experiment_planner as module
+
+    folders.announce(augmentation_workers=1)
+    for name in ("raw", "preprocessed"):
+        monkeypatch.setattr(module, f"nnUNet_{name}", str(getattr(folders, name)))
+    monkeypatch.setattr(module, "maybe_convert_to_dataset_name", lambda _: DATASET_NAME)
+    fingerprint = {
+        "spacings": [[3.0, 3.0, 3.0]] * 2,
+        "shapes_after_crop": [[48, 64, 64]] * 2,
+        "median_relative_size_after_cropping": 1.0,
+        "foreground_intensity_properties_per_channel": {"0": CHANNEL, "1": CHANNEL},
+    }
+    raw = folders.raw / DATASET_NAME
+    (raw / "imagesTr").mkdir(parents=True)
+    (raw / "dataset.json").write_text(json.dumps(DATASET))
+    for channel in (0, 1):
+        (raw / "imagesTr" / f"a_000{channel}.nii.gz").touch()
+    folders.plans.parent.mkdir(parents=True)
+    (folders.plans.parent / "dataset_fingerprint.json").write_text(json.dumps(fingerprint))
+    return folders
+
+
+def planned(folders: Folders, plan: Plan) -> dict[str, Any]:
+    return write_plans(plan, folders.plans)["configurations"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "network", "features", "blocks", "memory_gb"),
+    [
+        ("short", "PlainConvUNet", [16, 32, 64, 96, 96], {"n_conv_per_stage": [1, 2, 2, 2, 2]}, 0.3),
+        ("nnunet", "PlainConvUNet", [32, 64, 128, 256, 320], {"n_conv_per_stage": [2, 2, 2, 2, 2]}, 8.0),
+        ("resenc-m", "ResidualEncoderUNet", [32, 64, 128, 256, 320], {"n_blocks_per_stage": [1, 3, 4, 6, 6]}, 8.0),
+        ("resenc-l", "ResidualEncoderUNet", [32, 64, 128, 256, 320], {"n_blocks_per_stage": [1, 3, 4, 6, 6]}, 24.0),
+    ],
+)
+def test_presets(
+    folders: Folders, preset: str, network: str, features: list[int], blocks: dict[str, Any], memory_gb: float
+) -> None:
+    """64 voxels are halved four times before fewer than nnU-Net's least edge of four are left, 48 three times: five
+    stages, whose features double up to the most. All presets have room for the whole image as their patch.
+    """
+    plan = PRESETS[preset]
+    assert plan.memory_gb == memory_gb
+    own = planned(folders, plan)["3d_fullres"]
+    assert own["architecture"]["network_class_name"].rsplit(".", 1)[-1] == network
+    arguments = own["architecture"]["arch_kwargs"]
+    assert arguments["features_per_stage"] == features
+    assert {name: arguments[name] for name in blocks} == blocks
+    assert arguments["strides"] == [[1, 1, 1], [2, 2, 2], [2, 2, 2], [2, 2, 2], [1, 2, 2]]
+    assert (own["patch_size"], own["spacing"]) == ([48, 64, 64], [3.0, 3.0, 3.0])
+    assert own["resampling_fn_data"] == own["resampling_fn_probabilities"] == "resample_torch_fornnunet"
+    assert own["batch_dice"] is (preset == "short")
+
+
+def test_what_is_said_goes_before_what_nnunet_plans(folders: Folders) -> None:
+    said = replace(PRESETS["nnunet"], batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1)
+    own = planned(folders, said)["3d_fullres"]
+    assert (own["batch_size"], own["batch_dice"]) == (7, True)
+    assert max(own["architecture"]["arch_kwargs"]["features_per_stage"]) == 100
+    assert own["patch_size"] != [48, 64, 64]
+
+
+def test_two_backbones_on_the_same_data(folders: Folders) -> None:
+    """48 = 2^4 x 3: the patch could be halved four times, and SegResNet's four resolutions need three. Both networks
+    answer with the patch's shape, and the second configuration has nothing of its own but the network.
+    """
+    plan = Plan(base_features=4, most_features=8, backbones=("unet", "segresnet"), enhance=("ct_square",))
+    found = planned(folders, plan)
+    other = found[CONFIGURATIONS["segresnet"]]
+    assert set(other) == {"inherits_from", "architecture"}
+    assert other["inherits_from"] == "3d_fullres"
+    assert other["architecture"]["arch_kwargs"]["blocks_down"] == [1, 2, 2, 4]
+    for configuration in (found["3d_fullres"], found["3d_fullres"] | other):
+        assert configuration["architecture"]["enhance"] == ["ct_square"]
+        network = untrained_network(configuration, 2, 3).eval()
+        with torch.inference_mode():
+            assert network(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("patch", "down", "up"),
+    [([128, 96, 160], [1, 2, 2, 4], [1, 1, 1]), ([28, 64, 64], [1, 2, 2], [1, 1]), ([64, 6, 64], [1, 2], [1])],
+)
+def test_segresnet_is_as_deep_as_the_patch_allows(patch: list[int], down: list[int], up: list[int]) -> None:
+    """28 = 4 x 7 is halved twice, 6 = 2 x 3 once."""
+    arguments = segresnet(8, patch)["arch_kwargs"]
+    assert (arguments["blocks_down"], arguments["blocks_up"]) == (down, up)
+
+
+def test_segresnet_of_an_odd_patch() -> None:
+    with pytest.raises(HecktorError, match=r"^--backbones segresnet: the planned patch is \[7, 8, 8\], expected even"):
+        segresnet(8, [7, 8, 8])
+
+
+def test_the_identity_of_a_plan() -> None:
+    """Any option makes another plan; those that `short` leaves alone are not in the identity, so that it stays what
+    it was before they could be chosen.
+    """
+    assert Plan().identity() == {
+        "spacing_mm": (3.0, 3.0, 3.0), "memory_gb": 0.3, "base_features": 16, "most_features": 96, "epochs": 45,
+        "iterations": 50, "validation_iterations": 4, "learning_rate": 1e-3, "mirror_axes": (2,),
+    }  # fmt: skip
+    others = [
+        replace(Plan(), **{name: value})
+        for name, value in asdict(PRESETS["nnunet"]).items()
+        if value != asdict(Plan())[name]
+    ]
+    others += [Plan(batch_size=2), Plan(backbones=("segresnet",)), Plan(enhance=("ct_square",)), Plan()]
+    identities = [json.dumps(plan.identity(), sort_keys=True) for plan in others]
+    assert len(set(identities)) == len(others) == 14
