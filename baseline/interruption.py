@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from baseline.trainer import SAVE_EVERY
+from baseline.plans import SAVE_EVERY
 from contract.errors import HecktorError
 
 

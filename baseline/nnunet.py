@@ -15,7 +15,6 @@ import numpy as np
 
 from baseline.plans import CONFIGURATION, CONFIGURATIONS, PLANS_NAME, Plan, write_plans
 from baseline.prepare import DATASET_ID, DATASET_NAME
-from baseline.trainer import trainer_class
 from contract.files import read_json, write_json
 
 # Far above any number of folds, so that no two processes draw alike.
@@ -112,6 +111,8 @@ def train_network(
     folders.announce(augmentation_workers=0 if machine.device == "cpu" else threads)
     import torch
 
+    from baseline.trainer import ShortTrainer
+
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = True
     # Processes of one group draw different patches; their weights are those of the first.
@@ -121,7 +122,8 @@ def train_network(
     plans = read_json(folders.plans) | {"continue_training": latest.is_file()}
     dataset = read_json(folders.preprocessed / DATASET_NAME / "dataset.json")
     device = torch.device(machine.device)
-    trainer = trainer_class(plan)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+    trainer = ShortTrainer(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+    trainer.follow(plan, device)
     if latest.is_file():
         trainer.load_checkpoint(str(latest))
     trainer.run_training()

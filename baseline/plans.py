@@ -19,6 +19,8 @@ CONFIGURATION: Final = "3d_fullres"
 CONFIGURATIONS: Final = {"unet": CONFIGURATION, "segresnet": f"{CONFIGURATION}_segresnet"}
 ENHANCEMENTS: Final = ("ct_square", "ct_cube_root")
 OPTIMISERS: Final = ("sgd", "adamw")
+# Epochs between two checkpoints: what an interruption can lose.
+SAVE_EVERY: Final = 5
 # Of MONAI's SegResNet: residual blocks at each resolution on the way down.
 _SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
 # More stages than any plan has; nnU-Net takes as many entries as it needs.

@@ -1,56 +1,83 @@
-"""nnU-Net's trainer as a plan wants it."""
+"""nnU-Net's trainer as a plan wants it. Import it once nnU-Net's folders are announced: it imports nnU-Net."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from baseline.plans import Plan
+import torch
+from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-# Epochs between two checkpoints: what an interruption can lose.
-SAVE_EVERY: Final = 5
+from algorithm.enhance import Enhanced
+from algorithm.networks import untrained_network
+from baseline.plans import CONFIGURATIONS, SAVE_EVERY, Plan
 
 
-def trainer_class(plan: Plan) -> Any:
-    """A trainer for `plan`; nnU-Net's folders must have been announced."""
-    import torch
-    from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
+    """nnU-Net's trainer with any network of `algorithm.networks`, and in bfloat16 on a CPU that has it.
 
-    class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
-        """nnU-Net's trainer, mirrored only where anatomy is symmetric, and in bfloat16 on a CPU that has it.
+    The name is that of the folder of results, and older than the presets that are not short.
+    """
 
-        The name is that of the folder of results, and older than the presets that are not short.
-        """
+    plan: Plan
 
-        def __init__(self, plans: Any, configuration: str, fold: int, dataset_json: Any, device: torch.device) -> None:
-            super().__init__(plans, configuration, fold, dataset_json, device)
-            self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
-            self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
-            self.initial_lr = plan.learning_rate
+    def follow(self, plan: Plan, device: torch.device) -> None:
+        """Take what the plan says, before anything is initialised."""
+        self.plan = plan
+        self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
+        self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
+        self.initial_lr = plan.learning_rate
+        # SegResNet answers at one resolution only.
+        self.enable_deep_supervision = self.configuration_name != CONFIGURATIONS["segresnet"]
+        if device.type == "cpu":  # of processes that share a batch nnU-Net expects a card each
+            self.device, self.grad_scaler = device, None
 
-        def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self) -> Any:  # noqa: N802
-            rotation, dummy_2d, patch, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
-            axes = tuple(axis for axis in axes if axis in plan.mirror_axes)
-            self.inference_allowed_mirroring_axes = axes
-            return rotation, dummy_2d, patch, axes
+    def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self) -> Any:  # noqa: N802
+        """Mirror only along the plan's axes."""
+        rotation, dummy_2d, patch, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
+        axes = tuple(axis for axis in axes if axis in self.plan.mirror_axes)
+        self.inference_allowed_mirroring_axes = axes
+        return rotation, dummy_2d, patch, axes
 
-        def initialize(self) -> None:
-            super().initialize()
-            if self.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-                self.network.forward = torch.autocast("cpu", torch.bfloat16)(self.network.forward)
-                self.network.register_forward_hook(_as_float32)
+    def build_network_architecture(
+        self,
+        plans_manager: Any,  # noqa: ARG002 - nnU-Net looks for this name
+        configuration_manager: Any,
+        channels: int,
+        classes: int,
+        deep_supervision: bool,
+    ) -> torch.nn.Module:
+        """The network as inference will build it, with nnU-Net's first weights where it has a say."""
+        configuration = configuration_manager.configuration
+        network = untrained_network(configuration, channels, classes, deep_supervision=deep_supervision)
+        inner: Any = network.network if isinstance(network, Enhanced) else network
+        if hasattr(inner, "initialize"):
+            inner.apply(inner.initialize)
+        return network
 
-        def configure_optimizers(self) -> Any:
-            if plan.optimiser == "sgd":
-                return super().configure_optimizers()
-            parameters = self.network.parameters()
-            optimiser = torch.optim.AdamW(parameters, lr=plan.learning_rate, weight_decay=self.weight_decay)
-            return optimiser, PolyLRScheduler(optimiser, plan.learning_rate, plan.epochs)
+    def initialize(self) -> None:
+        """Once the network is built."""
+        super().initialize()
+        if self.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            network = self.network.module if self.is_ddp else self.network
+            network.forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
+            network.register_forward_hook(_as_float32)
 
-        def plot_network_architecture(self) -> None:
-            """Needs a package that is not installed; the plans say the same."""
+    def set_deep_supervision_enabled(self, enabled: bool) -> None:
+        """Where the network has several answers."""
+        if self.enable_deep_supervision:
+            super().set_deep_supervision_enabled(enabled)
 
-    return ShortTrainer
+    def configure_optimizers(self) -> Any:
+        """The plan's optimiser, and nnU-Net's polynomial."""
+        if self.plan.optimiser == "sgd":
+            return super().configure_optimizers()
+        parameters = self.network.parameters()
+        optimiser = torch.optim.AdamW(parameters, lr=self.plan.learning_rate, weight_decay=self.weight_decay)
+        return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
+
+    def plot_network_architecture(self) -> None:
+        """Needs a package that is not installed; the plans say the same."""
 
 
 def _as_float32(_module: Any, _inputs: Any, output: Any) -> Any:

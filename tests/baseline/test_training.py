@@ -1,0 +1,162 @@
+"""Networks of a few thousand weights, trained on noise: whatever is planned trains, is taken up again, and is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.networks import untrained_network
+from baseline.nnunet import Folders, Machine, train_network
+from baseline.package_checkpoint import read_checkpoint
+from baseline.plans import CONFIGURATIONS, PLANS_NAME, Plan, write_plans
+from baseline.prepare import DATASET_NAME
+from baseline.together import train_together
+from contract.files import write_json
+from contract.geometry import Geometry
+from contract.images import Volume, write_volume
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+EDGE = 16
+PATIENTS = ("A-1", "A-2")
+PLAN = Plan(
+    epochs=1,
+    iterations=1,
+    validation_iterations=1,
+    base_features=4,
+    most_features=8,
+    batch_size=2,
+    backbones=("unet", "segresnet"),
+    enhance=("ct_square", "ct_cube_root"),
+)
+SHARED = Machine("cpu", gpus=2, threads=2)
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folders]:
+    """Two patients of noise, preprocessed by nnU-Net without its pools of processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
+            patch.setenv(f"nnUNet_{name}", "")  # so that what is announced goes again
+        folders = Folders(tmp_path_factory.mktemp("nnunet"))
+        folders.announce(augmentation_workers=1)
+        write_raw(folders)
+        write_plans(PLAN, folders.plans)
+        preprocess(folders)
+        yield folders
+
+
+def write_raw(folders: Folders) -> None:
+    raw, grid = folders.raw / DATASET_NAME, Geometry((EDGE,) * 3, (3.0,) * 3, (0.0,) * 3)
+    random = np.random.default_rng(0)
+    for patient in PATIENTS:
+        mask = np.zeros((EDGE,) * 3, np.uint8)
+        mask[2:6, 2:6, 2:6], mask[9:12, 9:12, 9:12] = 1, 2
+        for channel in (0, 1):
+            noise = random.normal(100 * mask, 50).astype(np.float32)
+            write_volume(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz", Volume(noise, grid))
+        write_volume(raw / "labelsTr" / f"{patient}.nii.gz", Volume(mask, grid))
+    dataset = {
+        "channel_names": {"0": "CT", "1": "PET"},
+        "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
+        "numTraining": len(PATIENTS),
+        "file_ending": ".nii.gz",
+        "overwrite_image_reader_writer": "SimpleITKIO",
+    }
+    channel_statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
+    fingerprint = {
+        "spacings": [[3.0] * 3] * 2,
+        "shapes_after_crop": [[EDGE] * 3] * 2,
+        "median_relative_size_after_cropping": 1.0,
+        "foreground_intensity_properties_per_channel": {"0": channel_statistics, "1": channel_statistics},
+    }
+    write_json(raw / "dataset.json", dataset)
+    write_json(folders.plans.parent / "dataset_fingerprint.json", fingerprint)
+    splits = [{"train": [one], "val": [other]} for one, other in (PATIENTS, PATIENTS[::-1])]
+    write_json(folders.plans.parent / "splits_final.json", splits)
+
+
+def preprocess(folders: Folders) -> None:
+    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    plans = PlansManager(str(folders.plans))
+    configuration = plans.get_configuration(CONFIGURATIONS["segresnet"])
+    target, raw = folders.plans.parent / configuration.data_identifier, folders.raw / DATASET_NAME
+    target.mkdir()
+    for patient in PATIENTS:
+        images = [str(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz") for channel in (0, 1)]
+        mask = str(raw / "labelsTr" / f"{patient}.nii.gz")
+        dataset = str(raw / "dataset.json")
+        DefaultPreprocessor(verbose=False).run_case_save(
+            str(target / patient), images, mask, plans, configuration, dataset
+        )
+
+
+@pytest.mark.parametrize("backbone", ["unet", "segresnet"])
+def test_every_backbone_trains_on_the_same_data(planned: Folders, backbone: str) -> None:
+    """What is trained fits the network that inference builds from the plans, with two enhanced channels more in its
+    first layer.
+    """
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    found = read_checkpoint(train_network(planned, PLAN, 0, backbone, Machine(), seed=3))
+    configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
+    network = untrained_network(configuration, 2, 3)
+    network.load_state_dict(dict(found.weights))
+    assert next(weights for weights in network.parameters() if weights.ndim == 5).shape[1] == 4
+    assert found.mirror_axes == (2,)
+    assert found.configuration == CONFIGURATIONS[backbone]
+    assert planned.final(0, backbone).parts[-3] == f"ShortTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
+
+
+def test_the_first_weights_of_a_u_net_are_nnunets(planned: Folders) -> None:
+    """The same seed, the same weights as nnU-Net's own way from plans to a network."""
+    from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    from baseline.trainer import ShortTrainer
+
+    manager = PlansManager(str(planned.plans))
+    configuration = manager.get_configuration("3d_fullres")
+    configuration.configuration["architecture"].pop("enhance")
+    names = configuration.network_arch_class_name, configuration.network_arch_init_kwargs
+    torch.manual_seed(5)
+    theirs = get_network_from_plans(*names, configuration.network_arch_init_kwargs_req_import, 2, 3)
+    torch.manual_seed(5)
+    ours = ShortTrainer.build_network_architecture(None, manager, configuration, 2, 3, True)
+    assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_two_processes_take_up_what_one_left(planned: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted in its third epoch, a training goes on from the second, now with a batch of two shared by two
+    processes on the CPU; both end, and three epochs are in the final checkpoint's log.
+    """
+    from baseline import trainer
+
+    plan, third = Plan(**{**vars(PLAN), "epochs": 3}), [0]
+
+    def interrupted(self: Any) -> None:
+        third[0] += 1
+        if third[0] == 3:
+            raise KeyboardInterrupt
+        super(trainer.ShortTrainer, self).on_epoch_start()
+
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 2)
+    monkeypatch.setattr(trainer.ShortTrainer, "on_epoch_start", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        train_network(planned, plan, 1, "unet", Machine(), seed=3)
+    latest = planned.fold(1, "unet") / "checkpoint_latest.pth"
+    assert torch.load(latest, weights_only=False)["current_epoch"] == 2
+    final = train_together(planned, plan, 1, "unet", SHARED, seed=3)
+    content = torch.load(final, weights_only=False)
+    assert content["current_epoch"] == 3
+    assert len(content["logging"]["train_losses"]) == 3
+    assert not latest.exists()
+    logs = sorted(final.parent.glob("training_log_*.txt"))
+    assert "Epoch 2" in logs[-1].read_text()
+    assert "Epoch 0" not in logs[-1].read_text()
