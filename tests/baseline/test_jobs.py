@@ -1,0 +1,134 @@
+"""Which networks are to be trained, which remain, and what an interruption leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baseline.jobs import Job, chosen_jobs, remaining, train_job
+from baseline.nnunet import Machine
+from baseline.plans import Plan
+from baseline.splits import Splits
+from baseline.work import Work
+from contract.errors import HecktorError
+
+
+@dataclass(frozen=True)
+class Planned(Work):
+    """A working directory in which two balanced folds and two centres were planned."""
+
+    backbones: tuple[str, ...] = ("unet", "segresnet")
+    with_mask: tuple[str, ...] = ("A-1", "A-2", "B-1")
+
+    def splits(self) -> Splits:
+        return Splits(0, (("A-1", "B-1"), ("A-2",)), {"A": ("A-1", "A-2"), "B": ("B-1",)})
+
+    def plan(self) -> Plan:
+        return Plan(backbones=self.backbones)
+
+    def plans(self) -> dict[str, Any]:
+        return {"configurations": {"2d": {"batch_size": 90}, "3d_fullres": {"batch_size": 2}}}
+
+    def cases(self) -> Any:
+        return [_Case(name, Path("mask")) for name in self.with_mask]
+
+
+@dataclass(frozen=True)
+class _Case:
+    patient_id: str
+    mask: Path
+
+
+ALL = [Job(0, "unet"), Job(1, "unet"), Job(0, "segresnet"), Job(1, "segresnet")]
+
+
+@pytest.mark.parametrize(
+    ("fold", "backbone", "expected"),
+    [
+        (None, None, ALL),
+        (1, None, [ALL[1], ALL[3]]),
+        (None, "segresnet", ALL[2:]),
+        (0, "unet", ALL[:1]),
+        (3, "unet", [Job(3, "unet")]),
+    ],
+)
+def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected: list[Job]) -> None:
+    """The centres left out, here 2 and 3, are trained only where they are asked for."""
+    assert chosen_jobs(Planned(tmp_path), fold, backbone) == expected
+
+
+def test_what_cannot_be_chosen(tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match=r"^--fold: found 4, expected 0 to 3 \(fold 0, fold 1, without A, without B"):
+        chosen_jobs(Planned(tmp_path), 4, None)
+    with pytest.raises(HecktorError, match=r"^--backbone: found segresnet, expected one of the plan's: unet$"):
+        chosen_jobs(Planned(tmp_path, ("unet",)), None, "segresnet")
+
+
+def test_remaining(tmp_path: Path) -> None:
+    work = Planned(tmp_path)
+    final = work.folders.final(1, "unet")
+    final.parent.mkdir(parents=True)
+    (final.parent / "checkpoint_latest.pth").touch()
+    assert remaining(work, ALL) == ALL
+    final.touch()
+    assert remaining(work, ALL) == [ALL[0], *ALL[2:]]
+
+
+@pytest.mark.parametrize(
+    ("machine", "with_mask", "message"),
+    [
+        (Machine("cpu", gpus=3), Planned.with_mask, r"--gpus: found 3, expected 1 to 2, the planned batch"),
+        (Machine("cuda"), Planned.with_mask, r"--device: found cuda and no card"),
+        (Machine(), ("A-2",), r"fold 0: all reference masks are on one side|fold 0: no patient with a reference mask"),
+    ],
+)
+def test_what_cannot_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine, with_mask: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(HecktorError, match=f"^{message}"):
+        train_job(Planned(tmp_path, with_mask=with_mask), Job(0, "unet"), machine)
+
+
+def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> None:
+    """Two trainings side by side, here two that only sleep, end with the process that began them."""
+    code = """
+import sys
+from pathlib import Path
+from baseline import jobs
+from baseline.interruption import interruptible
+from contract.errors import run_main
+from test_jobs import ALL, Planned
+from baseline.nnunet import Machine
+
+sleep = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+jobs._command = lambda *_: [sys.executable, "-S", "-c", sleep]
+
+def main(_):
+    with interruptible():
+        jobs.train_apart(Planned(Path(sys.argv[1])), ALL, Machine("cpu", threads=2))
+    return 0
+
+sys.exit(run_main(main))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    paths = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=os.environ | paths) as process:
+        assert process.stdout is not None
+        children = [int(process.stdout.readline()) for _ in range(2)]
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == (
+        "error: interrupted: trained networks are kept, and the same command takes up the others from their last "
+        "checkpoint, at most 5 epochs back"
+    )
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
