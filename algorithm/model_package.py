@@ -6,6 +6,7 @@ A package is a folder::
     plans.json             nnU-Net's plans
     fold_<k>.safetensors   one weights file a fold, no optimiser state
     heads/<name>.json      coefficients, imputation, thresholds
+    MODEL_CARD.md          for people: training data, licence, what to expect, limits; may be absent
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from contract.files import read_json
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 PLANS: Final = "plans.json"
+CARD: Final = "MODEL_CARD.md"
 CHANNELS: Final = ("CT", "PET")
 # What an image's own scale (z-score, 0 to 1) was taken from in training: the region of head and neck, or all of it.
 NORMALISED_OVER: Final = ("region", "scan")

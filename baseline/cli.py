@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
+from baseline.description import DEFAULTS, read_description
 from baseline.interruption import interruptible
 from baseline.jobs import chosen_jobs, remaining, train_apart, train_job
 from baseline.nnunet import Machine
@@ -16,7 +17,6 @@ from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS
 from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
 from baseline.work import Work
-from contract.files import read_json
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +78,8 @@ def _report(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _export(arguments: argparse.Namespace, work: Work) -> int:
-    print(f"model package in {export(work, arguments.output, _description(arguments.description))}")
+    package = export(work, arguments.output, read_description(arguments.description))
+    print(f"model package in {package}", flush=True)
     return 0
 
 
@@ -87,13 +88,6 @@ def _all(arguments: argparse.Namespace, work: Work) -> int:
     for step in (_prepare, _plan, _fold, _heads, _report, _export):
         step(arguments, work)
     return 0
-
-
-def _description(path: Path | None) -> dict[str, object]:
-    if path is None:
-        return {"name": "hecktor-baseline", "purpose": "research; not a medical device"}
-    content: dict[str, object] = read_json(path)
-    return content
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -171,5 +165,7 @@ def _device_options() -> argparse.ArgumentParser:
 def _export_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--output", type=Path, required=True, help="folder of the model package")
-    options.add_argument("--description", type=Path, help="JSON with name, purpose, licence... for the manifest")
+    options.add_argument(
+        "--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (each has a default)"
+    )
     return options

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from algorithm.heads import LinearHead
-from algorithm.model_package import FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
+from algorithm.model_package import CARD, FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
 from algorithm.networks import build_network, load_weights, own_tensors, untrained_network
 from algorithm.segment import normalise
 from baseline.package_archive import pack, unpack
@@ -26,7 +26,7 @@ from baseline.plans import CONFIGURATION
 from baseline.prepare import CHANNELS
 from contract import labels
 from contract.errors import ModelPackageError, OutputError
-from contract.files import atomic_path, write_json
+from contract.files import atomic_path, write_json, write_text
 
 # Of the plans only what inference reads: the rest tells of the machine that planned.
 _PLAN_KEYS: Final = ("plans_name", "foreground_intensity_properties_per_channel", "label_manager")
@@ -42,6 +42,7 @@ class Contents:
         checkpoints: one a fold, read one at a time; only their weights are kept, as float16.
         heads: name to head.
         description: goes into the manifest: name, purpose, intended use, training data, licence, results.
+        card: the model card, Markdown; a package without one is as good to the algorithm.
     """
 
     plans: Mapping[str, Any]
@@ -49,6 +50,7 @@ class Contents:
     checkpoints: Iterable[Checkpoint]
     heads: Mapping[str, LinearHead]
     description: Mapping[str, Any]
+    card: str | None = None
 
 
 def export_package(
@@ -57,10 +59,11 @@ def export_package(
     checkpoints: Sequence[Path],
     heads: Mapping[str, LinearHead],
     description: Mapping[str, Any],
+    card: str | None = None,
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints, fold 0 first, into the folder `target`."""
     read = (read_checkpoint(path) for path in checkpoints)
-    return export_folder(target, Contents(plans, CONFIGURATION, read, heads, description))
+    return export_folder(target, Contents(plans, CONFIGURATION, read, heads, description, card))
 
 
 def export_folder(target: Path, contents: Contents) -> Path:
@@ -143,6 +146,8 @@ def _write_files(folder: Path, contents: Contents) -> Path:
     write_json(folder / PLANS, {**slim, **order, "configurations": {contents.configuration: configuration}})
     for name, head in contents.heads.items():
         write_json(folder / "heads" / f"{name}.json", head.as_json())
+    if contents.card is not None:
+        write_text(folder / CARD, contents.card)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format_version": FORMAT_VERSION,

@@ -16,6 +16,7 @@ from typing import Any
 
 from algorithm.heads import LinearHead, parse_head
 from algorithm.measure import Features
+from baseline.card import model_card
 from baseline.cross_validation import FORMAT_VERSION
 from baseline.export import export_package
 from baseline.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
@@ -87,8 +88,8 @@ def report(work: Work, jobs: int) -> None:
         raise HecktorError(f"making the report ended with status {status}, expected 0")
 
 
-def export(work: Work, output: Path, description: Mapping[str, Any]) -> Path:
-    """Write the model package of the trained folds and fitted heads; returns its folder."""
+def export(work: Work, output: Path, description: Mapping[str, str]) -> Path:
+    """Write the model package of the trained folds and fitted heads, with its model card; returns its folder."""
     records = work.heads()
     heads = {name: parse_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
     results = {
@@ -98,7 +99,8 @@ def export(work: Work, output: Path, description: Mapping[str, Any]) -> Path:
         },
         "cross_validation": expected(work.judged()),
     }
-    return _export(work, output, heads, {**description, "training": _training(work), **results})
+    card = model_card(work, description)
+    return _export(work, output, heads, {**description, "training": _training(work), **results}, card)
 
 
 def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
@@ -119,9 +121,15 @@ def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) 
     return rows
 
 
-def _export(work: Work, output: Path, heads: Mapping[str, LinearHead], description: Mapping[str, Any]) -> Path:
+def _export(
+    work: Work,
+    output: Path,
+    heads: Mapping[str, LinearHead],
+    description: Mapping[str, Any],
+    card: str | None = None,
+) -> Path:
     axes = {"mirror_axes": list(work.plan().mirror_axes)}
-    return export_package(output, work.plans(), _checkpoints(work), heads, {**description, **axes})
+    return export_package(output, work.plans(), _checkpoints(work), heads, {**description, **axes}, card)
 
 
 def _checkpoints(work: Work) -> list[Path]:

@@ -6,9 +6,10 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,12 +86,23 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert training["plan"]["iterations"] == 2
     assert set(package.manifest["out_of_fold"]) == set(package.heads)
     assert set(package.manifest["cross_validation"]) == {"rfs", "hpv"}
-    assert str(tmp_path) not in (package.root / "manifest.json").read_text() + (package.root / "plans.json").read_text()
+    texts = [(package.root / name).read_text() for name in ("manifest.json", "plans.json", "MODEL_CARD.md")]
+    assert str(tmp_path) not in "".join(texts)
+    check_card(package.manifest["files"], texts[-1])
     check_folds(tmp_path / "work", release)
     check_heads(tmp_path / "work", release)
     check_report(tmp_path / "work")
     check_answers(package.root, platform_input, tmp_path / "output")
     check_resuming(release, tmp_path)
+
+
+def check_card(files: Mapping[str, Any], card: str) -> None:
+    """The card is listed with its checksum and holds what the report computed from these heads."""
+    assert files["MODEL_CARD.md"]["size"] == len(card.encode())
+    assert f"| all | {PATIENTS} | {PATIENTS} | {PATIENTS} |" in card
+    assert "Not computed: " not in card
+    assert "Intervals were not computed" not in card
+    assert card.count("| heads | ") == 2
 
 
 def check_resuming(release: Path, root: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithm.heads import LinearHead, Term
-from algorithm.model_package import load_package
+from algorithm.model_package import CARD, load_package
 from algorithm.networks import build_network, load_weights, untrained_network
 from baseline.export import export_package
 from contract.errors import ModelPackageError, OutputError
@@ -61,6 +61,19 @@ def test_only_plain_data_and_only_what_inference_reads(plans: dict[str, Any], tm
     assert list(package.plans["configurations"]) == ["3d_fullres"]
     assert "secret" not in (package.root / "plans.json").read_text()
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in package.root.rglob("*"))
+
+
+def test_the_model_card_is_listed_and_bars_nothing(plans: dict[str, Any], tmp_path: Path) -> None:
+    """It is checked like every other file, and the package without it loads just as well."""
+    checkpoint(plans, tmp_path / "a.pth", 0)
+    made = export_package(tmp_path / "package", plans, [tmp_path / "a.pth"], {}, DESCRIPTION, "# tiny\n")
+    package = load_package(made)
+    assert (package.root / CARD).read_text() == "# tiny\n"
+    assert CARD in package.manifest["files"]
+    assert package.heads == {}
+    (made / CARD).write_text("# tin\n")
+    with pytest.raises(ModelPackageError, match=r"^MODEL_CARD\.md: 6 bytes, expected 7"):
+        load_package(made)
 
 
 def test_a_failed_export_leaves_the_earlier_package(plans: dict[str, Any], tmp_path: Path) -> None:
