@@ -29,14 +29,10 @@ CHANNEL = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
     """What nnU-Net's planners read of a hundred patients of 64 x 64 x 48 voxels at 3 mm."""
+    for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
+        monkeypatch.setenv(f"nnUNet_{name}", "")  # so that what is announced goes again
     folders = Folders(tmp_path)
-    # nnU-Net keeps the folders that it read when it was first imported: planners get them by the names they know.
-    from nnunetv2.experiment_planning.experiment_planners import default_experiment_planner as module
-
     folders.announce(augmentation_workers=1)
-    for name in ("raw", "preprocessed"):
-        monkeypatch.setattr(module, f"nnUNet_{name}", str(getattr(folders, name)))
-    monkeypatch.setattr(module, "maybe_convert_to_dataset_name", lambda _: DATASET_NAME)
     fingerprint = {
         "spacings": [[3.0, 3.0, 3.0]] * 2,
         "shapes_after_crop": [[48, 64, 64]] * 2,
