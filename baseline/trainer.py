@@ -11,6 +11,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from algorithm.enhance import Enhanced
 from algorithm.networks import untrained_network
 from baseline.plans import CONFIGURATIONS, SAVE_EVERY, Plan
+from baseline.training_watch import Watcher
 
 
 class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
@@ -20,10 +21,11 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
     """
 
     plan: Plan
+    watcher: Watcher
 
     def follow(self, plan: Plan, device: torch.device) -> None:
         """Take what the plan says, before anything is initialised."""
-        self.plan = plan
+        self.plan, self.watcher = plan, Watcher()
         self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
         self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
         self.initial_lr = plan.learning_rate
@@ -75,6 +77,11 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         parameters = self.network.parameters()
         optimiser = torch.optim.AdamW(parameters, lr=self.plan.learning_rate, weight_decay=self.weight_decay)
         return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
+
+    def on_epoch_end(self) -> None:
+        """nnU-Net's end of an epoch, then the page of the training."""
+        super().on_epoch_end()
+        self.watcher.after_epoch(self)
 
     def plot_network_architecture(self) -> None:
         """Needs a package that is not installed; the plans say the same."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from baseline.plans import CONFIGURATIONS
 from baseline.training_curves import Curves, moving_average, read_curves
 from baseline.training_figures import CT_WINDOW_HU, PET_SHOWN_SUV, PREDICTED_COLOUR, REFERENCE_COLOUR
 from contract.errors import InputError
@@ -126,7 +127,9 @@ def _read(path: Path) -> _Fold | str:
 
 
 def _title(curves: Curves, several: bool) -> str:
-    return f"{curves.name}, {' '.join(curves.network.split('__'))}" if several else curves.name
+    """What the split is called, and where there are several networks, the backbone."""
+    backbone = {configuration: name for name, configuration in CONFIGURATIONS.items()}
+    return f"{curves.name}, {backbone.get(curves.network.split('__')[-1], curves.network)}" if several else curves.name
 
 
 def _overview(folds: Sequence[Curves], titles: Sequence[str], now: float) -> str:

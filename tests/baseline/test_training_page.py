@@ -57,11 +57,11 @@ def test_states_of_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_folds_stand_in_order_below_their_networks(tmp_path: Path) -> None:
-    for network, fold in (("B__p__c", 0), ("A__p__c", 10), ("A__p__c", 9)):
+    for network, fold in (("T__p__3d_fullres_segresnet", 0), ("T__p__3d_fullres", 10), ("T__p__3d_fullres", 9)):
         leave(tmp_path, network, fold)
-    (tmp_path / "A__p__c" / "fold_9" / "validation.jpg").write_bytes(b"jpeg")
+    (tmp_path / "T__p__3d_fullres" / "fold_9" / "validation.jpg").write_bytes(b"jpeg")
     page = page_of(tmp_path, 100_000.0)
-    order = [page.index(f"<h2>{title}</h2>") for title in ("fold 9, A p c", "fold 10, A p c", "fold 0, B p c")]
+    order = [page.index(f"<h2>{title}</h2>") for title in ("fold 9, unet", "fold 10, unet", "fold 0, segresnet")]
     assert order == sorted(order)
     assert page.count("data:image/jpeg;base64,anBlZw==") == page.count("<img") == 1
 
