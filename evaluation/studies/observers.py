@@ -15,9 +15,7 @@ from matplotlib.figure import Figure
 from contract import labels
 from contract.errors import GroundTruthError
 from contract.geometry import Geometry
-from contract.tasks import SEGMENTATION
 from evaluation.drawing import COLOURS, new_figure
-from evaluation.edition import DEFAULT_EDITION, load_edition
 from evaluation.extras import estimate_extras
 from evaluation.ground_truth import read_mask_folder
 from evaluation.masks import read_labels
@@ -35,6 +33,7 @@ from evaluation.studies.agreement import (
     pair_dsc_agg,
 )
 from evaluation.studies.outputs import add_bootstrap, add_output, add_workers, by_name, named_path, write_study
+from evaluation.studies.settings import default_rules
 from evaluation.studies.votes import CompactMask, stacked
 
 STUDY: Final = "observers"
@@ -78,14 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(f"{len(cases)} cases, {len(alone)} drawn by one observer only\n")
     sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
     return 0
-
-
-def default_rules() -> SegmentationRules:
-    """How the default edition compares masks."""
-    rules = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
-    if not isinstance(rules, SegmentationRules):
-        raise TypeError("masks have the rules of segmentation")
-    return rules
 
 
 def find_cases(folders: Mapping[str, Path], rules: SegmentationRules) -> tuple[list[ObservedCase], list[str]]:

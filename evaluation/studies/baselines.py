@@ -1,0 +1,43 @@
+"""`hecktor study baselines`: risks that are nothing but tumour volume or SUVmax, for `hecktor evaluate` to score."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from contract.files import write_text
+from evaluation.pool import map_cases
+from evaluation.studies.outputs import add_output, add_workers, as_csv, write_study
+from evaluation.studies.scans import burden_of_dead_worker, find_scans, measure_burden
+
+STUDY: Final = "baselines"
+RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure every case and write one table of risks for each measure."""
+    options = _parser().parse_args(argv)
+    rows = map_cases(measure_burden, find_scans(options.cohort), options.workers, burden_of_dead_worker)
+    lines = [row.line() for row in rows]
+    for name in RISKS:
+        table = [{"PatientID": line["case"], "risk": line[name]} for line in lines]
+        write_text(options.output / f"{name}.csv", as_csv(table))
+    tables = [f"{name}.csv" for name in RISKS]
+    written = [*tables, *write_study(options.output, STUDY, {"cases": len(lines), "risks": tables}, lines)]
+    sys.stdout.write(f"{len(lines)} cases; written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study baselines", description="Tumour volume and SUVmax as predicted risks."
+    )
+    parser.add_argument(
+        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
+    )
+    add_workers(parser)
+    add_output(parser)
+    return parser

@@ -1,0 +1,129 @@
+"""`hecktor study influence`: how the primary tumour's DSC goes with its volume and its SUVmax."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from contract.errors import HecktorError
+from evaluation.drawing import COLOURS, new_figure
+from evaluation.metrics_json import TeamMetrics, read_metrics
+from evaluation.pool import map_cases
+from evaluation.segmentation_metrics import VOLUME_BINS, equal_bins, spearman
+from evaluation.studies.outputs import add_output, add_workers, by_name, named_path, write_study
+from evaluation.studies.scans import Burden, burden_of_dead_worker, find_scans, measure_burden
+
+STUDY: Final = "influence"
+FACTORS: Final = {"gtvp_volume_ml": "GTVp volume (ml)", "gtvp_suv_max": "GTVp SUVmax"}
+
+Line = Mapping[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Correlate; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    teams = [read_metrics(path, team) for team, path in by_name(options.teams, "team", 1).items()]
+    burdens = map_cases(measure_burden, find_scans(options.cohort), options.workers, burden_of_dead_worker)
+    lines = joined(teams, {burden.case: burden for burden in burdens})
+    content: dict[str, Any] = {
+        "cases": len({line["case"] for line in lines}),
+        "factors": {name: correlated(lines, name) for name in FACTORS},
+    }
+    written = write_study(options.output, STUDY, content, lines, _picture(lines, content["factors"]))
+    for name, found in content["factors"].items():
+        sys.stdout.write(f"{name:<16} Spearman {_shown(found['spearman'])} over {found['points']} masks\n")
+    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def joined(teams: Sequence[TeamMetrics], burdens: Mapping[str, Burden]) -> list[dict[str, Any]]:
+    """One line for each team and case that has a DSC and a GTVp in the reference.
+
+    Raises:
+        HecktorError: a metrics.json without rows of masks, or with a case that the cohort lacks.
+    """
+    lines = []
+    for team in teams:
+        if not team.rows or any("gtvp_dsc" not in row for row in team.rows):
+            raise HecktorError(f"{team.team}: no rows of masks, expected a metrics.json of task 1 without --public")
+        absent = sorted({str(row["case"]) for row in team.rows} - set(burdens))
+        if absent:
+            raise HecktorError(f"{team.team}: case {absent[0]} is not in the cohort, expected its scans there")
+        for row in team.rows:
+            burden = burdens[str(row["case"])]
+            if row["gtvp_dsc"] is not None and burden.gtvp_volume_ml > 0:
+                factors = {name: getattr(burden, name) for name in FACTORS}
+                lines.append({"team": team.team, "case": burden.case, "gtvp_dsc": row["gtvp_dsc"], **factors})
+    if not lines:
+        raise HecktorError("no team has a DSC of a case with a GTVp, expected at least one")
+    return lines
+
+
+def correlated(lines: Sequence[Line], factor: str) -> dict[str, Any]:
+    """Spearman's correlation over all masks of all teams, and for each team alone with its five bins.
+
+    The bins of a factor are those of `analyses.gtvp_dsc_by_volume`; a team with fewer cases than bins has none. A
+    correlation is None where one side has no spread.
+    Source: the HECKTOR 2021 overview.
+    """
+    teams = {}
+    for team in dict.fromkeys(line["team"] for line in lines):
+        values, dsc = _columns([line for line in lines if line["team"] == team], factor)
+        parts = equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else []
+        bins = [
+            {
+                "cases": int(part.size),
+                "low": float(values[part].min()),
+                "high": float(values[part].max()),
+                "dsc_mean": float(dsc[part].mean()),
+            }
+            for part in parts
+        ]
+        teams[team] = {"cases": int(values.size), "spearman": spearman(values, dsc), "bins": bins}
+    return {"points": len(lines), "spearman": spearman(*_columns(lines, factor)), "teams": teams}
+
+
+def _columns(lines: Sequence[Line], factor: str) -> tuple[Any, Any]:
+    return np.array([line[factor] for line in lines]), np.array([line["gtvp_dsc"] for line in lines])
+
+
+def _picture(lines: Sequence[Line], factors: Mapping[str, Any]) -> Figure:
+    """For each factor every mask's DSC, and each team's mean in the five bins."""
+    figure, panels = new_figure(2 * len(FACTORS), height=3.0, width=13.0)
+    for place, (factor, title) in enumerate(FACTORS.items()):
+        scatter, bars = panels[2 * place], panels[2 * place + 1]
+        for number, (team, found) in enumerate(factors[factor]["teams"].items()):
+            colour = COLOURS[number % len(COLOURS)]
+            values, dsc = _columns([line for line in lines if line["team"] == team], factor)
+            scatter.plot(values, dsc, "o", color=colour, markersize=3, alpha=0.6)
+            means = [one["dsc_mean"] for one in found["bins"]]
+            bars.plot(range(1, len(means) + 1), means, "o-", color=colour, linewidth=1.4, markersize=4, label=team)
+        scatter.set_title(f"Spearman {_shown(factors[factor]['spearman'])}", loc="left", fontsize=9, fontweight="bold")
+        scatter.set(xlabel=title, ylabel="DSC", ylim=(-0.02, 1.02))
+        bars.set(xlabel=f"bins of rising {title}", ylabel="mean DSC", ylim=(-0.02, 1.02))
+        bars.set_xticks(range(1, VOLUME_BINS + 1))
+    panels[1].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study influence", description="DSC of the primary tumour against its volume and SUVmax."
+    )
+    parser.add_argument("teams", type=named_path, nargs="+", metavar="TEAM=FILE", help="metrics.json of task 1")
+    parser.add_argument(
+        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
+    )
+    add_workers(parser)
+    add_output(parser)
+    return parser

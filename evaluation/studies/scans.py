@@ -1,0 +1,153 @@
+"""A cohort's scans beside its reference masks, and PET uptake on the masks' grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from contract import labels, sockets
+from contract.errors import GroundTruthError
+from contract.geometry import Geometry
+from contract.images import Volume, find_single_image, image_suffix, list_images, read_volume, to_sitk
+from evaluation.ground_truth import read_mask_folder
+from evaluation.masks import read_labels
+from evaluation.overlap import Box, foreground_box
+
+GROUND_TRUTH: Final = "ground_truth"
+_RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
+_MM3_A_ML: Final = 1000.0
+
+
+@dataclass(frozen=True)
+class Scans:
+    """One case's CT, PET (SUV) and reference mask."""
+
+    case: str
+    ct: Path
+    pet: Path
+    mask: Path
+
+
+def find_scans(cohort: Path) -> list[Scans]:
+    """Every case of a cohort, sorted.
+
+    Args:
+        cohort: as the platform mounts cases (`<case>/input/images/ct/...` and `.../pet/...`, with
+            `ground_truth/<case>.mha`), or as the release holds them (`<case>/<case>__CT.nii.gz`,
+            `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`).
+
+    Raises:
+        GroundTruthError: no case, or a case that lacks one of the three.
+    """
+    if (cohort / GROUND_TRUTH).is_dir():
+        references = read_mask_folder(cohort / GROUND_TRUTH).targets
+        return [_mounted(case, cohort / case / "input", mask) for case, mask in references.items()]
+    folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
+    found = [_released(folder) for folder in folders if any(_of_release(folder).values())]
+    if not found:
+        wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
+        raise GroundTruthError(f"{cohort.name}: no case found, expected {wanted}")
+    return found
+
+
+def _mounted(case: str, inputs: Path, mask: Path) -> Scans:
+    ct, pet = (
+        find_single_image(socket.path_under(inputs), error=GroundTruthError) for socket in (sockets.CT, sockets.PET)
+    )
+    return Scans(case, ct, pet, mask)
+
+
+def _of_release(folder: Path) -> dict[str, Path | None]:
+    by_stem = {path.name[: -len(image_suffix(path) or "")]: path for path in list_images(folder)}
+    return {kind: by_stem.get(f"{folder.name}{mark}") for kind, mark in _RELEASE_MARKS.items()}
+
+
+def _released(folder: Path) -> Scans:
+    found = _of_release(folder)
+    paths = {kind: path for kind, path in found.items() if path is not None}
+    absent = sorted(set(found) - set(paths))
+    if absent:
+        raise GroundTruthError(f"{folder.name}: no {' and no '.join(absent)}, expected CT, PET and mask")
+    return Scans(folder.name, paths["ct"], paths["pet"], paths["mask"])
+
+
+def part_of(grid: Geometry, region: Box) -> Geometry:
+    """The sub-grid of a (z, y, x) region that is not empty."""
+    z, y, x = region
+    return grid.cropped((x.start, y.start, z.start), (x.stop - x.start, y.stop - y.start, z.stop - z.start))
+
+
+def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
+    """The PET on another grid, (z, y, x), linear between its voxels and 0 beyond it.
+
+    Raises:
+        GroundTruthError: it cannot be read, or holds a value that is not finite.
+    """
+    volume = read_volume(pet, np.float32, error=GroundTruthError)
+    if not np.isfinite(volume.array).all():
+        raise GroundTruthError(f"{pet.name}: a voxel that is not finite, expected SUV")
+    return _resampled(volume, grid)
+
+
+def _resampled(volume: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
+    resampler = sitk.ResampleImageFilter()
+    resampler.SetSize(grid.size)
+    resampler.SetOutputSpacing(grid.spacing_mm)
+    resampler.SetOutputOrigin(grid.origin_mm)
+    resampler.SetOutputDirection(grid.direction)
+    resampler.SetInterpolator(sitk.sitkLinear)
+    resampler.SetDefaultPixelValue(0.0)
+    resampled: npt.NDArray[np.float32] = sitk.GetArrayFromImage(resampler.Execute(to_sitk(volume)))
+    return resampled
+
+
+@dataclass(frozen=True)
+class Burden:
+    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none."""
+
+    case: str
+    gtvp_volume_ml: float
+    gtvp_suv_max: float
+    tumour_volume_ml: float
+    tumour_suv_max: float
+
+    def line(self) -> dict[str, Any]:
+        """The row for a table."""
+        return {
+            "case": self.case,
+            "gtvp_volume_ml": self.gtvp_volume_ml,
+            "gtvp_suv_max": self.gtvp_suv_max,
+            "tumour_volume_ml": self.tumour_volume_ml,
+            "tumour_suv_max": self.tumour_suv_max,
+        }
+
+
+def measure_burden(scans: Scans) -> Burden:
+    """Volumes and SUVmax of one case; the PET is looked at on the mask's grid and around the tumour only.
+
+    Raises:
+        GroundTruthError: the mask or the PET cannot be used.
+    """
+    mask = read_labels(scans.mask, GroundTruthError)
+    region = foreground_box(mask.array)
+    inside = mask.array[region]
+    uptake = uptake_on(scans.pet, part_of(mask.geometry, region)) if inside.size else np.zeros(inside.shape, np.float32)
+    voxel_ml = mask.geometry.voxel_volume_mm3 / _MM3_A_ML
+    gtvp, tumour = inside == labels.GTVP, inside != labels.BACKGROUND
+    return Burden(
+        scans.case,
+        int(gtvp.sum()) * voxel_ml,
+        float(uptake[gtvp].max(initial=0.0)),
+        int(tumour.sum()) * voxel_ml,
+        float(uptake[tumour].max(initial=0.0)),
+    )
+
+
+def burden_of_dead_worker(scans: Scans) -> Burden:
+    """No row can stand for the reference of a case that kills its process."""
+    raise GroundTruthError(f"{scans.case}: the process that measured it died, out of memory perhaps")

@@ -1,0 +1,25 @@
+"""A cohort of small scans beside their references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from contract import sockets
+from contract.images import Volume, write_mask, write_volume
+
+
+@pytest.fixture
+def add_case(tmp_path, grid):
+    """Write one case as the platform mounts it; CT of water, PET on the mask's grid unless volumes are given."""
+
+    def add(case, mask, suv, ct=None):
+        inputs = tmp_path / "cohort" / case / "input"
+        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", mask, grid)
+        hu = np.zeros(grid.array_shape, np.int16) if ct is None else ct
+        write_volume(sockets.CT.path_under(inputs) / "ct.mha", Volume(hu, grid))
+        pet = suv if isinstance(suv, Volume) else Volume(suv.astype(np.float32), grid)
+        write_volume(sockets.PET.path_under(inputs) / "pet.mha", pet)
+        return tmp_path / "cohort"
+
+    return add

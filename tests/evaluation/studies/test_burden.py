@@ -1,0 +1,134 @@
+"""Volume and SUVmax of the reference: as risks, and against the DSC."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError, HecktorError
+from contract.images import write_mask
+from contract.tasks import RFS, SEGMENTATION
+from evaluation.segmentation_metrics import equal_bins
+from evaluation.studies.cli import main
+
+
+def lesion(blank, gtvp, gtvn=0):
+    mask = blank()
+    mask[2, 2, :gtvp] = 1
+    mask[5, 5, :gtvn] = 2
+    return mask
+
+
+@pytest.fixture
+def cohort(add_case, blank, grid):
+    """Six cases: GTVp of 1 to 6 voxels of 6 mm3 with SUVmax 9 down to 4; case P6 has GTVn, at SUV 12."""
+    for number in range(1, 7):
+        suv = np.full(grid.array_shape, 20.0)
+        mask = lesion(blank, number, gtvn=3 if number == 6 else 0)
+        suv[mask == 1] = 3
+        suv[2, 2, 0] = 10 - number
+        suv[mask == 2] = 12
+        folder = add_case(f"P{number}", mask, suv)
+    return folder
+
+
+def study(name, cohort, *more):
+    out = cohort.parent / "out"
+    assert main([name, "--cohort", str(cohort), "--workers", "0", "--output", str(out), *more]) == 0
+    return json.loads((out / f"{name}.json").read_text()), out
+
+
+def test_volume_and_suv_max_as_risks(cohort):
+    _, out = study("baselines", cohort)
+    found = {
+        name: [float(row["risk"]) for row in csv.DictReader((out / f"{name}.csv").read_text().splitlines())]
+        for name in ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
+    }
+    assert found["gtvp_volume_ml"] == pytest.approx([0.006 * number for number in range(1, 7)])
+    assert found["gtvp_suv_max"] == [9, 8, 7, 6, 5, 4]
+    assert found["tumour_volume_ml"][-1] == pytest.approx(0.006 * 9)
+    assert found["tumour_suv_max"] == [9, 8, 7, 6, 5, 12]
+
+
+def test_the_risks_are_scored(cohort, phase_of):
+    """All recur, the smaller tumours later: volume orders every pair rightly, SUVmax every pair wrongly."""
+    _, out = study("baselines", cohort)
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{number},1,{10 - number}\n" for number in range(1, 7)))
+    for name, expected in (("gtvp_volume_ml", 1.0), ("gtvp_suv_max", 0.0)):
+        report = phase.run(predictions=out / f"{name}.csv", bootstraps=0)
+        assert report["aggregates"]["c_index"]["value"] == expected
+
+
+def test_the_releases_layout_gives_the_same(cohort, tmp_path):
+    here, _ = study("baselines", cohort)
+    released = tmp_path / "released"
+    for number in range(1, 7):
+        case = f"P{number}"
+        (released / case).mkdir(parents=True)
+        shutil.copy(cohort / "ground_truth" / f"{case}.mha", released / case / f"{case}.mha")
+        for kind, mark in (("ct", "CT"), ("pet", "PT")):
+            shutil.copy(
+                cohort / case / "input" / "images" / kind / f"{kind}.mha", released / case / f"{case}__{mark}.mha"
+            )
+    before = (tmp_path / "out" / "baselines.csv").read_text()
+    assert study("baselines", released)[0] == here
+    assert (tmp_path / "out" / "baselines.csv").read_text() == before
+    (released / "P3" / "P3__PT.mha").unlink()
+    with pytest.raises(GroundTruthError, match="P3: no pet, expected CT, PET and mask"):
+        study("baselines", released)
+
+
+def test_a_case_without_tumour_has_zeros(add_case, blank, grid):
+    cohort = add_case("A", blank(), np.ones(grid.array_shape))
+    _, out = study("baselines", cohort)
+    assert "A,0.0,0.0,0.0,0.0" in (out / "baselines.csv").read_text()
+
+
+@pytest.fixture
+def metrics(cohort, phase_of, blank, grid):
+    """A team whose mask always holds one voxel of the GTVp: DSC 2 / (n + 1), falling with volume."""
+    phase = phase_of(SEGMENTATION)
+    folder = phase.root / "masks"
+    for number in range(1, 7):
+        phase.truth_mask(f"P{number}", lesion(blank, number))
+        write_mask(folder / f"P{number}.mha", lesion(blank, 1), grid)
+    phase.run(predictions=folder)
+    return phase.output_dir / "metrics.json"
+
+
+def test_dsc_against_volume_and_suv_max(cohort, metrics):
+    """DSC falls as the volume rises and rises with SUVmax. Six cases in five bins: two in the first.
+
+    Smallest by volume are P1 and P2 with DSC 1 and 2/3; by SUVmax P6 and P5 with 2/7 and 2/6.
+    """
+    found, out = study("influence", cohort, f"team={metrics}", f"again={metrics}")
+    volume, suv = found["factors"]["gtvp_volume_ml"], found["factors"]["gtvp_suv_max"]
+    assert (volume["spearman"], suv["spearman"], volume["points"]) == (pytest.approx(-1), pytest.approx(1), 12)
+    team = volume["teams"]["team"]
+    assert [one["cases"] for one in team["bins"]] == [2, 1, 1, 1, 1]
+    assert team["bins"][0]["dsc_mean"] == pytest.approx((1 + 2 / 3) / 2)
+    assert suv["teams"]["again"]["bins"][0]["dsc_mean"] == pytest.approx((2 / 7 + 2 / 6) / 2)
+    assert suv["teams"]["again"]["bins"][0] | {"dsc_mean": 0} == {"cases": 2, "low": 4.0, "high": 5.0, "dsc_mean": 0}
+    assert "<svg" in (out / "influence.svg").read_text()
+
+
+def test_rows_are_needed_and_cases_must_be_there(cohort, metrics):
+    content = json.loads(metrics.read_text())
+    shutil.rmtree(cohort / "P3")
+    (cohort / "ground_truth" / "P3.mha").unlink()
+    with pytest.raises(HecktorError, match="team: case P3 is not in the cohort"):
+        study("influence", cohort, f"team={metrics}")
+    metrics.write_text(json.dumps({**content, "results": []}))
+    with pytest.raises(HecktorError, match="without --public"):
+        study("influence", cohort, f"team={metrics}")
+
+
+def test_bins_of_101_cases_are_the_published_ones():
+    parts = equal_bins(np.arange(101.0)[::-1], 5)
+    assert [part.size for part in parts] == [21, 20, 20, 20, 20]
+    assert parts[0][0] == 100
