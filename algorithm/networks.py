@@ -50,6 +50,11 @@ class Networks:
             self._fold = fold
         return self._network
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where the network is now; None where there is none."""
+        return self._device
+
     def forget(self) -> None:
         """Let go of the network: its device failed, or its memory is wanted."""
         self._network, self._device, self._fold = None, None, None

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from algorithm.best import BestAnswer
 from algorithm.budget import Budget
+<<<<<<< HEAD
 from algorithm.disagreement import Disagreement
+=======
+from algorithm.features.deep import is_deep
+from algorithm.heads import LinearHead
+>>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 from algorithm.hpv import hpv_positive
 from algorithm.localise import Region, localise
 from algorithm.measure import clinical_features, image_features
@@ -64,8 +69,12 @@ class CaseRun:
         self.stages = Stages(self.budget)
         self.best = BestAnswer()
         self._case: Case | None = None
+<<<<<<< HEAD
         self._told = None if request.uncertainty_dir is None else Disagreement()
         self._written: tuple[Segmentation, Case, float | bool | None] | None = None
+=======
+        self._deep: dict[str, float | None] = {}
+>>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 
     def run(self) -> None:
         """Answer the case and write its output socket.
@@ -147,8 +156,8 @@ class CaseRun:
     def _by_network(self, case: Case, region: Region) -> Segmentation:
         with self.stages("load"):
             self._load()
-            if self.request.task is not SEGMENTATION:  # a package without it is refused now, not after the passes
-                self.resident.package.head(self.request.method.heads[self.request.task.name])
+            # a package without the head is refused now, not after the passes
+            deep = self.request.task is not SEGMENTATION and any(is_deep(term.feature) for term in self._head().terms)
         from algorithm.passes import planned_passes  # torch is imported only where a network runs
         from algorithm.segment import segment
 
@@ -156,7 +165,21 @@ class CaseRun:
         passes = planned_passes(resident.package)[: self.request.most_passes]
         seen = {} if self._told is None else {"seen": self._told.add}
         with self.stages("segment"):
+<<<<<<< HEAD
             return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best, **seen)
+=======
+            found = segment(case, region, passes, resident.networks, self.budget, resident.device, self.best)
+        if deep and found.by_network:
+            from algorithm.encoder import deep_features
+
+            with self.stages("encode"):  # on what device the last pass ran
+                device = resident.networks.device or resident.device
+                self._deep = deep_features(case, found, resident.networks, self.budget, device)
+        return found
+
+    def _head(self) -> LinearHead:
+        return self.resident.package.head(self.request.method.heads[self.request.task.name])
+>>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 
     def _load(self) -> None:
         """Load the package; a device that fails already now is left for the CPU."""
@@ -197,8 +220,12 @@ class CaseRun:
             features = image_features(
                 segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
             )
+<<<<<<< HEAD
         answer = self._write_head_answer(features | clinical_features(case.patient), case.patient.centre)
         self._note(segmentation, case, answer)
+=======
+        self._write_head_answer(features | self._deep | clinical_features(case.patient), case.patient.centre)
+>>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 
     def _note(self, segmentation: Segmentation, case: Case, answer: float | bool | None) -> None:
         """Keep what was written, where more is to be said of it."""
@@ -208,9 +235,8 @@ class CaseRun:
     def _write_head_answer(self, features: dict[str, float | None], centre: str | None) -> float | bool:
         task = self.request.task
         with self.stages("head"):
-            head = self.resident.package.head(self.request.method.heads[task.name])
-            for term in head.missing(features):
-                LOGGER.info("%s: %s is missing, its training median %g counts", task.name, term.feature, term.fill)
+            head = self._head()
+            _tell_missing(task, head, features)
             answer: float | bool = (
                 hpv_positive(head, features, centre) if task is HPV else rfs_risk(head, features, centre)
             )
@@ -229,6 +255,17 @@ def run(request: Request, resident: Resident | None = None) -> Stages:
     case_run.run()
     case_run.write_uncertainty()
     return case_run.stages
+
+
+def _tell_missing(task: Task, head: LinearHead, features: dict[str, float | None]) -> None:
+    """One line in the log for each feature that is missing; for the encoder's hundreds of channels one in all."""
+    missing = head.missing(features)
+    for term in missing:
+        if not is_deep(term.feature):
+            LOGGER.info("%s: %s is missing, its training median %g counts", task.name, term.feature, term.fill)
+    channels = sum(is_deep(term.feature) for term in missing)
+    if channels:
+        LOGGER.info("%s: %d encoder features are missing, their training medians count", task.name, channels)
 
 
 def _localised(case: Case, notices: Notices) -> tuple[Case, Region]:

@@ -160,7 +160,7 @@ def answers_over_folds(
         if not go_on():
             break
         mask = told.mask(number)
-        features = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | clinical
+        features = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | others
         row: dict[str, Any] = {"fold": fold, "score": head.score(features, centre)}
         if task is HPV:
             row["positive"] = hpv_positive(head, features, centre)

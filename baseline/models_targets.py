@@ -11,6 +11,7 @@ import numpy as np
 from algorithm.heads import LinearHead, Term
 from algorithm.measure import CLINICAL
 from baseline.models import Cohort, Flags, Floats, Numbers, area_under_curve, concordance, weighted
+from baseline.models_components import with_components
 from baseline.models_cox import KIND, fit_cox
 from baseline.models_logistic import fit_logistic, with_threshold
 from baseline.models_selection import INNER_FOLDS, Family, Setting, centre_folds, stratified_folds
@@ -70,9 +71,9 @@ class Target:
     finish: Callable[[LinearHead, Cohort, Floats, np.random.Generator], LinearHead]
 
     def competing(self, cohort: Cohort) -> list[Family]:
-        """The families for which the cohort has enough of the scarce outcome; always the first."""
-        scarce = self.scarce(cohort)
-        return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
+        """The families for which the cohort has the features and enough of the scarce outcome; always the first."""
+        scarce, families = self.scarce(cohort), [f for f in self.families if cohort.has_deep or not f.deep]
+        return [f for number, f in enumerate(families) if number == 0 or scarce >= f.least_scarce]
 
     def scarce(self, cohort: Cohort) -> int:
         """How many patients have the outcome that no fold can do without: relapses, or the rarer HPV status."""
@@ -133,6 +134,8 @@ RFS: Final = Target(
         Family("Cox, few features", fit_cox, _RIDGE, RFS_FEATURES),
         Family("Cox, all features", fit_cox, _ELASTIC_NET, least_scarce=LEAST_FOR_ALL),
         Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
+        Family("Cox, few features and encoder", with_components(fit_cox), _RIDGE, RFS_FEATURES, LEAST_FOR_ALL, True),
+        Family("Cox, all features and encoder", with_components(fit_cox), _ELASTIC_NET, None, LEAST_FOR_ALL, True),
     ),
     comparators={
         "tumour_volume": Family("tumour volume", as_it_is, ({},), VOLUME),
@@ -151,6 +154,17 @@ HPV: Final = Target(
     families=(
         Family("logistic, few features", fit_logistic, _LOGISTIC, HPV_FEATURES),
         Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
+        Family(
+            "logistic, few features and encoder",
+            with_components(fit_logistic),
+            _LOGISTIC,
+            HPV_FEATURES,
+            LEAST_FOR_ALL,
+            True,
+        ),
+        Family(
+            "logistic, all features and encoder", with_components(fit_logistic), _LOGISTIC, None, LEAST_FOR_ALL, True
+        ),
     ),
     comparators={
         "tumour_volume": Family("tumour volume", fit_logistic, _LOGISTIC[:1], VOLUME),

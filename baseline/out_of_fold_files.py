@@ -24,3 +24,7 @@ class OutOfFold:
     def features(self, patient_id: str) -> Path:
         """The patient's features; the file is written after the mask and stands for both."""
         return self.root / "features" / f"{patient_id}.json"
+
+    def deep(self, patient_id: str) -> Path:
+        """The patient's deep features by every fold's network."""
+        return self.root / "encoder" / f"{patient_id}.json"
