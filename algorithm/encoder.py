@@ -7,7 +7,7 @@ lesion, so that a channel's value is its mean over all lesion voxels of GTVp and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -117,7 +117,7 @@ def pooled_features(
         maps = deepest_maps(network, wide[(slice(None), *box)][None].to(device))[0].double().cpu()
         synchronise(device)
         count = int(np.count_nonzero(part))
-        share = functional.adaptive_avg_pool3d(torch.from_numpy(part)[None].double(), maps.shape[1:])
+        share = _averaged(torch.from_numpy(part)[None].double(), maps.shape[1:])
         total = (total if voxels else 0.0) + count * np.asarray((maps * share).sum((1, 2, 3)) / share.sum())
         voxels += count
         tile_done(number, len(tiles))
@@ -132,10 +132,16 @@ def deepest_maps(network: nn.Module, tile: torch.Tensor) -> torch.Tensor:
         tile: normalised channels (batch, channel, z, y, x).
     """
     if isinstance(network, Enhanced):
-        network, tile = network.network, network.seen(tile)
+        return deepest_maps(network.network, network.seen(tile))
     inner: Any = network
     maps: torch.Tensor = inner.encoder(tile)[-1] if hasattr(inner, "encoder") else inner.encode(tile)[0]
     return maps
+
+
+def _averaged(image: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Means over the cells of a coarser grid."""
+    z, y, x = shape
+    return functional.adaptive_avg_pool3d(image, (z, y, x))
 
 
 def lesion_tiles(lesion: _Flags, patch: tuple[int, int, int]) -> list[tuple[Box, _Flags]]:
@@ -148,7 +154,8 @@ def lesion_tiles(lesion: _Flags, patch: tuple[int, int, int]) -> list[tuple[Box,
         lesion: (z, y, x), along each axis at least as large as the patch.
         patch: (z, y, x).
     """
-    left, tiles = lesion.copy(), []
+    left = lesion.copy()
+    tiles: list[tuple[Box, _Flags]] = []
     while left.any() and len(tiles) < MOST_TILES:
         parts, _ = ndimage.label(left, structure=TOUCHING)
         voxels = np.argwhere(parts == np.bincount(parts.ravel())[1:].argmax() + 1)

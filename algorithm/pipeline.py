@@ -8,12 +8,9 @@ from pathlib import Path
 
 from algorithm.best import BestAnswer
 from algorithm.budget import Budget
-<<<<<<< HEAD
 from algorithm.disagreement import Disagreement
-=======
 from algorithm.features.deep import is_deep
 from algorithm.heads import LinearHead
->>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 from algorithm.hpv import hpv_positive
 from algorithm.localise import Region, localise
 from algorithm.measure import clinical_features, image_features
@@ -69,12 +66,9 @@ class CaseRun:
         self.stages = Stages(self.budget)
         self.best = BestAnswer()
         self._case: Case | None = None
-<<<<<<< HEAD
         self._told = None if request.uncertainty_dir is None else Disagreement()
         self._written: tuple[Segmentation, Case, float | bool | None] | None = None
-=======
         self._deep: dict[str, float | None] = {}
->>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 
     def run(self) -> None:
         """Answer the case and write its output socket.
@@ -137,8 +131,9 @@ class CaseRun:
         task, record = self.request.task, describe(segmentation, told)
         by_passes = record["why_not"] is None
         if by_passes and task is not SEGMENTATION:
-            head = self.resident.package.head(self.request.method.heads[task.name])
-            over_folds = answers_over_folds(task, head, case, segmentation, told, lambda: not self.budget.overdue())
+            over_folds = answers_over_folds(
+                task, self._head(), case, segmentation, told, lambda: not self.budget.overdue(), self._deep
+            )
             record["answer"] = {"task": task.name, "written": answer, **over_folds}
         write_record(folder, record)
         if by_passes and not self.budget.overdue():
@@ -165,10 +160,7 @@ class CaseRun:
         passes = planned_passes(resident.package)[: self.request.most_passes]
         seen = {} if self._told is None else {"seen": self._told.add}
         with self.stages("segment"):
-<<<<<<< HEAD
-            return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best, **seen)
-=======
-            found = segment(case, region, passes, resident.networks, self.budget, resident.device, self.best)
+            found = segment(case, region, passes, resident.networks, self.budget, resident.device, self.best, **seen)
         if deep and found.by_network:
             from algorithm.encoder import deep_features
 
@@ -179,7 +171,6 @@ class CaseRun:
 
     def _head(self) -> LinearHead:
         return self.resident.package.head(self.request.method.heads[self.request.task.name])
->>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 
     def _load(self) -> None:
         """Load the package; a device that fails already now is left for the CPU."""
@@ -220,12 +211,9 @@ class CaseRun:
             features = image_features(
                 segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
             )
-<<<<<<< HEAD
-        answer = self._write_head_answer(features | clinical_features(case.patient), case.patient.centre)
+        features |= self._deep | clinical_features(case.patient)
+        answer = self._write_head_answer(features, case.patient.centre)
         self._note(segmentation, case, answer)
-=======
-        self._write_head_answer(features | self._deep | clinical_features(case.patient), case.patient.centre)
->>>>>>> 152f8fe (Deep features of the network's encoder at the lesions, measured where a head asks for them)
 
     def _note(self, segmentation: Segmentation, case: Case, answer: float | bool | None) -> None:
         """Keep what was written, where more is to be said of it."""

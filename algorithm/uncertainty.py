@@ -18,7 +18,7 @@ from algorithm.features.region import TOUCHING
 from algorithm.grids import restore_bytes
 from algorithm.heads import LinearHead
 from algorithm.hpv import hpv_positive, hpv_probability
-from algorithm.measure import clinical_features, image_features
+from algorithm.measure import Features, clinical_features, image_features
 from algorithm.read import Case
 from algorithm.segmentation import Segmentation
 from contract import labels, sockets
@@ -146,16 +146,24 @@ def _lesions(
 
 
 def answers_over_folds(
-    task: Task, head: LinearHead, case: Case, segmentation: Segmentation, told: Disagreement, go_on: Callable[[], bool]
+    task: Task,
+    head: LinearHead,
+    case: Case,
+    segmentation: Segmentation,
+    told: Disagreement,
+    go_on: Callable[[], bool],
+    deep: Features | None = None,
 ) -> dict[str, Any]:
     """The head's answer from each fold's own unmirrored mask, and how far they lie apart.
+
+    The `deep` features are those of the whole answer: one fold's network measures them.
 
     `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
     hazard, or the logit of HPV positive. Folds are left out, and counted, once `go_on` says no.
     """
     folds: list[dict[str, Any]] = []
     unmirrored = [(number, step.fold) for number, step in enumerate(told.passes) if not step.axes]
-    clinical, centre = clinical_features(case.patient), case.patient.centre
+    others, centre = {**(deep or {}), **clinical_features(case.patient)}, case.patient.centre
     for number, fold in unmirrored:
         if not go_on():
             break

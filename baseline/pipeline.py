@@ -18,6 +18,7 @@ from algorithm.heads import LinearHead, parse_head
 from algorithm.measure import Features
 from baseline.card import model_card
 from baseline.cross_validation import FORMAT_VERSION
+from baseline.encoder_alignment import aligned, check_folds
 from baseline.export import export_package
 from baseline.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
 from baseline.jobs import remaining, shipped_jobs
@@ -58,14 +59,24 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
     return plan
 
 
-def fit_all_heads(work: Work, device: str) -> str:
+def fit_all_heads(work: Work, device: str, encoder_features: bool = False) -> str:
     """Measure every patient out-of-fold, fit the heads (`heads.json`) and judge them (`cross_validation.json`).
 
-    Neither is done again for the same features, clinical variables, outcomes and splits. Returns what to tell the user.
+    Models with `encoder_features` compete where they are asked for. Nothing is done again for the same features,
+    clinical variables, outcomes and splits. Returns what to tell the user.
+
+    Raises:
+        HecktorError: encoder features of these splits cannot be brought together.
     """
     cases, seed = work.cases(), work.splits().seed
+    if encoder_features:
+        check_folds(_fold_of(work))
     rows = out_of_fold_features(work, cases, device)
     told = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
+    if encoder_features:
+        deep = out_of_fold_encoder(work, cases, device)
+        told["encoder"] = deep
+        rows = {patient: {**row, **deep[patient]} for patient, row in rows.items()}
     key = key_of((work.features_json,), told)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.judged().get("made_from") != key:
@@ -107,18 +118,43 @@ def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) 
     """Features of each patient from the mask of the fold that never saw it; kept as `features.json`."""
     from baseline.out_of_fold import measure_out_of_fold
 
-    networks = key_of(_checkpoints(work), {"plan": work.plan_key(work.plan())})
+    networks = _networks_key(work)
     doses = [case.dose for case in cases]
     key = key_of(doses, {"networks": networks, "patients": [case.patient_id for case in cases]})
     kept: dict[str, Features] | None = read_kept(work.features_json, key)
     if kept is not None:
         return kept
-    fold_of = {patient: number for number, fold in enumerate(work.splits().folds) for patient in fold}
-    description = {"name": "out-of-fold", "purpose": "measuring features in training"}
-    bare = partial(_export, work, work.root / "bare_package", {}, description)
-    rows = measure_out_of_fold(cases, fold_of, bare, work.folders, work.out_of_fold, networks, device)
+    bare = partial(_bare_package, work)
+    rows = measure_out_of_fold(cases, _fold_of(work), bare, work.folders, work.out_of_fold, networks, device)
     keep(work.features_json, key, rows)
     return rows
+
+
+def out_of_fold_encoder(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
+    """Deep features of each patient by the fold that never saw it, in fold 0's channels; measured after the masks.
+
+    Raises:
+        HecktorError: too few patients with a lesion to bring the folds together.
+    """
+    from baseline.encoder_measuring import measure_deep
+
+    bare, networks = partial(_bare_package, work), _networks_key(work)
+    measured = measure_deep(cases, bare, work.folders, work.out_of_fold, networks, device)
+    return aligned(measured, _fold_of(work))
+
+
+def _bare_package(work: Work) -> Path:
+    """The trained folds without heads, for measuring."""
+    description = {"name": "out-of-fold", "purpose": "measuring features in training"}
+    return _export(work, work.root / "bare_package", {}, description)
+
+
+def _fold_of(work: Work) -> dict[str, int]:
+    return {patient: number for number, fold in enumerate(work.splits().folds) for patient in fold}
+
+
+def _networks_key(work: Work) -> str:
+    return key_of(_checkpoints(work), {"plan": work.plan_key(work.plan())})
 
 
 def _export(

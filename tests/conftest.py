@@ -192,6 +192,12 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_package(tmp_path_factory.mktemp("package"))
 
 
+@pytest.fixture(scope="session")
+def three_folds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with three folds, no two of whose networks are alike."""
+    return write_tiny_package(tmp_path_factory.mktemp("package"), folds=3)
+
+
 @pytest.fixture
 def segresnet() -> dict[str, Any]:
     """The `architecture` of a SegResNet of three resolutions; its group norm of eight groups needs eight filters."""
