@@ -92,7 +92,7 @@ class Passes:
         focus: the box of (z, y, x) in which lesions are suspected, or None; asked only if time is short.
         stop: whether somebody asked for an end; looked at after every tile.
         better: told after every pass.
-        seen: told each pass and its own logits (label, z, y, x), once it is made; must not fail or keep them.
+        seen: told each pass and its own logits (label, z, y, x), once it is made; must not fail or change them.
     """
 
     data: _Float

@@ -1,4 +1,4 @@
-"""Where the out-of-fold masks and features of a training lie."""
+"""Where the out-of-fold masks, features and uncertainties of a training lie."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Where the masks and features of `hecktor train heads` lie: `masks/<ID>.nii.gz`, `features/<ID>.json`."""
+    """Where what `hecktor train heads` keeps of a patient lies: `masks/<ID>.nii.gz`, `features/<ID>.json`,
+    `uncertainty/<ID>.json`.
+    """
 
     root: Path
 
@@ -28,3 +30,7 @@ class OutOfFold:
     def deep(self, patient_id: str) -> Path:
         """The patient's deep features by every fold's network."""
         return self.root / "encoder" / f"{patient_id}.json"
+
+    def uncertainty(self, patient_id: str) -> Path:
+        """How far the patient's mask can be trusted, as the network that made it says itself."""
+        return self.root / "uncertainty" / f"{patient_id}.json"

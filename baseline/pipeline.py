@@ -115,18 +115,22 @@ def export(work: Work, output: Path, description: Mapping[str, str]) -> Path:
 
 
 def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
-    """Features of each patient from the mask of the fold that never saw it; kept as `features.json`."""
+    """Features of each patient from the mask of the fold that never saw it; kept as `features.json`.
+
+    What an earlier version kept without the uncertainty is completed, and stays what it is.
+    """
     from baseline.out_of_fold import measure_out_of_fold
 
     networks = _networks_key(work)
     doses = [case.dose for case in cases]
     key = key_of(doses, {"networks": networks, "patients": [case.patient_id for case in cases]})
     kept: dict[str, Features] | None = read_kept(work.features_json, key)
-    if kept is not None:
+    if kept is not None and all(work.out_of_fold.uncertainty(case.patient_id).is_file() for case in cases):
         return kept
     bare = partial(_bare_package, work)
     rows = measure_out_of_fold(cases, _fold_of(work), bare, work.folders, work.out_of_fold, networks, device)
-    keep(work.features_json, key, rows)
+    if rows != kept:
+        keep(work.features_json, key, rows)
     return rows
 
 

@@ -65,6 +65,11 @@ def image_path(raw_dir: Path, case: ReleaseCase, channel: int) -> Path:
     return raw_dir / DATASET_NAME / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
 
 
+def label_path(raw_dir: Path, case: ReleaseCase) -> Path:
+    """The prepared reference mask, on the network's grid; there is none where the patient has no mask."""
+    return raw_dir / DATASET_NAME / "labelsTr" / f"{case.patient_id}.nii.gz"
+
+
 def prepare(
     cases: Sequence[ReleaseCase], raw_dir: Path, spacing_mm: tuple[float, float, float], jobs: int = 1
 ) -> DataSet:
@@ -120,7 +125,7 @@ def _prepare_one(case: ReleaseCase, raw_dir: Path, spacing_mm: tuple[float, floa
     if case.mask is not None:
         reference = read_volume(case.mask, np.uint8)
         inside = _share_inside(reference, region)
-        _write(_label_path(raw_dir, case), resample_mask(reference, grid), grid)
+        _write(label_path(raw_dir, case), resample_mask(reference, grid), grid)
     seconds = round(time.perf_counter() - began, 2)
     prepared = Prepared(
         case.patient_id, region.volume_litres, region.found_by, inside, tuple(notices.messages), seconds, key
@@ -146,13 +151,9 @@ def _note(raw_dir: Path, case: ReleaseCase) -> Path:
     return raw_dir / DATASET_NAME / "notes" / f"{case.patient_id}.json"
 
 
-def _label_path(raw_dir: Path, case: ReleaseCase) -> Path:
-    return raw_dir / DATASET_NAME / "labelsTr" / f"{case.patient_id}.nii.gz"
-
-
 def _outputs(case: ReleaseCase, raw_dir: Path) -> list[Path]:
     images = [image_path(raw_dir, case, number) for number in range(len(CHANNELS))]
-    return images if case.mask is None else [*images, _label_path(raw_dir, case)]
+    return images if case.mask is None else [*images, label_path(raw_dir, case)]
 
 
 def _remove_others(cases: Sequence[ReleaseCase], raw_dir: Path) -> tuple[str, ...]:

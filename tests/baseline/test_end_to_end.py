@@ -144,6 +144,8 @@ def check_heads(work: Path, release: Path) -> None:
         ct = read_volume(folder / f"{folder.name}__CT.nii.gz")
         assert mask.geometry.differences(ct.geometry) == []
         assert set(np.unique(mask.array)) <= {0, 1, 2}
+        trust = read_json(work / "out_of_fold" / "uncertainty" / f"{folder.name}.json")["result"]
+        assert [row["mirrored"] for row in trust["passes"]["made"]] == [[], [2]]
     document = read_json(work / "cross_validation.json")
     assert document["no_head"] == {}
     for target in ("rfs", "hpv"):

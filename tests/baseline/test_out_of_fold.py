@@ -1,0 +1,141 @@
+"""Each patient is segmented by its own fold; mirrored passes tell how far the mask can be trusted and change nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from algorithm.budget import Budget
+from algorithm.model_package import load_package
+from algorithm.networks import Networks
+from algorithm.passes import Passes
+from algorithm.segment import normalise
+from algorithm.segmentation import Segmentation
+from algorithm.windows import Pass
+from baseline.nnunet import Folders
+from baseline.out_of_fold import measure_out_of_fold
+from baseline.out_of_fold_files import OutOfFold
+from baseline.prepare import image_path, label_path
+from baseline.release import ReleaseCase
+from contract.files import read_json
+from contract.geometry import Geometry
+from contract.images import Volume, read_volume, write_mask, write_volume
+from contract.patient import Patient
+
+GRID = Geometry((14, 13, 12), (9.0, 9.0, 9.0), (-58.0, -54.0, -50.0))
+CT = Geometry((20, 18, 16), (6.0, 6.5, 6.0), (-57.0, -55.0, -45.0))
+FOLD_OF = {"CHUM-001": 0, "HMR-002": 1}
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], Folders]:
+    """Two prepared patients of noise, one with a reference."""
+    folders, cases = Folders(tmp_path / "nnunet"), []
+    rng = np.random.default_rng(3)
+    for name in FOLD_OF:
+        ct = tmp_path / f"{name}__CT.nii.gz"
+        write_volume(ct, Volume(np.zeros(CT.array_shape, np.int16), CT))
+        mask = tmp_path / f"{name}.nii.gz" if name == "CHUM-001" else None
+        case = ReleaseCase(name, name.split("-")[0], ct, ct, mask, Patient(), None, None, None)
+        for number, spread in enumerate((400, 3)):
+            image = rng.normal(0, spread, GRID.array_shape).astype(np.float32)
+            write_volume(image_path(folders.raw, case, number), Volume(image, GRID))
+        if mask is not None:
+            reference = rng.integers(0, 3, GRID.array_shape).astype(np.uint8)
+            write_mask(label_path(folders.raw, case), reference, GRID)
+            write_mask(mask, np.zeros(CT.array_shape, np.uint8), CT)
+        cases.append(case)
+    return cases, folders
+
+
+def measured(cohort: tuple[list[ReleaseCase], Folders], kept: OutOfFold, package: Path | None) -> dict[str, object]:
+    def package_of() -> Path:
+        assert package is not None, "expected nothing to be left to do"
+        return package
+
+    return {**measure_out_of_fold(cohort[0], FOLD_OF, package_of, cohort[1], kept, "networks", "cpu")}
+
+
+def alone(case: ReleaseCase, folders: Folders, package: Path) -> Segmentation:
+    """The plain way: the patient's own fold, one pass."""
+    ct, pet = (read_volume(image_path(folders.raw, case, number), "float32") for number in (0, 1))
+    networks, step = Networks(load_package(package)), Pass(FOLD_OF[case.patient_id])
+    data = normalise((ct.array, pet.array), networks.package)
+    logits = Passes(data, (step,), networks, Budget.start(600), torch.device("cpu")).run().logits
+    return Segmentation(logits, ct.array, pet.array, GRID)
+
+
+def test_mirrors_tell_of_trust_and_change_no_mask(
+    cohort: tuple[list[ReleaseCase], Folders], tiny_package: Path, tmp_path: Path
+) -> None:
+    kept = OutOfFold(tmp_path / "out_of_fold")
+    measured(cohort, kept, tiny_package)
+    for case in cohort[0]:
+        found = alone(case, cohort[1], tiny_package)
+        np.testing.assert_array_equal(read_volume(kept.mask(case.patient_id)).array, found.mask_on(CT))
+        record = read_json(kept.uncertainty(case.patient_id))["result"]
+        fold = FOLD_OF[case.patient_id]
+        assert record["passes"]["made"] == [{"fold": fold, "mirrored": []}, {"fold": fold, "mirrored": [2]}]
+        assert all(0 < row["pairwise_dsc"] < 1 for row in record["labels"].values() if row["volume_ml"])
+        mask, reference = found.mask(), label_path(cohort[1].raw, case)
+        for label, name in ((1, "GTVp"), (2, "GTVn")):
+            rows = [row for row in record["lesions"] if row["label"] == name]
+            numbered, count = ndimage.label(mask == label, structure=np.ones((3, 3, 3)))
+            assert sum(row["volume_ml"] for row in rows) == pytest.approx((mask == label).sum() * 0.729)
+            assert len(rows) == count
+            if case.mask is None:
+                assert {row["reference_overlap"] for row in rows} <= {None}
+                continue
+            truth = read_volume(reference).array == label
+            overlaps = [truth[numbered == number].mean() for number in range(1, count + 1)]
+            assert sorted(row["reference_overlap"] for row in rows) == pytest.approx(sorted(overlaps))
+
+
+def test_what_was_kept_without_the_uncertainty_is_completed_and_stays(
+    cohort: tuple[list[ReleaseCase], Folders], tiny_package: Path, tmp_path: Path
+) -> None:
+    kept = OutOfFold(tmp_path / "out_of_fold")
+    rows = measured(cohort, kept, tiny_package)
+    assert measured(cohort, kept, None) == rows
+    files = [path for name in FOLD_OF for path in (kept.mask(name), kept.features(name))]
+    times = [path.stat().st_mtime_ns for path in files]
+    before = kept.uncertainty("HMR-002").read_bytes()
+    kept.uncertainty("HMR-002").unlink()
+    assert measured(cohort, kept, tiny_package) == rows
+    assert [path.stat().st_mtime_ns for path in files] == times
+    assert kept.uncertainty("HMR-002").read_bytes() == before
+
+
+def test_without_mirrors_there_are_probabilities_only(
+    cohort: tuple[list[ReleaseCase], Folders], tiny_package: Path, tmp_path: Path, sign_package: object
+) -> None:
+
+    package = tmp_path / "package"
+    shutil.copytree(tiny_package, package)
+    sign_package(package, mirror_axes=[])  # type: ignore[operator]
+    kept = OutOfFold(tmp_path / "out_of_fold")
+    measured(cohort, kept, package)
+    record = read_json(kept.uncertainty("CHUM-001"))["result"]
+    assert record["passes"]["done"] == record["passes"]["planned"] == 1
+    found = [row for row in record["labels"].values() if row["volume_ml"]]
+    assert found
+    assert all(row["pairwise_dsc"] is None and 0 < row["expected_dsc"] < 1 for row in found)
+
+
+def test_another_reference_is_compared_anew(
+    cohort: tuple[list[ReleaseCase], Folders], tiny_package: Path, tmp_path: Path
+) -> None:
+    """The mask and its features stay; only the share of each lesion in the reference is another."""
+    kept, (cases, folders) = OutOfFold(tmp_path / "out_of_fold"), cohort
+    measured(cohort, kept, tiny_package)
+    before = kept.mask("CHUM-001").stat().st_mtime_ns
+    write_mask(label_path(folders.raw, cases[0]), np.zeros(GRID.array_shape, np.uint8), GRID)
+    measured(cohort, kept, tiny_package)
+    record = read_json(kept.uncertainty("CHUM-001"))["result"]
+    assert {row["reference_overlap"] for row in record["lesions"]} == {0.0}
+    assert kept.mask("CHUM-001").stat().st_mtime_ns == before
