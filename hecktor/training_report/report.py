@@ -14,8 +14,9 @@ from evaluation.pipeline import DEFAULT_BOOTSTRAPS
 from hecktor.training_report import page
 from hecktor.training_report.sections import segmentation_section, target_section
 from hecktor.training_report.segmentation import metric_titles, score_out_of_fold, worst_cases
+from hecktor.training_report.trust_section import HEADING, records_of, trust_section
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 _HEADINGS: Final = {RFS.name: "Recurrence-free survival", HPV.name: "HPV status"}
 _WORST: Final = (
     "The patients with the lowest mean DSC of GTVp and GTVn, the worst first; planes through the reference's lesions."
@@ -36,7 +37,9 @@ def make_report(root: Path, jobs: int) -> Path:
     if absent:
         raise HecktorError(f"out_of_fold/masks/{absent[0]}: not found, expected `hecktor train heads` before")
     target = work.report / "index.html"
-    sources = [*masks, *(case.mask for case in scored), work.cross_validation_json, work.heads_json]
+    kept_trust = [work.out_of_fold.uncertainty(case.patient_id) for case in scored]
+    trust = [path if path.is_file() else None for path in kept_trust]
+    sources = [*masks, *(case.mask for case in scored), *trust, work.cross_validation_json, work.heads_json]
     key = key_of(sources, {"version": FORMAT_VERSION})
     record = work.report / "report.json"
     if target.is_file() and record.is_file() and read_json(record).get("made_from") == key:
@@ -44,10 +47,13 @@ def make_report(root: Path, jobs: int) -> Path:
     report = score_out_of_fold(work, scored, splits.seed, jobs)
     titles = metric_titles()
     kept: dict[str, Any] = {name: report["aggregates"][name] for name in titles}
+    told, trusted = trust_section(records_of(work, scored), report["results"], DEFAULT_BOOTSTRAPS, splits.seed)
     sections = [
         ("segmentation", "Segmentation", segmentation_section(report, titles, len(cases) - len(scored))),
+        ("uncertainty", HEADING, told),
     ]
     plain: dict[str, Any] = {"format_version": FORMAT_VERSION, "made_from": key, "segmentation": kept}
+    plain["uncertainty"] = trusted
     for name, heading in _HEADINGS.items():
         content, plain[name] = target_section(document[name], heads.get(name), DEFAULT_BOOTSTRAPS, splits.seed)
         sections.append((name, heading, content))

@@ -73,18 +73,19 @@ def score_out_of_fold(work: Work, cases: Sequence[ReleaseCase], seed: int, jobs:
 def worst_cases(work: Work, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
     """The patients with the lowest mean of the GTVp's and the GTVn's DSC, the worst first, as pictures."""
     of_id = {case.patient_id: case for case in cases}
-    ranked = sorted((found, row["case"]) for row in rows if (found := mean_dsc(row)) is not None)
+    ranked = sorted((found, row["case"]) for row in rows if (found := meandsc_of(row)) is not None)
     row_of = {row["case"]: row for row in rows}
     return [_drawn(work, of_id[name], row_of[name]) for _, name in ranked[:WORST]]
 
 
-def mean_dsc(row: Mapping[str, Any]) -> float | None:
+def meandsc_of(row: Mapping[str, Any]) -> float | None:
     """The mean DSC of the structures that either mask has; None where neither has any."""
-    known = [found for name in ("gtvp", "gtvn") if (found := _dsc(row, name)) is not None]
+    known = [found for name in ("gtvp", "gtvn") if (found := dsc_of(row, name)) is not None]
     return sum(known) / len(known) if known else None
 
 
-def _dsc(row: Mapping[str, Any], name: str) -> float | None:
+def dsc_of(row: Mapping[str, Any], name: str) -> float | None:
+    """The DSC of "gtvp" or "gtvn" in an evaluation's row; None where neither mask has any."""
     both = row[f"{name}_reference_voxels"] + row[f"{name}_predicted_voxels"]
     return 2 * row[f"{name}_intersection_voxels"] / both if both else None
 
@@ -102,7 +103,7 @@ def _drawn(work: Work, case: ReleaseCase, row: Mapping[str, Any]) -> WorstCase:
 def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:
     told = [case.centre]
     for name, title in (("gtvp", "GTVp"), ("gtvn", "GTVn")):
-        dsc = _dsc(row, name)
+        dsc = dsc_of(row, name)
         sizes = f"{row[f'{name}_reference_mm3'] / 1000:.1f} ml, found {row[f'{name}_predicted_mm3'] / 1000:.1f} ml"
         told.append(f"{title} {sizes}" + ("" if dsc is None else f", DSC {dsc:.3f}"))
     nodes = "/".join(str(row[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))

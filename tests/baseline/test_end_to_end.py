@@ -161,6 +161,7 @@ def check_report(work: Path) -> None:
     assert scored["cases"]["failed"] == []
     figures = read_json(work / "report" / "report.json")
     assert len(figures["worst_cases"]) == 6
+    assert set(figures["uncertainty"]) == {"GTVp", "GTVn", "in_words"}
     assert set(figures["segmentation"]) == {"gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg"}
     assert figures["rfs"]["judged"]["heads"]["nested"]["value"] is not None
     page = (work / "report" / "index.html").read_text()
