@@ -91,21 +91,28 @@ def _trust_key(case: ReleaseCase, folders: Folders, mask_key: str) -> str:
 def _segmented(
     case: ReleaseCase, fold: int, networks: Networks, folders: Folders, device: torch.device
 ) -> tuple[Segmentation, Disagreement]:
-    """The fold's own unmirrored segmentation, and what it says together with each mirror axis' pass."""
+    """The segmentation by the fold's unmirrored passes, and what these say together with the mirrored ones."""
     ct, pet = (read_volume(image_path(folders.raw, case, number), "float32") for number in range(len(CHANNELS)))
     data = normalise((ct.array, pet.array), networks.package)
-    axes = networks.package.manifest.get("mirror_axes", ())
-    passes = (Pass(fold), *(Pass(fold, (int(axis),)) for axis in axes))
-    told, first = Disagreement(), []
+    told, unmirrored = Disagreement(), []
 
     def seen(step: Pass, logits: npt.NDArray[np.float32]) -> None:
         told.add(step, logits)
         if not step.axes:
-            first.append(logits)
+            unmirrored.append(logits)
 
+    passes = _passes(fold, networks)
     Passes(data, passes, networks, Budget.start(_NO_LIMIT_S), device, seen=seen).run()
+    logits = sum(unmirrored[1:], unmirrored[0]) / np.float32(len(unmirrored))
     shown_pet = pet.array if pet.array.any() else None
-    return Segmentation(first[0], ct.array, shown_pet, ct.geometry, 1, len(passes), f"fold {fold}"), told
+    return Segmentation(logits, ct.array, shown_pet, ct.geometry, len(unmirrored), len(passes), f"fold {fold}"), told
+
+
+def _passes(fold: int, networks: Networks) -> list[Pass]:
+    """The fold's networks as they are, then each once along each mirror axis."""
+    numbers = [fold]
+    axes = [(), *((int(axis),) for axis in networks.package.manifest.get("mirror_axes", ()))]
+    return [Pass(number, mirrored) for mirrored in axes for number in numbers]
 
 
 def _uncertainty(case: ReleaseCase, folders: Folders, found: Segmentation, told: Disagreement) -> dict[str, Any]:
