@@ -73,12 +73,12 @@ def score_out_of_fold(work: Work, cases: Sequence[ReleaseCase], seed: int, jobs:
 def worst_cases(work: Work, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
     """The patients with the lowest mean of the GTVp's and the GTVn's DSC, the worst first, as pictures."""
     of_id = {case.patient_id: case for case in cases}
-    ranked = sorted((found, row["case"]) for row in rows if (found := meandsc_of(row)) is not None)
+    ranked = sorted((found, row["case"]) for row in rows if (found := mean_dsc(row)) is not None)
     row_of = {row["case"]: row for row in rows}
     return [_drawn(work, of_id[name], row_of[name]) for _, name in ranked[:WORST]]
 
 
-def meandsc_of(row: Mapping[str, Any]) -> float | None:
+def mean_dsc(row: Mapping[str, Any]) -> float | None:
     """The mean DSC of the structures that either mask has; None where neither has any."""
     known = [found for name in ("gtvp", "gtvn") if (found := dsc_of(row, name)) is not None]
     return sum(known) / len(known) if known else None
