@@ -33,10 +33,10 @@ def train_together(folders: Folders, plan: Plan, fold: int, backbone: str, machi
             raise HecktorError(f"training of fold {fold} ({backbone}): {problem}, expected all to end well") from None
         finally:
             for process in group.processes:
-                if process.is_alive():
-                    process.terminate()
-                    process.join(_GRACE_S)
-                    process.kill()
+                process.terminate()  # nothing to one that has ended
+            for process in group.processes:
+                process.join(_GRACE_S)
+                process.kill()
     return folders.final(fold, backbone)
 
 
