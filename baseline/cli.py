@@ -7,16 +7,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Final
 
 from baseline.description import DEFAULTS, read_description
 from baseline.interruption import interruptible
 from baseline.jobs import chosen_jobs, remaining, train_apart, train_job
 from baseline.nnunet import Machine
 from baseline.pipeline import export, fit_all_heads, plan_network, report
-from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS
+from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS, Plan
 from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
 from baseline.work import Work
+
+# The first backbone is the package's first member; channels follow each other as here.
+_ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,13 +48,19 @@ def _prepare(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _plan(arguments: argparse.Namespace, work: Work) -> int:
-    preset = PRESETS[arguments.preset]
-    given = {field.name: getattr(arguments, field.name, None) for field in fields(preset)}
-    given = {name: tuple(dict.fromkeys(value)) if isinstance(value, list) else value for name, value in given.items()}
-    plan = replace(preset, **{name: value for name, value in given.items() if value is not None})
-    plan_network(work, plan, arguments.jobs)
+    plan_network(work, plan_of(arguments), arguments.jobs)
     print(f"plans in {work.folders.plans}", flush=True)
     return 0
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """The preset with what was given beside it; lists without doubles and in one order: the same is the same plan."""
+    preset = PRESETS[arguments.preset]
+    given = {field.name: getattr(arguments, field.name, None) for field in fields(preset)}
+    for name, value in given.items():
+        if isinstance(value, list):
+            given[name] = tuple(sorted(set(value), key=_ORDER.index))
+    return replace(preset, **{name: value for name, value in given.items() if value is not None})
 
 
 def _fold(arguments: argparse.Namespace, work: Work) -> int:

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from algorithm.networks import untrained_network
+from baseline.cli import _parser, plan_of
 from baseline.nnunet import Folders
-from baseline.plans import CONFIGURATIONS, PRESETS, Plan, segresnet, write_plans
+from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, PRESETS, Plan, segresnet, write_plans
 from baseline.prepare import DATASET_NAME
 from contract.errors import HecktorError
 
@@ -23,6 +24,7 @@ DATASET = {
     "file_ending": ".nii.gz",
     "overwrite_image_reader_writer": "SimpleITKIO",
 }
+BOTH = Plan(backbones=("unet", "segresnet"))
 CHANNEL = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
 
 
@@ -137,3 +139,19 @@ def test_the_identity_of_a_plan() -> None:
     others += [Plan(batch_size=2), Plan(backbones=("segresnet",)), Plan(enhance=("ct_square",)), Plan()]
     identities = [json.dumps(plan.identity(), sort_keys=True) for plan in others]
     assert len(set(identities)) == len(others)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", Plan()),
+        ("--preset nnunet", PRESETS["nnunet"]),
+        ("--epochs 3 --preset resenc-l --batch-size 4", replace(PRESETS["resenc-l"], epochs=3, batch_size=4)),
+        ("--optimiser sgd --learning-rate 0.1", Plan(optimiser="sgd", learning_rate=0.1)),
+        ("--mirror-axes 2 0 0", Plan(mirror_axes=(0, 2))),
+        ("--preset nnunet --mirror-axes", replace(PRESETS["nnunet"], mirror_axes=())),
+        ("--backbones segresnet unet --enhance ct_cube_root ct_square", replace(BOTH, enhance=ENHANCEMENTS)),
+    ],
+)
+def test_what_the_command_line_plans(words: str, expected: Plan) -> None:
+    assert plan_of(_parser().parse_args(["plan", "--work", "w", *words.split()])) == expected

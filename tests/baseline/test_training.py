@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,14 +98,18 @@ def preprocess(folders: Folders) -> None:
         )
 
 
-@pytest.mark.parametrize("backbone", ["unet", "segresnet"])
-def test_every_backbone_trains_on_the_same_data(planned: Folders, backbone: str) -> None:
+@pytest.mark.parametrize(
+    ("backbone", "optimiser", "keeps"), [("unet", "adamw", "exp_avg"), ("segresnet", "sgd", "momentum_buffer")]
+)
+def test_every_backbone_trains_on_the_same_data(planned: Folders, backbone: str, optimiser: str, keeps: str) -> None:
     """What is trained fits the network that inference builds from the plans, with two enhanced channels more in its
-    first layer.
+    first layer. Either optimiser will do; each is known by what it keeps of a weight.
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    found = read_checkpoint(train_network(planned, PLAN, 0, backbone, Machine(), seed=3))
+    final = train_network(planned, replace(PLAN, optimiser=optimiser), 0, backbone, Machine(), seed=3)
+    assert keeps in torch.load(final, weights_only=False)["optimizer_state"]["state"][0]
+    found = read_checkpoint(final)
     configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
     network = untrained_network(configuration, 2, 3)
     network.load_state_dict(dict(found.weights))
@@ -138,7 +143,7 @@ def test_two_processes_take_up_what_one_left(planned: Folders, monkeypatch: pyte
     """
     from baseline import trainer
 
-    plan, third = Plan(**{**vars(PLAN), "epochs": 3}), [0]
+    plan, third = replace(PLAN, epochs=3), [0]
 
     def interrupted(self: Any) -> None:
         third[0] += 1
