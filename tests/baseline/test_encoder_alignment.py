@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,19 @@ import torch
 
 from algorithm.encoder import patch_of, pooled_features
 from algorithm.features.deep import named
+from algorithm.measure import Features
 from algorithm.model_package import load_package
 from algorithm.networks import Networks
 from algorithm.segment import normalise
-from baseline import encoder_alignment
+from baseline import encoder_alignment, pipeline
 from baseline.encoder_alignment import LEAST_SHARED, Alignment, aligned, check_folds
 from baseline.encoder_measuring import measure_deep
 from baseline.nnunet import Folders
 from baseline.out_of_fold_files import OutOfFold
 from baseline.prepare import image_path
 from baseline.release import ReleaseCase
+from baseline.splits import kept_splits
+from baseline.work import Work
 from contract.errors import HecktorError
 from contract.geometry import Geometry
 from contract.images import Volume, write_mask, write_volume
@@ -170,7 +174,20 @@ def test_from_prepared_images_to_features(three_folds: Path, tmp_path: Path, mon
     assert measure_deep(cases, package, folders, kept, "networks", "cpu") == found
     assert len(asked) == 1  # all was kept
     monkeypatch.setattr(encoder_alignment, "LEAST_SHARED", 3)
-    features = aligned(found, {case.patient_id: number % 3 for number, case in enumerate(cases)})
-    assert features["A-003"] == named((found["A-003"] or [])[0])
-    assert features["A-005"].keys() == features["A-003"].keys()
+    splits = kept_splits(tmp_path / "splits.json", cases, folds=3, seed=0)
+    fold_of = {patient: number for number, fold in enumerate(splits.folds) for patient in fold}
+    features = aligned(found, fold_of)
+    by_fold_0 = next(name for name, fold in fold_of.items() if fold == 0 and name != "A-000")
+    assert features[by_fold_0] == named((found[by_fold_0] or [])[0])
+    assert all(len(features[case.patient_id]) == 8 for case in cases[1:])
     assert features["A-000"] == {}
+    check_step(cases, features, three_folds, tmp_path, monkeypatch)
+
+
+def check_step(
+    cases: list[ReleaseCase], expected: Mapping[str, Features], package: Path, root: Path, patch: pytest.MonkeyPatch
+) -> None:
+    """The step `heads` comes to the same features by the splits that it finds."""
+    patch.setattr(pipeline, "_bare_package", lambda _: package)
+    patch.setattr(pipeline, "_networks_key", lambda _: "networks")
+    assert pipeline.out_of_fold_encoder(Work(root), cases, "cpu") == expected
