@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from algorithm.budget import Budget
-from algorithm.devices import is_device_failure, synchronise
+from algorithm.devices import is_device_failure, release, synchronise
 from algorithm.enhance import Enhanced
 from algorithm.features.deep import named
 from algorithm.features.region import TOUCHING, Feature
@@ -73,6 +73,7 @@ def deep_features(
         if not is_device_failure(problem):
             raise
         networks.forget()
+        release(device)
         return _left_out(f"{device} failed ({(str(problem) or type(problem).__name__).splitlines()[0]})")
     return {} if pooled is None else named(pooled)
 
