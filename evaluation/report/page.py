@@ -14,6 +14,7 @@ from evaluation.drawing import COLOURS
 from evaluation.report.patient_table import facts_of, patient_table
 from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR, PatientPicture
 from evaluation.report.plots import metrics_plot, special_plots
+from evaluation.report.rank_plots import rank_plots
 from evaluation.report.sources import TaskResults
 
 _TIES: Final = {
@@ -77,7 +78,11 @@ def _task_title(results: TaskResults) -> str:
 
 
 def _task_section(results: TaskResults, colours: Mapping[str, str]) -> str:
-    plots = [("Every metric with its 95% interval", metrics_plot(results, colours)), *special_plots(results, colours)]
+    plots = [
+        ("Every metric with its 95% interval", metrics_plot(results, colours)),
+        *rank_plots(results, colours),
+        *special_plots(results, colours),
+    ]
     figures = "\n".join(f"<figure><figcaption>{escape(text)}</figcaption>{svg}</figure>" for text, svg in plots)
     cases = results.teams[0].cases
     about = (

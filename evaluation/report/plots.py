@@ -1,19 +1,22 @@
-"""Plots of a task: every metric with its interval, survival by predicted risk, sensitivity and specificity."""
+"""Plots of a task: every metric with its interval, and what belongs to one kind of task alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from evaluation.bootstrap import Estimate
+from evaluation.classification import calibration_table
 from evaluation.drawing import new_figure, svg_text
 from evaluation.metrics_json import TeamMetrics
 from evaluation.report.sources import TaskResults
+from evaluation.segmentation_metrics import VOLUME_BINS, equal_bins
 from evaluation.survival import kaplan_meier, log_rank_p
 
 _DAYS_A_YEAR: Final = 365.25
+_MM3_A_ML: Final = 1000.0
 Plot = Callable[[TaskResults, Mapping[str, str]], str]
 
 
@@ -109,15 +112,60 @@ def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     return svg_text(figure)
 
 
-# The plots of a kind of task besides the metrics' own, by a metric that only this kind has.
-SPECIAL_PLOTS: Final[Mapping[str, tuple[str, Plot]]] = {
-    "c_index": ("Recurrence-free survival by predicted risk (split at each team's median)", survival_plot),
-    "sensitivity": ("Sensitivity and specificity with 95% intervals", sensitivity_plot),
-}
+def calibration_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+    """The share of HPV positives against the predicted probability in five bins; the diagonal is perfect."""
+    figure, (axes,) = new_figure(1, height=3.4, width=3.6)
+    axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
+    drawn = False
+    for team in results.teams:
+        rows = [row for row in team.rows if row.get("predicted_probability") is not None]
+        if rows:
+            positive = np.array([row["hpv_positive"] for row in rows], dtype=np.bool_)
+            table = calibration_table(positive, np.array([row["predicted_probability"] for row in rows], dtype=float))
+            means, shares = ([one[key] for one in table] for key in ("probability_mean", "positive_share"))
+            axes.plot(means, shares, "o-", color=colours[team.team], label=team.team, markersize=5, clip_on=False)
+            drawn = True
+    if not drawn:
+        return ""
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="mean predicted probability", ylabel="share of positives")
+    axes.set_aspect("equal")
+    axes.legend(fontsize=8, frameon=False, loc="upper left")
+    return svg_text(figure)
+
+
+def volume_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+    """Each team's mean DSC of the GTVp in five bins of rising volume, against the bin's median volume."""
+    figure, (axes,) = new_figure(1, height=3.0, width=5.0)
+    drawn = False
+    for team in results.teams:
+        rows = [row for row in team.rows if row.get("gtvp_dsc") is not None and row["gtvp_reference_mm3"] > 0]
+        if len(rows) < VOLUME_BINS:
+            continue
+        volume_ml = np.array([row["gtvp_reference_mm3"] for row in rows]) / _MM3_A_ML
+        dsc = np.array([row["gtvp_dsc"] for row in rows])
+        bins = equal_bins(volume_ml, VOLUME_BINS)
+        middles, means = [np.median(volume_ml[part]) for part in bins], [dsc[part].mean() for part in bins]
+        axes.plot(middles, means, "o-", color=colours[team.team], label=team.team, markersize=5)
+        drawn = True
+    if not drawn:
+        return ""
+    axes.set(ylim=(-0.02, 1.02), xlabel="median GTVp volume of the bin (ml)", ylabel="mean DSC of the GTVp")
+    axes.grid(color="#e4e7eb", linewidth=0.8)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    return svg_text(figure)
+
+
+# The plots of a kind of task besides the metrics' own, each by a metric that only this kind has.
+SPECIAL_PLOTS: Final[Sequence[tuple[str, str, Plot]]] = (
+    ("gtvp_dsc_mean", "DSC of the primary tumour in five bins of rising volume", volume_plot),
+    ("c_index", "Recurrence-free survival by predicted risk (split at each team's median)", survival_plot),
+    ("sensitivity", "Sensitivity and specificity with 95% intervals", sensitivity_plot),
+    ("sensitivity", "Calibration of the predicted probability of HPV positive, in five bins", calibration_plot),
+)
 
 
 def special_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(caption, SVG text) of the plots that belong to this task's metrics."""
-    wanted = [SPECIAL_PLOTS[name] for name in results.board["metrics"] if name in SPECIAL_PLOTS]
-    drawn = [(caption, plot(results, colours)) for caption, plot in wanted]
+    """(caption, SVG text) of the plots that belong to this task's metrics and have something to show."""
+    measured = {name for team in results.teams for name in team.estimates}
+    drawn = [(caption, plot(results, colours)) for name, caption, plot in SPECIAL_PLOTS if name in measured]
     return [(caption, svg) for caption, svg in drawn if svg]

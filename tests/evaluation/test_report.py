@@ -120,6 +120,8 @@ def test_every_task_team_and_patient_is_on_it(demo):
         "log-rank",
         "1 - specificity",
         "Rank by flat Borda",
+        "took each rank in 1000 bootstrap rankings",
+        "Row better than column",
     ):
         assert words in text
     assert "&lt;b&gt;bold" in text

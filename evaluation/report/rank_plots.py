@@ -1,0 +1,106 @@
+"""Plots of a leaderboard: how often each team took each rank, and which team is significantly better than which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from evaluation.drawing import new_figure, svg_text
+from evaluation.report.sources import TaskResults
+
+SIGNIFICANT: Final = 0.05
+_LARGEST_BLOB_POINTS2: Final = 260.0
+_BETTER: Final = "#14b8a6"
+_NOT_BETTER: Final = "#eef0f3"
+
+
+def rank_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(caption, SVG text) of both plots; none where the leaderboard holds no bootstrap rankings or one team alone."""
+    board = results.board
+    if not board.get("stability") or len(board["teams"]) < 2:
+        return []
+    draws = board["stability"]["bootstraps"]
+    return [
+        (f"How often each team took each rank in {draws} bootstrap rankings", stability_plot(results, colours)),
+        (
+            "Row better than column: one-sided p after Holm's correction, coloured below 0.05",
+            significance_plot(results),
+        ),
+    ]
+
+
+def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+    """A blob for each team and rank, its area the share of bootstrap rankings, and the 95% interval of the rank.
+
+    A panel for the official ranking and one for each metric alone where it ranks by more than one metric, each with
+    Kendall's tau. Source: challengeR, Wiesenfarth et al. 2021.
+    """
+    stable, metrics = results.board["stability"], results.board["metrics"]
+    panels = [("Official ranking", stable["rankings"][results.board["official"]])]
+    if len(metrics) > 1:
+        panels += [(title, stable["metrics"][name]) for name, title in metrics.items()]
+    teams = _teams(results)
+    figure, axes = new_figure(len(panels), height=1.3 + 0.3 * len(teams))
+    for one, (title, found) in zip(axes, panels, strict=True):
+        _blobs(one, found["teams"], stable["bootstraps"], teams, colours)
+        one.set_title(f"{title}{_tau(found['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
+        one.tick_params(axis="y", labelleft=one is axes[0])
+    return svg_text(figure)
+
+
+def _blobs(
+    axes: Any, found: Mapping[str, Any], bootstraps: int, teams: Sequence[str], colours: Mapping[str, str]
+) -> None:
+    for place, team in enumerate(teams):
+        shares = {float(rank): times / bootstraps for rank, times in found[team]["times_at_rank"].items()}
+        ends = (found[team]["ci95_low"], found[team]["ci95_high"])
+        axes.plot(ends, (place, place), color="#7b8794", linewidth=1, linestyle="dashed", zorder=1)
+        areas = [_LARGEST_BLOB_POINTS2 * share for share in shares.values()]
+        axes.scatter(list(shares), [place] * len(shares), s=areas, color=colours[team], zorder=2)
+    axes.set_yticks(range(len(teams)), teams)
+    axes.set_ylim(len(teams) - 0.4, -0.6)
+    axes.set_xlim(0.5, len(teams) + 0.5)
+    axes.set_xticks(range(1, len(teams) + 1))
+    axes.set_xlabel("rank")
+    axes.grid(color="#e4e7eb", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _tau(tau: Mapping[str, Any]) -> str:
+    if tau["mean"] is None:
+        return ""
+    return f", tau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
+
+
+def significance_plot(results: TaskResults) -> str:
+    """A map a metric: the cell of a row's team and a column's says whether the former is better."""
+    comparisons, metrics, teams = results.board["comparisons"], results.board["metrics"], _teams(results)
+    side = 1.0 + 0.42 * len(teams)
+    figure, axes = new_figure(len(metrics), height=side + 0.6, width=max(4.0, (side + 0.8) * len(metrics)))
+    for one, (name, title) in zip(axes, metrics.items(), strict=True):
+        for pair in comparisons[name]["pairs"]:
+            _cell(one, teams.index(pair["team"]), teams.index(pair["than"]), pair["p_holm"])
+        one.set_xticks(range(len(teams)), teams, rotation=60, ha="right")
+        one.set_yticks(range(len(teams)), teams)
+        one.tick_params(length=0, labelleft=one is axes[0])
+        one.set(xlim=(-0.5, len(teams) - 0.5), ylim=(len(teams) - 0.5, -0.5), aspect="equal")
+        one.set_title(title, loc="left", fontsize=9, fontweight="bold")
+        one.spines[:].set_visible(False)
+    return svg_text(figure)
+
+
+def _cell(axes: Any, row: int, column: int, p: float) -> None:
+    significant = p < SIGNIFICANT
+    # A map has its cells' edges at halves.
+    axes.fill(
+        [column - 0.46, column + 0.46, column + 0.46, column - 0.46],
+        [row - 0.46, row - 0.46, row + 0.46, row + 0.46],
+        color=_BETTER if significant else _NOT_BETTER,
+    )
+    shown = "<.001" if p < 0.001 else f"{p:.3f}"[1:] if p < 1 else "1"
+    axes.text(column, row, shown, ha="center", va="center", fontsize=6.5, color="white" if significant else "#52606d")
+
+
+def _teams(results: TaskResults) -> list[str]:
+    """The ranked teams, in the official order."""
+    return [str(entry["team"]) for entry in results.board["teams"]]
