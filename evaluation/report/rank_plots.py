@@ -40,7 +40,7 @@ def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     if len(metrics) > 1:
         panels += [(title, stable["metrics"][name]) for name, title in metrics.items()]
     teams = _teams(results)
-    figure, axes = new_figure(len(panels), height=1.3 + 0.3 * len(teams))
+    figure, axes = new_figure(len(panels), height=1.5 + 0.3 * len(teams))
     for one, (title, found) in zip(axes, panels, strict=True):
         _blobs(one, found["teams"], stable["bootstraps"], teams, colours)
         one.set_title(f"{title}{_tau(found['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
@@ -69,7 +69,7 @@ def _blobs(
 def _tau(tau: Mapping[str, Any]) -> str:
     if tau["mean"] is None:
         return ""
-    return f", tau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
+    return f"\ntau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
 
 
 def significance_plot(results: TaskResults) -> str:
@@ -97,7 +97,7 @@ def _cell(axes: Any, row: int, column: int, p: float) -> None:
         [row - 0.46, row - 0.46, row + 0.46, row + 0.46],
         color=_BETTER if significant else _NOT_BETTER,
     )
-    shown = "<.001" if p < 0.001 else f"{p:.3f}"[1:] if p < 1 else "1"
+    shown = "<.001" if p < 0.001 else f"{p:.3f}"[1:] if p < 0.9995 else "1"
     axes.text(column, row, shown, ha="center", va="center", fontsize=6.5, color="white" if significant else "#52606d")
 
 

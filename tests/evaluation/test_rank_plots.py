@@ -39,8 +39,8 @@ def ranks(**of_team):
 
 @pytest.fixture
 def results():
-    """Two teams: ann first in three of four rankings; ann better than bea with p 0.01, bea than ann with 1."""
-    pairs = [{"team": "ann", "than": "bea", "p_holm": 0.01}, {"team": "bea", "than": "ann", "p_holm": 1.0}]
+    """Two teams: ann first in three of four rankings; ann better than bea with p 0.01, bea than ann with 0.9996."""
+    pairs = [{"team": "ann", "than": "bea", "p_holm": 0.01}, {"team": "bea", "than": "ann", "p_holm": 0.9996}]
     alone = ranks(ann={"1": 4}, bea={"2": 4})
     board = {
         "official": "o",
@@ -65,7 +65,7 @@ def test_blobs_lie_at_ranks_and_grow_with_their_share(figure, results):
         blobs = axes[0].collections[place]
         assert blobs.get_offsets().tolist() == [[1, place], [2, place]]
         assert (blobs.get_sizes() / blobs.get_sizes().min()).tolist() == pytest.approx(sizes)
-    assert axes[0].get_title(loc="left") == "Official ranking, tau 0.500 [-1.000, 1.000]"
+    assert axes[0].get_title(loc="left") == "Official ranking\ntau 0.500 [-1.000, 1.000]"
     assert to_hex(axes[0].collections[0].get_facecolor()[0]) == COLOURS["ann"]
 
 
