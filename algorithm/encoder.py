@@ -84,9 +84,8 @@ def _left_out(reason: str) -> dict[str, Feature]:
 
 
 def patch_of(package: ModelPackage) -> tuple[int, int, int]:
-    """The size (z, y, x) of the patches that the network was trained on."""
-    z, y, x = (int(n) for n in package.configuration["patch_size"])
-    return (z, y, x)
+    """The size (z, y, x) of the patches that the network of fold 0 was trained on."""
+    return package.patch_of(FOLD)
 
 
 @torch.inference_mode()

@@ -4,7 +4,7 @@ A package is a folder::
 
     manifest.json          format, purpose, channels, labels, spacing, folds, heads, sha256 and size of every file
     plans.json             nnU-Net's plans
-    fold_<k>.safetensors   one weights file a fold, no optimiser state
+    fold_<k>.safetensors   one weights file a fold, no optimiser state; the most valuable first
     heads/<name>.json      coefficients, imputation, thresholds
     MODEL_CARD.md          for people: training data, licence, what to expect, limits; may be absent
 """
@@ -12,7 +12,7 @@ A package is a folder::
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,11 +33,16 @@ DEFAULT_PACKAGE: Final = Path(__file__).parent / "default_model"
 _REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
+# All members of a package are shown the same array.
+_SHARED: Final = ("spacing", "normalization_schemes")
 
 
 @dataclass(frozen=True)
 class ModelPackage:
-    """A verified package; weights are read fold by fold when they are needed."""
+    """A verified package; weights are read fold by fold when they are needed.
+
+    Its folds may be of several members: networks of different configurations, trained on the same grid and channels.
+    """
 
     root: Path
     manifest: Mapping[str, Any]
@@ -52,8 +57,32 @@ class ModelPackage:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The nnU-Net configuration that the weights belong to."""
-        found: Mapping[str, Any] = self.plans["configurations"][self.manifest["configuration"]]
+        """The nnU-Net configuration whose spacing and normalisation all weights share."""
+        return self._configured(self.manifest["configuration"])
+
+    @property
+    def fold_configurations(self) -> tuple[str, ...]:
+        """Which configuration each of `fold_files` belongs to."""
+        return _fold_configurations(self.manifest)
+
+    def configuration_of(self, fold: int) -> Mapping[str, Any]:
+        """The nnU-Net configuration of one fold's network."""
+        return self._configured(self.fold_configurations[fold])
+
+    def numbers_of(self, fold: int) -> list[int]:
+        """Which of `fold_files` a training wrote for one of its folds, `fold` from 0: one of each configuration."""
+        numbers: dict[str, list[int]] = {}
+        for number, name in enumerate(self.fold_configurations):
+            numbers.setdefault(name, []).append(number)
+        return [of_one[fold] for of_one in numbers.values()]
+
+    def patch_of(self, fold: int) -> tuple[int, int, int]:
+        """Voxels (z, y, x) that one fold's network sees at once."""
+        z, y, x = (int(n) for n in self.configuration_of(fold)["patch_size"])
+        return (z, y, x)
+
+    def _configured(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.plans["configurations"][name]
         return found
 
     @property
@@ -96,7 +125,7 @@ def load_package(root: Path) -> ModelPackage:
     """
     manifest = _read_manifest(root)
     files = _verified_files(root, manifest["files"])
-    plans = _read_plans(files, manifest["configuration"])
+    plans = _read_plans(files, (manifest["configuration"], *_fold_configurations(manifest)))
     folds = tuple(_listed(files, name) for name in manifest["folds"])
     heads = {
         Path(name).stem: parse_head(read_json(path, error=ModelPackageError), name)
@@ -115,6 +144,10 @@ def file_entry(path: Path) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
 
 
+def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(manifest.get("fold_configurations", [manifest["configuration"]] * len(manifest["folds"])))
+
+
 def _read_manifest(root: Path) -> dict[str, Any]:
     manifest = read_json(root / MANIFEST, error=ModelPackageError)
     if not isinstance(manifest, dict):
@@ -130,6 +163,9 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
     if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
         raise ModelPackageError(f"{MANIFEST}: folds {folds!r}, expected a list of weight files")
+    of = manifest.get("fold_configurations", folds)
+    if not isinstance(of, list) or len(of) != len(folds) or not all(isinstance(name, str) for name in of):
+        raise ModelPackageError(f"{MANIFEST}: fold_configurations {of!r}, expected the name of one for each fold")
     over = manifest.get("normalised_over", "region")
     if over not in NORMALISED_OVER:
         raise ModelPackageError(f"{MANIFEST}: normalised_over {over!r}, expected {' or '.join(NORMALISED_OVER)}")
@@ -138,28 +174,43 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_plans(files: Mapping[str, Path], configuration: Any) -> dict[str, Any]:
+def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:
+    """The plans, with the configurations `names` checked: the first is what the others must agree with."""
     plans = read_json(_listed(files, PLANS), error=ModelPackageError)
     if not isinstance(plans, dict):
         raise ModelPackageError(f"{PLANS}: found a {type(plans).__name__}, expected an object")
-    found = plans.get("configurations")
-    chosen = found.get(str(configuration)) if isinstance(found, dict) else None
-    if not isinstance(chosen, dict):
-        raise ModelPackageError(f"{PLANS}: no configuration {configuration!r}, which the manifest names")
-    absent = [key for key in _CONFIGURED if key not in chosen]
-    if absent or "foreground_intensity_properties_per_channel" not in plans:
-        missing = absent[0] if absent else "foreground_intensity_properties_per_channel"
-        raise ModelPackageError(f"{PLANS}: no {missing!r}, expected nnU-Net's plans")
+    first = _configuration(plans, names[0])
+    for name in dict.fromkeys(names[1:]):
+        other = _configuration(plans, name)
+        for key in _SHARED:
+            if other[key] != first[key]:
+                raise ModelPackageError(
+                    f"{PLANS}: {key} {other[key]!r} of {name!r}, expected {first[key]!r} as of {names[0]!r}: "
+                    "the networks of one package see the same images"
+                )
+    if "foreground_intensity_properties_per_channel" not in plans:
+        raise ModelPackageError(f"{PLANS}: no 'foreground_intensity_properties_per_channel', expected nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
         found = plans["transpose_forward"]
         raise ModelPackageError(
             f"{PLANS}: transpose_forward {found!r}, expected {_ORDER}, as `hecktor package` turns it"
         )
+    return plans
+
+
+def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
+    found = plans.get("configurations")
+    chosen = found.get(str(name)) if isinstance(found, dict) else None
+    if not isinstance(chosen, dict):
+        raise ModelPackageError(f"{PLANS}: no configuration {name!r}, which the manifest names")
+    absent = [key for key in _CONFIGURED if key not in chosen]
+    if absent:
+        raise ModelPackageError(f"{PLANS}: no {absent[0]!r}, expected nnU-Net's plans")
     for key in ("spacing", "patch_size"):
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
             raise ModelPackageError(f"{PLANS}: {key} {numbers!r}, expected three positive numbers")
-    return plans
+    return chosen
 
 
 def _is_positive(value: Any) -> bool:

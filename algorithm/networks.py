@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from algorithm.devices import release
 from algorithm.enhance import Enhanced, enhancements
 from algorithm.model_package import ModelPackage
 from contract.errors import ModelPackageError
@@ -26,13 +27,24 @@ _SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_fi
 
 
 class Networks:
-    """The package's network, one on one device at a time; weights are exchanged when another fold is asked for."""
+    """The package's networks, one on one device at a time; weights are exchanged when another fold is asked for."""
 
     def __init__(self, package: ModelPackage) -> None:
         self.package = package
         self._network: nn.Module | None = None
-        self._device: torch.device | None = None
+        self._holds: tuple[str, torch.device] | None = None
         self._fold: int | None = None
+
+    def check(self) -> None:
+        """See that every member can be built, and import now what that needs: in the middle of a case it is time lost.
+
+        Raises:
+            ModelPackageError: the plans describe no network that can be built.
+        """
+        named = self.package.fold_configurations
+        for name in dict.fromkeys(named):
+            with torch.device("meta"):  # tensors without memory
+                build_network(self.package, named.index(name))
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode.
@@ -40,10 +52,13 @@ class Networks:
         Raises:
             ModelPackageError: the weights cannot be read or do not fit the plans.
         """
-        if self._network is None or device != self._device:
-            self.forget()
-            self._network = build_network(self.package).to(device).eval()
-            self._device = device
+        wanted = self.package.fold_configurations[fold], device
+        if self._network is None or wanted != self._holds:
+            if self._network is not None:
+                self.forget()
+                release(device)
+            self._network = build_network(self.package, fold).to(device).eval()
+            self._holds = wanted
         if fold != self._fold:
             self._fold = None
             load_weights(self._network, self.package.fold_files[fold])
@@ -53,11 +68,11 @@ class Networks:
     @property
     def device(self) -> torch.device | None:
         """Where the network is now; None where there is none."""
-        return self._device
+        return None if self._holds is None else self._holds[1]
 
     def forget(self) -> None:
         """Let go of the network: its device failed, or its memory is wanted."""
-        self._network, self._device, self._fold = None, None, None
+        self._network, self._holds, self._fold = None, None, None
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
@@ -86,9 +101,10 @@ def load_weights(network: nn.Module, path: Path) -> None:
             tensor.copy_(weights[name])
 
 
-def build_network(package: ModelPackage) -> nn.Module:
-    """The package's network before its weights are read, without deep supervision."""
-    return untrained_network(package.configuration, len(package.manifest["channels"]), len(package.manifest["labels"]))
+def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
+    """The network of one fold before its weights are read, without deep supervision."""
+    channels, classes = len(package.manifest["channels"]), len(package.manifest["labels"])
+    return untrained_network(package.configuration_of(fold), channels, classes)
 
 
 def untrained_network(

@@ -3,14 +3,18 @@
 No table of devices: what the first tiles cost decides whether the plan is kept or shrinks, what the first pass costs
 decides how many follow. A device that runs out of memory or is lost is left for the next one, and what was summed up
 until then is kept, in RAM.
+
+A package may have several members, networks of different configurations. Each has its own cost and its own devices: one
+that is too slow or too large is left out, and the passes of the others go on.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -62,7 +66,12 @@ class Progress:
 
     @property
     def logits(self) -> _Float:
-        """Logits averaged over the passes."""
+        """Logits averaged over the passes, whatever network made them.
+
+        Networks that were trained with cross-entropy answer logarithms of probabilities, up to a constant of the
+        voxel, so that those of different architectures have one unit. Their mean is the geometric mean of the
+        probabilities: who is sure counts more than who is not. It takes a single sum in memory.
+        """
         return self.total / np.float32(self.done)
 
 
@@ -106,12 +115,16 @@ class Passes:
     seen: Callable[[Pass, _Float], None] = lambda _step, _logits: None
 
     def __post_init__(self) -> None:
+        if not self.passes:
+            raise ValueError("no pass to make, expected at least one")
         self._plan = self._full_plan(TILE_STEP)
         self._tensor = torch.from_numpy(self.data)
         classes = len(self.networks.package.manifest["labels"])
-        needed = sum_bytes(self.data.shape[1:], self.data.shape[0], classes)
-        self._backend, *self._others = backends(self.device, needed)
+        self._ladder = backends(self.device, sum_bytes(self.data.shape[1:], self.data.shape[0], classes))
         self._begun_s = self._warm_s = self.budget.clock()
+        self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
+        self._rungs: dict[str, int] = {}  # member: its place on the ladder, 0 where it is not named
+        self._given_up: set[str] = set()
 
     def run(self) -> Progress:
         """Make passes until all are made or time is up.
@@ -120,36 +133,69 @@ class Passes:
             NoPassFitsError: there is neither the time nor the memory for a single pass, even by the smallest plan.
             StoppedError: an end was asked for before the first pass was made.
         """
-        if not self.passes:
-            raise ValueError("no pass to make, expected at least one")
-        progress, longest_s = self._first_pass()
+        progress = self._first_pass()
         self.better(progress)
         for step in self.passes[1:]:
-            if self.stop() or not self.budget.fits(SLOWER * longest_s):
-                LOGGER.info(
-                    "stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, self.budget.left_s()
-                )
+            if self.stop():
                 break
-            begun_s = self.budget.clock()
+            if not self._is_worth_beginning(step):
+                continue
             try:
-                logits = self._whole_pass(step)
+                logits = self._timed_pass(step)
             except (_TooSlowError, StoppedError, NoPassFitsError, NotANumberError, ModelPackageError) as reason:
                 LOGGER.warning("*** WARNING *** %s left out: %s", step, reason or type(reason).__name__)
-                break
-            longest_s = max(longest_s, self.budget.clock() - begun_s)
-            progress = self._progress(progress.total + logits, progress.done + 1)
+                self._given_up.add(self._member(step))
+                continue
+            progress = self._progress(progress.total + logits, progress.done + 1, step)
             self.better(progress)
+        if progress.done < progress.planned:
+            LOGGER.info(
+                "stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, self.budget.left_s()
+            )
         return progress
 
-    def _progress(self, total: _Float, done: int) -> Progress:
-        return Progress(total, done, len(self.passes), self._plan.name, str(self._backend))
+    def _is_worth_beginning(self, step: Pass) -> bool:
+        """Whether a pass would end in time if it took as long as the longest of its member.
 
-    def _first_pass(self) -> tuple[Progress, float]:
+        Before there is one, a voxel of its tiles is taken to cost what the others' do; the pass's own first tiles then
+        show what is true. A member that was left out or has no time left does not come back: time only grows shorter.
+        """
+        member = self._member(step)
+        rate = self._rates.get(member, max(self._rates.values()))
+        if not self.budget.fits(SLOWER * rate * self._tile_voxels(step)):
+            self._given_up.add(member)
+        return member not in self._given_up
+
+    def _timed_pass(self, step: Pass) -> _Float:
+        begun_s, member = self.budget.clock(), self._member(step)
+        logits = self._whole_pass(step)
+        rate = (self.budget.clock() - begun_s) / self._tile_voxels(step)
+        self._rates[member] = max(rate, self._rates.get(member, 0.0))
+        return logits
+
+    def _tile_voxels(self, step: Pass) -> int:
+        plan = self._plan_of(step)
+        return len(plan.tiles) * math.prod(plan.patch)
+
+    def _member(self, step: Pass) -> str:
+        return self.networks.package.fold_configurations[step.fold]
+
+    def _plan_of(self, step: Pass) -> Plan:
+        """The present plan with the patch of the pass's own network."""
+        return replace(self._plan, patch=self.networks.package.patch_of(step.fold))
+
+    def _backend_of(self, step: Pass) -> Backend:
+        return self._ladder[self._rungs.get(self._member(step), 0)]
+
+    def _progress(self, total: _Float, done: int, step: Pass) -> Progress:
+        return Progress(total, done, len(self.passes), self._plan.name, str(self._backend_of(step)))
+
+    def _first_pass(self) -> Progress:
+        first = self.passes[0]
         while True:
-            begun_s = self.budget.clock()
             try:
-                logits = self._whole_pass(self.passes[0])
-            except _TooSlowError as slow:
+                logits = self._timed_pass(first)
+            except _TooSlowError as slow:  # noqa: PERF203 - a turn lasts as long as its tiles
                 self._plan = self._smaller_plan(slow.tile_s)
                 LOGGER.warning(
                     "*** WARNING *** %.2f s a tile and %.1f s left: the plan shrinks to %s",
@@ -160,17 +206,18 @@ class Passes:
             except NotANumberError:
                 raise NoPassFitsError("the network answers NaN or infinity") from None
             else:
-                return self._progress(logits, 1), self.budget.clock() - begun_s
+                return self._progress(logits, 1, first)
 
     def _whole_pass(self, step: Pass) -> _Float:
         """One pass by the plan, on the next backend where one fails; logits of the whole grid."""
+        plan = self._plan_of(step)
         while True:
-            backend = self._backend
+            backend = self._backend_of(step)
             try:
                 network = self.networks.of(step.fold, backend.device)
                 self._tensor = self._tensor.to(backend.sums)
                 self._begun_s = self.budget.clock()
-                found = slide(self._tensor, step.axes, network, self._plan, backend, self._tile_done)
+                found = slide(self._tensor, step.axes, network, plan, backend, self._tile_done)
                 logits = self._spread(found.numpy())
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
@@ -179,16 +226,17 @@ class Passes:
             else:
                 self.seen(step, logits)
                 return logits
-            self._turn_to_next(backend, reason)
+            self._turn_to_next(step, backend, reason)
 
-    def _turn_to_next(self, failed: Backend, reason: str) -> None:
+    def _turn_to_next(self, step: Pass, failed: Backend, reason: str) -> None:
         self.networks.forget()
         release(failed.device)
-        if not self._others:
-            raise NoPassFitsError(f"{failed} failed: {reason}")
-        self._backend = self._others.pop(0)
         self._tensor = torch.from_numpy(self.data)
-        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._backend)
+        rung = self._rungs.get(self._member(step), 0) + 1
+        if rung == len(self._ladder):
+            raise NoPassFitsError(f"{failed} failed: {reason}")
+        self._rungs[self._member(step)] = rung
+        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._ladder[rung])
 
     def _tile_done(self, number: int, count: int) -> None:
         """Judge after each tile whether the pass ends in time; the first tile also pays for warming up."""
@@ -214,12 +262,11 @@ class Passes:
 
     def _full_plan(self, step: float) -> Plan:
         name = "the whole region" if step == TILE_STEP else f"the whole region, tiles {step:g} of a patch apart"
-        return Plan(whole(self.data.shape[1:]), step, self._patch, name)
+        return Plan(whole(self.data.shape[1:]), step, self._first_patch, name)
 
     @property
-    def _patch(self) -> tuple[int, int, int]:
-        z, y, x = (int(n) for n in self.networks.package.configuration["patch_size"])
-        return (z, y, x)
+    def _first_patch(self) -> tuple[int, int, int]:
+        return self.networks.package.patch_of(self.passes[0].fold)
 
     def _smaller_plan(self, tile_s: float) -> Plan:
         """The best plan of fewer tiles than the present one that fits what is left."""
@@ -236,4 +283,4 @@ class Passes:
         box = self.focus()
         if box is not None:
             for step in (TILE_STEP, *COARSER_STEPS):
-                yield Plan(box, step, self._patch, f"what is hot in the PET, tiles {step:g} of a patch apart")
+                yield Plan(box, step, self._first_patch, f"what is hot in the PET, tiles {step:g} of a patch apart")

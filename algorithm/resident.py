@@ -44,10 +44,12 @@ class Resident:
 
     @cached_property
     def networks(self) -> Networks:
-        """Where the folds' networks come from."""
+        """Where the folds' networks come from. Raises `ModelPackageError` where one of them cannot be built."""
         from algorithm.networks import Networks
 
-        return Networks(self.package)
+        networks = Networks(self.package)
+        networks.check()
+        return networks
 
     @cached_property
     def device(self) -> torch.device:

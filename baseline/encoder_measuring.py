@@ -49,8 +49,9 @@ def measure_deep(
     waiting = [case for case in cases if case.patient_id not in found]
     if waiting:
         loaded, where = load_package(package()), device_named(device)
-        # One for each fold, so that weights are read once.
-        folds = [Networks(loaded).of(number, where) for number in range(len(loaded.fold_files))]
+        # One for each fold, so that weights are read once; those of the first member, which inference asks too.
+        trained = range(len(loaded.fold_files) // len(loaded.numbers_of(0)))
+        folds = [Networks(loaded).of(loaded.numbers_of(fold)[0], where) for fold in trained]
         for case in tqdm(waiting, desc="measure encoder", unit="patient"):
             name = case.patient_id
             found[name] = _channels(case, loaded, folds, folders, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,19 +18,35 @@ from torch import nn
 
 from algorithm.heads import LinearHead
 from algorithm.model_package import CARD, FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
-from algorithm.networks import build_network, load_weights, own_tensors, untrained_network
+from algorithm.networks import Networks, own_tensors, untrained_network
 from algorithm.segment import normalise
 from baseline.package_archive import pack, unpack
 from baseline.package_axes import IDENTITY, axes_of, turned_configuration, turned_tensor
 from baseline.package_checkpoint import Checkpoint, read_checkpoint
-from baseline.plans import CONFIGURATION
+from baseline.package_results import trained_plans
 from baseline.prepare import CHANNELS
 from contract import labels
 from contract.errors import ModelPackageError, OutputError
 from contract.files import atomic_path, write_json, write_text
 
 # Of the plans only what inference reads: the rest tells of the machine that planned.
-_PLAN_KEYS: Final = ("plans_name", "foreground_intensity_properties_per_channel", "label_manager")
+_INTENSITIES: Final = "foreground_intensity_properties_per_channel"
+_PLAN_KEYS: Final = ("plans_name", _INTENSITIES, "label_manager")
+
+
+@dataclass(frozen=True)
+class Member:
+    """Networks of one architecture.
+
+    Attributes:
+        plans: nnU-Net's plans; of their configurations only `configuration` is kept, which inherits from no other.
+        configuration: the one that was trained.
+        checkpoints: one a fold, read one at a time; only their weights are kept, as float16.
+    """
+
+    plans: Mapping[str, Any]
+    configuration: str
+    checkpoints: Iterable[Checkpoint]
 
 
 @dataclass(frozen=True)
@@ -37,17 +54,14 @@ class Contents:
     """What a package is made of.
 
     Attributes:
-        plans: nnU-Net's plans; of their configurations only `configuration` is kept.
-        configuration: the one that was trained.
-        checkpoints: one a fold, read one at a time; only their weights are kept, as float16.
+        members: of the same grid, normalisation and intensities. Inference makes the passes of the first checkpoint of
+            each, then those of the second of each, and so on: different networks add more than further folds of one.
         heads: name to head.
         description: goes into the manifest: name, purpose, intended use, training data, licence, results.
         card: the model card, Markdown; a package without one is as good to the algorithm.
     """
 
-    plans: Mapping[str, Any]
-    configuration: str
-    checkpoints: Iterable[Checkpoint]
+    members: Sequence[Member]
     heads: Mapping[str, LinearHead]
     description: Mapping[str, Any]
     card: str | None = None
@@ -56,14 +70,26 @@ class Contents:
 def export_package(
     target: Path,
     plans: Mapping[str, Any],
-    checkpoints: Sequence[Path],
+    checkpoints: Mapping[str, Sequence[Path]],
     heads: Mapping[str, LinearHead],
     description: Mapping[str, Any],
     card: str | None = None,
 ) -> Path:
-    """Write a package from nnU-Net's final checkpoints, fold 0 first, into the folder `target`."""
-    read = (read_checkpoint(path) for path in checkpoints)
-    return export_folder(target, Contents(plans, CONFIGURATION, read, heads, description, card))
+    """Write a package from nnU-Net's final checkpoints into the folder `target`.
+
+    Args:
+        target: the package's folder.
+        plans: nnU-Net's plans.
+        checkpoints: those of each trained configuration, fold 0 first; `ModelPackage.numbers_of` finds a fold again.
+        heads: name to head.
+        description: as in `Contents`.
+        card: as in `Contents`.
+    """
+    members = [
+        Member(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
+        for name, paths in checkpoints.items()
+    ]
+    return export_folder(target, Contents(members, heads, description, card))
 
 
 def export_folder(target: Path, contents: Contents) -> Path:
@@ -106,9 +132,9 @@ def verified(root: Path) -> ModelPackage:
         ModelPackageError: any of it fails.
     """
     package = load_package(root)
-    network = build_network(package)
-    for path in package.fold_files:
-        load_weights(network, path)
+    networks = Networks(package)
+    for fold in range(len(package.fold_files)):
+        networks.of(fold, torch.device("cpu"))
     empty = np.zeros((2, 2, 2), dtype=np.float32)
     try:
         normalise((empty, empty), package)
@@ -134,16 +160,9 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
 
 def _write_files(folder: Path, contents: Contents) -> Path:
     folder.mkdir()
-    axes = axes_of(contents.plans)
-    configuration = turned_configuration(contents.plans["configurations"][contents.configuration], axes)
-    network = untrained_network(configuration, len(CHANNELS), len(labels.NAMES))
-    folds = [
-        _write_fold(checkpoint, folder / f"fold_{number}.safetensors", network, axes)
-        for number, checkpoint in enumerate(contents.checkpoints)
-    ]
-    slim = {key: contents.plans[key] for key in _PLAN_KEYS}
-    order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
-    write_json(folder / PLANS, {**slim, **order, "configurations": {contents.configuration: configuration}})
+    plans, names = _merged_plans(contents.members)
+    folds, of = _write_folds(folder, contents.members, [plans["configurations"][name] for name in names])
+    write_json(folder / PLANS, plans)
     for name, head in contents.heads.items():
         write_json(folder / "heads" / f"{name}.json", head.as_json())
     if contents.card is not None:
@@ -154,12 +173,51 @@ def _write_files(folder: Path, contents: Contents) -> Path:
         **contents.description,
         "channels": list(CHANNELS),
         "labels": {str(value): name for value, name in labels.NAMES.items()},
-        "configuration": contents.configuration,
+        "configuration": names[0],
         "folds": folds,
+        **({"fold_configurations": [names[number] for number in of]} if len(set(names)) > 1 else {}),
         "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
     }
     write_json(folder / MANIFEST, manifest)
     return folder
+
+
+def _merged_plans(members: Sequence[Member]) -> tuple[dict[str, Any], list[str]]:
+    """The members' plans as one, axes (z, y, x), and the name of each member's configuration in them."""
+    first = members[0].plans
+    configurations: dict[str, Any] = {}
+    names = []
+    for member in members:
+        if member.plans[_INTENSITIES] != first[_INTENSITIES]:
+            raise ModelPackageError(
+                f"plans.json: {_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from "
+                f"those in {first['plans_name']!r}, expected networks that were trained on the same images"
+            )
+        turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
+        # Trainings by different plans may call different configurations by one name.
+        others = (f"{member.configuration}_{number}" for number in itertools.count(2))
+        candidates = itertools.chain([member.configuration], others)
+        names.append(next(name for name in candidates if configurations.setdefault(name, turned) == turned))
+    order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
+    return {**{key: first[key] for key in _PLAN_KEYS}, **order, "configurations": configurations}, names
+
+
+def _write_folds(
+    folder: Path, members: Sequence[Member], configurations: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[int]]:
+    """Write all checkpoints, the first of each member, then the second of each; files, and the member of each."""
+    with torch.device("meta"):  # only names and shapes are looked at
+        networks = [untrained_network(one, len(CHANNELS), len(labels.NAMES)) for one in configurations]
+    rounds = itertools.zip_longest(*(member.checkpoints for member in members))
+    files: list[str] = []
+    of: list[int] = []
+    for checkpoints in rounds:
+        for number, checkpoint in enumerate(checkpoints):
+            if checkpoint is not None:
+                path = folder / f"fold_{len(files)}.safetensors"
+                files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
+                of.append(number)
+    return files, of
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tuple[int, ...]) -> str:

@@ -49,7 +49,7 @@ def measure_out_of_fold(
     made_from: str,
     device: str,
 ) -> dict[str, Features]:
-    """Patient ID to image features, from the prepared images and each patient's own held-out fold.
+    """Patient ID to image features, from the prepared images and each patient's own held-out fold, of every member.
 
     Features are measured on the network's grid, as in inference, from the unmirrored pass; one more pass a mirror axis
     tells how far the mask can be trusted. What is kept of a patient under the same key is not done again; `package` is
@@ -109,8 +109,8 @@ def _segmented(
 
 
 def _passes(fold: int, networks: Networks) -> list[Pass]:
-    """The fold's networks as they are, then each once along each mirror axis."""
-    numbers = [fold]
+    """The fold's networks, one of each member, as they are, then each once along each mirror axis."""
+    numbers = networks.package.numbers_of(fold)
     axes = [(), *((int(axis),) for axis in networks.package.manifest.get("mirror_axes", ()))]
     return [Pass(number, mirrored) for mirrored in axes for number in numbers]
 

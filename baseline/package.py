@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.heads import LinearHead, parse_head
 from algorithm.measure import CLINICAL, image_features
 from algorithm.methods import METHODS
-from baseline.export import Contents, export_archive, export_folder
+from baseline.export import Contents, Member, export_archive, export_folder
 from baseline.package_archive import SUFFIX
 from baseline.package_axes import axes_of, turned_axes
 from baseline.package_checkpoint import Checkpoint, read_checkpoint
@@ -32,18 +32,18 @@ class Request:
     """What to package.
 
     Attributes:
-        nnunet: nnU-Net's folder of results.
+        nnunet: nnU-Net's folders of results: one, or several that make one ensemble, the most valuable first.
         heads: JSON file of heads, or None for a package that segments only.
         output: `*.tar.gz` for an archive, any other name for a folder.
-        folds: numbers or `all`; None takes every numbered fold.
+        folds: numbers or `all`, of each folder; None takes every numbered fold.
         checkpoint: `final` or `best`.
-        name: the package's name; None takes the folder's.
+        name: the package's name; None takes the folders'.
         trust_checkpoint: read checkpoints that hold more than tensors and numbers.
         normalised_over: what the training images were, from which a z-score takes mean and spread: whole scans
             (`scan`), or images cut to the head and neck as `hecktor train prepare` cuts them (`region`).
     """
 
-    nnunet: Path
+    nnunet: tuple[Path, ...]
     heads: Path | None
     output: Path
     folds: tuple[str, ...] | None = None
@@ -61,37 +61,60 @@ class Packaged:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """One folder of results, its first checkpoint, and its plans with the trained configuration alone."""
+
+    results: Results
+    first: Checkpoint
+    plans: Mapping[str, Any]
+
+    def member(self, trust: bool) -> Member:
+        return Member(self.plans, self.first.configuration, _checkpoints(self.results, self.first, trust))
+
+    def mirror_axes(self) -> tuple[int, ...]:
+        """Of (z, y, x)."""
+        return turned_axes(self.first.mirror_axes, axes_of(self.plans))
+
+    def described(self, checkpoint: str) -> dict[str, Any]:
+        return {
+            "trainer": self.first.trainer,
+            "plans": self.plans["plans_name"],
+            "folds": list(self.results.checkpoints),
+            "checkpoint": checkpoint,
+        }
+
+
 def package_training(request: Request) -> Packaged:
     """Check, convert, write and verify.
 
     Raises:
-        ModelPackageError: results or heads are not what the algorithm can run.
+        ModelPackageError: results or heads are not what the algorithm can run, or do not go together.
         OutputError: the package cannot be written.
     """
     heads = {} if request.heads is None else read_heads(request.heads)
-    results = read_results(request.nnunet, request.folds, request.checkpoint)
-    first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
-    plans = trained_plans(results.plans, first.configuration)
+    trained = [_trained(folder, request) for folder in request.nnunet]
+    described = [one.described(request.checkpoint) for one in trained]
     contents = Contents(
-        plans,
-        first.configuration,
-        _checkpoints(results, first, request.trust_checkpoint),
+        [one.member(request.trust_checkpoint) for one in trained],
         heads,
         {
-            "name": request.name or results.name,
+            "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": PURPOSE,
             "normalised_over": request.normalised_over,
-            "mirror_axes": list(turned_axes(first.mirror_axes, axes_of(plans))),
-            "training": {
-                "trainer": first.trainer,
-                "plans": plans["plans_name"],
-                "folds": list(results.checkpoints),
-                "checkpoint": request.checkpoint,
-            },
+            # An axis along which one network was never mirrored is left to none.
+            "mirror_axes": sorted(set.intersection(*(set(one.mirror_axes()) for one in trained))),
+            "training": described[0] if len(described) == 1 else {"members": described},
         },
     )
     export = export_archive if request.output.name.endswith(SUFFIX) else export_folder
-    return Packaged(export(request.output, contents), _notes(plans, request.normalised_over))
+    return Packaged(export(request.output, contents), _notes(trained[0].plans, request.normalised_over))
+
+
+def _trained(folder: Path, request: Request) -> _Trained:
+    results = read_results(folder, request.folds, request.checkpoint)
+    first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
+    return _Trained(results, first, trained_plans(results.plans, first.configuration))
 
 
 def read_heads(path: Path) -> dict[str, LinearHead]:

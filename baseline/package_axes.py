@@ -38,8 +38,9 @@ def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]
             turned[key] = _turned(turned[key], axes)
     architecture = dict(turned["architecture"])
     arguments = dict(architecture["arch_kwargs"])
-    for key in ("kernel_sizes", "strides"):
-        arguments[key] = _turned_stages(arguments[key], axes)
+    for key in ("kernel_sizes", "strides"):  # SegResNet has none: its kernels are cubes
+        if key in arguments:
+            arguments[key] = _turned_stages(arguments[key], axes)
     turned["architecture"] = architecture | {"arch_kwargs": arguments}
     return turned
 

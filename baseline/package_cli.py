@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Put nnU-Net's results into a model package."""
     arguments = _parser().parse_args(argv)
     request = Request(
-        nnunet=arguments.nnunet,
+        nnunet=tuple(arguments.nnunet),
         heads=arguments.heads,
         output=arguments.output,
         folds=None if arguments.folds is None else tuple(arguments.folds),
@@ -40,7 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor package", description="Put a finished nnU-Net v2 training into a model package."
     )
-    parser.add_argument("--nnunet", type=Path, required=True, help="results: DatasetXXX/Trainer__Plans__3d_fullres")
+    parser.add_argument(
+        "--nnunet",
+        type=Path,
+        action="append",
+        required=True,
+        help="results: DatasetXXX/Trainer__Plans__3d_fullres; given again, both make one ensemble",
+    )
     parser.add_argument("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
     heads = parser.add_mutually_exclusive_group(required=True)
     heads.add_argument("--heads", type=Path, help="JSON of the heads `rfs` and `hpv`, for tasks 2 and 3")

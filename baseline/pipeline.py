@@ -5,6 +5,7 @@ Each step takes what it needs from the working directory and is not done again w
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from baseline.jobs import remaining, shipped_jobs
 from baseline.kept import keep, key_of, read_kept
 from baseline.models_targets import TARGETS
 from baseline.nnunet import plan_and_preprocess
-from baseline.plans import Plan
+from baseline.plans import CONFIGURATIONS, Plan
 from baseline.prepare import DATASET_NAME
 from baseline.release import ReleaseCase
 from baseline.splits import as_nnunet_splits
@@ -158,7 +159,8 @@ def _fold_of(work: Work) -> dict[str, int]:
 
 
 def _networks_key(work: Work) -> str:
-    return key_of(_checkpoints(work), {"plan": work.plan_key(work.plan())})
+    finals = itertools.chain.from_iterable(_checkpoints(work).values())
+    return key_of(tuple(finals), {"plan": work.plan_key(work.plan())})
 
 
 def _export(
@@ -172,13 +174,17 @@ def _export(
     return export_package(output, work.plans(), _checkpoints(work), heads, {**description, **axes}, card)
 
 
-def _checkpoints(work: Work) -> list[Path]:
+def _checkpoints(work: Work) -> dict[str, list[Path]]:
+    """The final checkpoints of each configuration, fold 0 first."""
     jobs = shipped_jobs(work)
     missing = remaining(work, jobs)
     if missing:
         command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}"
         raise HecktorError(f"{missing[0]} has no final checkpoint, expected `{command}` before")
-    return [work.folders.final(job.fold, job.backbone) for job in jobs]
+    finals: dict[str, list[Path]] = {}
+    for job in jobs:
+        finals.setdefault(CONFIGURATIONS[job.backbone], []).append(work.folders.final(job.fold, job.backbone))
+    return finals
 
 
 def _training(work: Work) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,25 +164,45 @@ def write_manifest(root: Path, **changes: Any) -> None:
     write_json(root / "manifest.json", manifest | changes)
 
 
-def write_tiny_package(root: Path, folds: int = 2) -> Path:
-    """A package of random weights whose network runs in an instant."""
+def segresnet_architecture() -> dict[str, Any]:
+    """A SegResNet of three resolutions; its group norm of eight groups needs eight filters."""
+    return {
+        "network_class_name": "monai.networks.nets.segresnet.SegResNet",
+        "arch_kwargs": {
+            "init_filters": 8,
+            "blocks_down": [1, 1, 1],
+            "blocks_up": [1, 1],
+            "norm": ["GROUP", {"num_groups": 8}],
+        },
+        "_kw_requires_import": [],
+    }
+
+
+def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -> Path:
+    """A package of random weights whose networks run in an instant; `folds` names the configuration of each."""
     import torch
     from safetensors.torch import save_file
 
     from algorithm.networks import own_tensors, untrained_network
 
     plans = tiny_plans()
+    plans["configurations"]["segresnet"] = plans["configurations"]["3d_fullres"] | {
+        "patch_size": [24, 16, 20],
+        "architecture": segresnet_architecture() | {"enhance": ["ct_cube_root"]},
+    }
+    plans["configurations"] = {name: plans["configurations"][name] for name in dict.fromkeys(folds)}
     write_json(root / "plans.json", plans)
-    for fold in range(folds):
+    for fold, configuration in enumerate(folds):
         torch.manual_seed(fold)
-        network = untrained_network(plans["configurations"]["3d_fullres"], 2, 3)
+        network = untrained_network(plans["configurations"][configuration], 2, 3)
         weights = {name: tensor.detach().clone().contiguous() for name, tensor in own_tensors(network)}
         save_file(weights, str(root / f"fold_{fold}.safetensors"))
     write_json(root / "heads" / "rfs.json", head_json(("gtvp_volume_ml", 0.1), ("age_years", 0.02)))
     write_json(root / "heads" / "rfs_clinical.json", head_json(("age_years", 0.02)))
     write_json(root / "heads" / "hpv.json", head_json(("gtvp_suv_max", 0.1), threshold=0.6))
     write_json(root / "heads" / "hpv_clinical.json", head_json(("tobacco", -1.0), threshold=0.0))
-    write_manifest(root)
+    several = len(set(folds)) > 1
+    write_manifest(root, configuration=folds[0], **({"fold_configurations": list(folds)} if several else {}))
     return root
 
 
@@ -195,22 +215,34 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def three_folds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with three folds, no two of whose networks are alike."""
-    return write_tiny_package(tmp_path_factory.mktemp("package"), folds=3)
+    return write_tiny_package(tmp_path_factory.mktemp("package"), ("3d_fullres",) * 3)
+
+
+@pytest.fixture(scope="session")
+def pair_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound package of two members with two folds each: a U-Net with 16^3 patches and an enhanced SegResNet."""
+    return write_tiny_package(tmp_path_factory.mktemp("pair"), ("3d_fullres", "segresnet") * 2)
+
+
+@pytest.fixture(scope="session")
+def single_packages(tmp_path_factory: pytest.TempPathFactory, pair_package: Path) -> dict[str, Path]:
+    """The members of `pair_package` as packages of their own, by configuration."""
+    roots = {}
+    for first, name in enumerate(("3d_fullres", "segresnet")):
+        root = tmp_path_factory.mktemp(name)
+        for fold in (0, 1):
+            weights = pair_package / f"fold_{2 * fold + first}.safetensors"
+            (root / f"fold_{fold}.safetensors").write_bytes(weights.read_bytes())
+        (root / "plans.json").write_bytes((pair_package / "plans.json").read_bytes())
+        write_manifest(root, configuration=name)
+        roots[name] = root
+    return roots
 
 
 @pytest.fixture
 def segresnet() -> dict[str, Any]:
-    """The `architecture` of a SegResNet of three resolutions; its group norm of eight groups needs eight filters."""
-    return {
-        "network_class_name": "monai.networks.nets.segresnet.SegResNet",
-        "arch_kwargs": {
-            "init_filters": 8,
-            "blocks_down": [1, 1, 1],
-            "blocks_up": [1, 1],
-            "norm": ["GROUP", {"num_groups": 8}],
-        },
-        "_kw_requires_import": [],
-    }
+    """The `architecture` of a small SegResNet."""
+    return segresnet_architecture()
 
 
 @pytest.fixture

@@ -88,6 +88,12 @@ def test_a_truncated_file_is_noticed_by_its_size(root: Path) -> None:
         ({"folds": ["fold_7.safetensors"]}, r"does not list fold_7\.safetensors"),
         ({"mirror_axes": [3]}, r"mirror_axes \[3\], expected a list of 0, 1 or 2"),
         ({"mirror_axes": 2}, "mirror_axes 2"),
+        (
+            {"fold_configurations": ["3d_fullres"]},
+            r"fold_configurations \['3d_fullres'\], expected the name of one for each",
+        ),
+        ({"fold_configurations": [1, 2]}, r"fold_configurations \[1, 2\], expected the name"),
+        ({"fold_configurations": None}, "fold_configurations None"),
         ({"files": []}, "`files` is a list, expected an object"),
         ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
@@ -144,6 +150,56 @@ def test_plans_that_do_not_fit(
     edit_json(root / "plans.json", keep)
     sign_package(root)
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
+
+
+def test_folds_without_a_word_belong_to_the_one_configuration(tiny_package: Path) -> None:
+    package = load_package(tiny_package)
+    assert package.fold_configurations == ("3d_fullres", "3d_fullres")
+    assert package.configuration_of(1) == package.configuration
+    assert package.patch_of(1) == (16, 16, 16)
+
+
+def test_folds_of_two_members(pair_package: Path) -> None:
+    package = load_package(pair_package)
+    assert package.fold_configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
+    assert [package.patch_of(fold) for fold in range(3)] == [(16, 16, 16), (24, 16, 20), (16, 16, 16)]
+    assert package.configuration_of(1)["architecture"]["network_class_name"].endswith(".SegResNet")
+    assert package.spacing_mm == (9.0, 9.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"spacing": [9.0, 9.0, 8.0]},
+            r"spacing \[9\.0, 9\.0, 8\.0\] of 'segresnet', expected \[9\.0, 9\.0, 9\.0\] as of '3d_",
+        ),
+        (
+            {"normalization_schemes": ["CTNormalization"] * 2},
+            "normalization_schemes .* of 'segresnet', expected .*ZScore",
+        ),
+        ({"patch_size": [16, 16]}, r"patch_size \[16, 16\], expected three positive numbers"),
+        ({"spacing": None}, "spacing None, expected three positive numbers"),
+    ],
+    ids=str,
+)
+def test_members_that_do_not_go_together(
+    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None], changes: dict[str, Any], message: str
+) -> None:
+    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
+    of = json.loads((root / "manifest.json").read_text())["fold_configurations"]
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["segresnet"].update(changes))
+    sign_package(root, fold_configurations=of)
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
+
+
+def test_a_member_that_the_plans_do_not_know(root: Path, sign_package: Callable[..., None]) -> None:
+    sign_package(root, fold_configurations=["3d_fullres", "segresnet"])
+    with pytest.raises(
+        ModelPackageError, match=r"^plans\.json: no configuration 'segresnet', which the manifest names"
+    ):
         load_package(root)
 
 

@@ -18,7 +18,7 @@ from algorithm.segment import normalise
 from algorithm.segmentation import Segmentation
 from algorithm.windows import Pass
 from baseline.nnunet import Folders
-from baseline.out_of_fold import measure_out_of_fold
+from baseline.out_of_fold import _passes, measure_out_of_fold
 from baseline.out_of_fold_files import OutOfFold
 from baseline.prepare import image_path, label_path
 from baseline.release import ReleaseCase
@@ -139,3 +139,15 @@ def test_another_reference_is_compared_anew(
     record = read_json(kept.uncertainty("CHUM-001"))["result"]
     assert {row["reference_overlap"] for row in record["lesions"]} == {0.0}
     assert kept.mask("CHUM-001").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("package", "fold", "expected"),
+    [("tiny_package", 1, [1]), ("pair_package", 0, [0, 1]), ("pair_package", 1, [2, 3])],
+)
+def test_the_held_out_fold_of_every_member(
+    package: str, fold: int, expected: list[int], request: pytest.FixtureRequest
+) -> None:
+    """The pair holds U-Net 0, SegResNet 0, U-Net 1, SegResNet 1; both packages may be mirrored along x."""
+    networks = Networks(load_package(request.getfixturevalue(package)))
+    assert _passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]

@@ -20,7 +20,7 @@ from algorithm import windows
 from algorithm.budget import Budget
 from algorithm.cli import main as predict_main
 from algorithm.model_package import ModelPackage, load_package
-from algorithm.networks import Networks
+from algorithm.networks import Networks, untrained_network
 from algorithm.passes import Passes, plan_passes
 from baseline.package_archive import unpack
 from contract.errors import run_main
@@ -58,21 +58,54 @@ def write_raw_dataset(folder: Path) -> None:
         (raw / "imagesTr" / f"{case}_000{channel}.nii.gz").touch()
 
 
-def train(planner: Any, folder: Path, folds: int) -> Path:
-    """Plan by `planner` with a narrow network, and let nnU-Net's trainer save what it would begin with."""
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+SEGRESNET = {
+    "network_class_name": "monai.networks.nets.segresnet.SegResNet",
+    "arch_kwargs": {"init_filters": 4, "blocks_down": [1, 2], "blocks_up": [1], "norm": ["INSTANCE", {"affine": True}]},
+    "_kw_requires_import": [],
+}
 
+
+def plan(planner: Any, folder: Path) -> Path:
+    """Plan by `planner` with a narrow network; beside it, on the same data, a SegResNet."""
     made = planner(1)
     made.UNet_base_num_features = 4
     made.plan_experiment()
-    plans_path = folder / "preprocessed" / "Dataset001_Tiny" / f"{made.plans_identifier}.json"
+    path: Path = folder / "preprocessed" / "Dataset001_Tiny" / f"{made.plans_identifier}.json"
+    plans = json.loads(path.read_text())
+    plans["configurations"]["3d_segresnet"] = {"inherits_from": "3d_fullres", "architecture": SEGRESNET}
+    path.write_text(json.dumps(plans))
+    return path
+
+
+def trainer_of(configuration: str) -> Any:
+    """nnU-Net's trainer, which has to be told how to build a SegResNet."""
+    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+    class SegResNetTrainer(nnUNetTrainer):  # type: ignore[misc]
+        @staticmethod
+        def build_network_architecture(
+            plans_manager: Any,
+            configuration_manager: Any,
+            num_input_channels: int,
+            num_output_channels: int,
+            enable_deep_supervision: bool = True,
+        ) -> torch.nn.Module:
+            return untrained_network(configuration_manager.configuration, num_input_channels, num_output_channels)
+
+    return SegResNetTrainer if configuration == "3d_segresnet" else nnUNetTrainer
+
+
+def train(plans_path: Path, folds: int, configuration: str = "3d_fullres") -> Path:
+    """Let nnU-Net's trainer save what it would begin with."""
     for fold in range(folds):
         torch.manual_seed(fold)
         plans = json.loads(plans_path.read_text())
         data = plans_path.parent / plans["configurations"]["3d_fullres"]["data_identifier"]
         data.mkdir(exist_ok=True)
         (data / "a.b2nd").touch()  # tells nnU-Net how preprocessed images would be stored
-        trainer = nnUNetTrainer(plans | {"continue_training": False}, "3d_fullres", fold, dict(DATASET), CPU)
+        own = plans | {"continue_training": False}
+        trainer = trainer_of(configuration)(own, configuration, fold, dict(DATASET), CPU)
+        trainer.enable_deep_supervision = configuration == "3d_fullres"
         trainer.initialize()
         with torch.no_grad():
             for parameter in trainer.network.parameters():
@@ -90,7 +123,7 @@ def train(planner: Any, folder: Path, folds: int) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Results by preset: the default U-Net of two folds, ResEnc-M and ResEnc-L of one."""
+    """Results by preset: the default U-Net of two folds; ResEnc-M, ResEnc-L and a SegResNet of one."""
     folder = tmp_path_factory.mktemp("nnunet")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("raw", "preprocessed", "results"):
@@ -101,10 +134,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         from nnunetv2.experiment_planning.experiment_planners.residual_unets import residual_encoder_unet_planners
 
         write_raw_dataset(folder)
+        plain = plan(default_experiment_planner.ExperimentPlanner, folder)
         return {
-            "plain": train(default_experiment_planner.ExperimentPlanner, folder, 2),
-            "resenc_m": train(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder, 1),
-            "resenc_l": train(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder, 1),
+            "plain": train(plain, 2),
+            "segresnet": train(plain, 1, "3d_segresnet"),
+            "resenc_m": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder), 1),
+            "resenc_l": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder), 1),
         }
 
 
@@ -119,15 +154,37 @@ def package(results: Path, output: Path, *options: str) -> int:
     return hecktor_main(["package", "--nnunet", str(results), "--output", str(output), *heads, *options])
 
 
+def package_both(first: Path, second: Path, output: Path) -> int:
+    return package(first, output, "--nnunet", str(second))
+
+
 def nnunet_logits(results: Path, folds: tuple[int, ...], data: np.ndarray) -> np.ndarray:
     """What nnU-Net's predictor makes of (channel, z, y, x), its axes turned there and back as nnU-Net does."""
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     predictor = nnUNetPredictor(perform_everything_on_device=False, device=CPU, allow_tqdm=False)
-    predictor.initialize_from_trained_model_folder(str(results), folds)
+    if "3d_segresnet" in results.name:
+        prepare_segresnet(predictor, results)
+    else:
+        predictor.initialize_from_trained_model_folder(str(results), folds)
     forward = [0, *(1 + axis for axis in TRANSPOSE)]
     logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(data.transpose(forward).copy()))
     return np.asarray(logits.float().numpy().transpose(np.argsort(forward)))
+
+
+def prepare_segresnet(predictor: Any, results: Path) -> None:
+    """Give nnU-Net's predictor MONAI's own network with the trained weights of fold 0: it cannot build it itself."""
+    from monai.networks.nets.segresnet import SegResNet
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    checkpoint = torch.load(results / "fold_0" / "checkpoint_final.pth", weights_only=False)
+    network = SegResNet(3, 4, 2, 3, norm=("INSTANCE", {"affine": True}), blocks_down=(1, 2), blocks_up=(1,))
+    network.load_state_dict(checkpoint["network_weights"])
+    plans = PlansManager(checkpoint["init_args"]["plans"])
+    configuration = plans.get_configuration("3d_segresnet")
+    predictor.manual_initialization(
+        network, plans, configuration, [network.state_dict()], DATASET, "nnUNetTrainer", (0, 2)
+    )
 
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
@@ -135,7 +192,7 @@ def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
     return Passes(data, passes, Networks(model), Budget.start(600), CPU).run().logits
 
 
-@pytest.mark.parametrize("preset", ["plain", "resenc_m", "resenc_l"])
+@pytest.mark.parametrize("preset", ["plain", "resenc_m", "resenc_l", "segresnet"])
 def test_the_package_answers_as_nnunet_does(
     trained: dict[str, Path], preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +297,87 @@ def test_the_algorithm_runs_it_and_says_what_it_lacks(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "error: manifest.json: no head 'rfs', expected a package with heads: this one segments only"
     assert not list(case_folder.output.rglob("rfs.json"))
+
+
+# Ensembles
+
+
+@pytest.mark.parametrize(
+    ("second", "configuration"), [("segresnet", "3d_segresnet"), ("resenc_m", "3d_fullres_2")], ids=str
+)
+def test_an_ensemble_of_two_trainings(
+    trained: dict[str, Path], tmp_path: Path, second: str, configuration: str
+) -> None:
+    """Two folds of the U-Net and one of the other, which follows the U-Net's first: the weights' mean answers.
+
+    ResEnc-M was trained by plans of its own, whose configuration has the U-Net's name: it gets another.
+    """
+    assert package_both(trained["plain"], trained[second], tmp_path / "both") == 0
+    for name in ("plain", second):
+        assert package(trained[name], tmp_path / name) == 0
+    both, *apart = (load_package(tmp_path / name) for name in ("both", "plain", second))
+    assert both.fold_configurations == ("3d_fullres", configuration, "3d_fullres")
+    assert list(both.plans["configurations"]) == ["3d_fullres", configuration]
+    assert both.manifest["name"] == f"{apart[0].manifest['name']} + {apart[1].manifest['name']}"
+    assert [member["folds"] for member in both.manifest["training"]["members"]] == [["0", "1"], ["0"]]
+    weights = [path.read_bytes() for one in apart for path in one.fold_files]
+    assert [path.read_bytes() for path in both.fold_files] == [weights[0], weights[2], weights[1]]
+    data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
+    plain, other = (our_logits(one, data) for one in apart)
+    np.testing.assert_allclose(our_logits(both, data), (2 * plain + other) / 3, atol=1e-4)
+
+
+def test_one_training_given_twice_is_one_member(trained: dict[str, Path], tmp_path: Path) -> None:
+    """The same plans and configuration by two trainers would be told apart by nothing but the weights."""
+    assert package_both(trained["plain"], trained["plain"], tmp_path / "both") == 0
+    both = load_package(tmp_path / "both")
+    assert "fold_configurations" not in both.manifest
+    assert len(both.fold_files) == 4
+    assert both.fold_files[0].read_bytes() == both.fold_files[1].read_bytes()
+
+
+def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
+    results: Path, trained: dict[str, Path], tmp_path: Path
+) -> None:
+    """Axes 0 and 2 of the network's grid are y and x of (z, y, x); the other training was mirrored along x alone."""
+    for fold in (0, 1):
+        edit_checkpoint(lambda content: content.update(inference_allowed_mirroring_axes=(2,)), fold)(results)
+    assert package_both(results, trained["resenc_m"], tmp_path / "both") == 0
+    assert load_package(tmp_path / "both").manifest["mirror_axes"] == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[18.0, 6.0, 4.0]),
+            r"plans\.json: spacing \[6\.0, 18\.0, 4\.0\] of '3d_fullres_2', expected \[6\.0, 18\.0, 4\.5\] as of '3d_fullres'",
+        ),
+        (
+            lambda plans: plans["configurations"]["3d_fullres"].update(normalization_schemes=["CTNormalization"] * 2),
+            r"plans\.json: normalization_schemes .* of '3d_fullres_2', expected",
+        ),
+        (
+            lambda plans: plans["foreground_intensity_properties_per_channel"]["0"].update(mean=1.0),
+            r"_per_channel of '3d_fullres' in 'nnUNetPlans' differ from those in 'nnUNetResEncUNetMPlans', expected net",
+        ),
+    ],
+    ids=["spacing", "normalisation", "intensities"],
+)
+def test_trainings_that_do_not_go_together(
+    results: Path,
+    trained: dict[str, Path],
+    tmp_path: Path,
+    change: Callable[[Any], Any],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    edit("plans.json", change)(results)
+    for fold in (0, 1):
+        edit_checkpoint(lambda content: change(content["init_args"]["plans"]), fold)(results)
+    assert package_both(trained["resenc_m"], results, tmp_path / "out" / "both") == 1
+    assert re.search(message, capsys.readouterr().err.splitlines()[-1])
+    assert not list((tmp_path / "out").rglob("*"))
 
 
 # What is refused
