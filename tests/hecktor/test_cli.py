@@ -48,7 +48,7 @@ def test_errors_and_statuses_are_handed_on(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err == "error: a.mha: odd\n"
 
 
-@pytest.mark.parametrize("command", ["evaluate", "rank", "phantoms", "rehearse"])
+@pytest.mark.parametrize("command", ["evaluate", "rank", "study", "phantoms", "rehearse"])
 def test_commands_without_a_network_load_none(command: str) -> None:
     program = (
         "import sys\nfrom hecktor.cli import main\n"

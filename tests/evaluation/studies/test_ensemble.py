@@ -12,7 +12,7 @@ import pytest
 from contract.errors import HecktorError, PredictionError
 from contract.images import read_volume, write_mask
 from contract.tasks import RFS, SEGMENTATION
-from evaluation.studies.cli import main
+from evaluation.studies.cli import STUDIES, main
 from evaluation.studies.risk_ensemble import combined_risks
 
 
@@ -166,3 +166,11 @@ def test_a_leaderboard_that_does_not_fit_is_named(tmp_path, teams, board, messag
 def test_an_unknown_study_is_named():
     with pytest.raises(HecktorError, match="expected one of ensemble"):
         main(["forecast"])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in STUDIES)])
+def test_every_study_says_how_it_is_used(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 0
+    assert "usage: hecktor study" in capsys.readouterr().out
