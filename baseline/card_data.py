@@ -79,7 +79,7 @@ class Scans:
             for name, measure in _MEASURES.items():
                 values = sorted(measure(grid) for grid in grids)
                 if values:
-                    rows.append([f"{kind}: {name}", *(f"{v:.3g}" for v in (values[0], np.median(values), values[-1]))])
+                    rows.append([f"{kind}: {name}", *map(_short, (values[0], float(np.median(values)), values[-1]))])
         return table(["", "Lowest", "Median", "Highest"], rows)
 
     def note(self) -> str:
@@ -106,6 +106,11 @@ def scans_of(cases: Sequence[ReleaseCase]) -> Scans:
             else:
                 grids[kind].append(found)
     return Scans(grids, unread)
+
+
+def _short(value: float) -> str:
+    """Three digits, and all of them before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _grid(path: Path) -> Geometry | None:

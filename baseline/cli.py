@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from baseline.description import DEFAULTS, read_description
 from baseline.interruption import interruptible
 from baseline.jobs import chosen_jobs, remaining, train_apart, train_job
 from baseline.nnunet import Machine
-from baseline.pipeline import export, fit_all_heads, plan_network, report
+from baseline.pipeline import export, fit_all_heads, plan_network, report, submit
 from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS, Plan
 from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
@@ -90,6 +91,8 @@ def _report(arguments: argparse.Namespace, work: Work) -> int:
 def _export(arguments: argparse.Namespace, work: Work) -> int:
     package = export(work, arguments.output, read_description(arguments.description))
     print(f"model package in {package}", flush=True)
+    if arguments.submission is not None:
+        submit(package, arguments.submission, shlex.split(arguments.submission_options))
     return 0
 
 
@@ -185,5 +188,11 @@ def _export_options() -> argparse.ArgumentParser:
     options.add_argument("--output", type=Path, required=True, help="folder of the model package")
     options.add_argument(
         "--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (each has a default)"
+    )
+    options.add_argument(
+        "--submission", type=Path, help="folder of the files to upload: made, and rehearsed, only where this is given"
+    )
+    options.add_argument(
+        "--submission-options", default="", help="for `hecktor submission`, such as '--images cpu' or '--model-only'"
     )
     return options

@@ -115,6 +115,18 @@ def export(work: Work, output: Path, description: Mapping[str, str]) -> Path:
     return _export(work, output, heads, {**description, "training": _training(work), **results}, card)
 
 
+def submit(package: Path, output: Path, options: Sequence[str]) -> None:
+    """Make and rehearse the files to upload, in a process of its own: it needs the rehearsal, which training does not.
+
+    Raises:
+        HecktorError: it ended with an error, which it has told itself.
+    """
+    command = [sys.executable, "-m", "hecktor.submission", "--package", str(package), "--output", str(output)]
+    status = subprocess.run([*command, *options], check=False).returncode
+    if status != 0:
+        raise HecktorError(f"making the submission ended with status {status}, expected 0")
+
+
 def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
     """Features of each patient from the mask of the fold that never saw it; kept as `features.json`.
 

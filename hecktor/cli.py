@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "study": ("evaluation.studies.cli", "analyses beside the ranking: ensembles, observers, thresholds and others"),
     "train": ("baseline.cli", "make a model package from a cohort in the release's layout"),
     "package": ("baseline.package_cli", "put a finished nnU-Net training into a model package"),
+    "submission": ("hecktor.submission.cli", "make the files to upload and rehearse each"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
     "demo": ("hecktor.demo", "synthetic patients through everything to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),

@@ -57,6 +57,15 @@ def facts_of_archive(path: Path) -> ImageFacts:
         manifest, documents = _json_members(path)
     except (tarfile.TarError, EOFError, OSError) as problem:
         raise EngineError(f"{path.name}: not a readable archive ({problem})") from None
+    return facts_of_documents(path, manifest, documents)
+
+
+def facts_of_documents(path: Path, manifest: Any, documents: Mapping[str, Any]) -> ImageFacts:
+    """What a saved image says of itself, from its `manifest.json` and its other JSON files by name.
+
+    Raises:
+        EngineError: no image in it.
+    """
     if not isinstance(manifest, list) or not manifest:
         raise EngineError(f"{path.name}: no manifest.json in it, expected what `docker save` writes")
     config = documents.get(str(manifest[0].get("Config")), {})

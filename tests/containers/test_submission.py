@@ -1,0 +1,41 @@
+"""One real archive from the image of this tree: built, saved, checked, loaded back and rehearsed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.errors import EngineError
+from contract.files import read_json
+from contract.tasks import HPV
+from hecktor.submission.images import BuiltImages, find_images
+from hecktor.submission.submission import Request, make_submission
+from rehearsal.engines import ContainerEngine
+
+pytestmark = [pytest.mark.container, pytest.mark.slow]
+
+
+@pytest.fixture
+def built(images: ContainerEngine) -> BuiltImages:
+    return find_images(None, "cpu", with_gpus=False, level=1)
+
+
+def test_an_archive_answers_with_the_package(built: BuiltImages, tiny_package: Path, tmp_path: Path) -> None:
+    output = tmp_path / "submission"
+    request = Request(tiny_package, output, (HPV,), torch="cpu", kinds=("head",), coarsening=8)
+    made = make_submission(request, built, print)
+    archive = output / "hecktor-hpv.tar.gz"
+    assert read_json(output / "submission.json")["images"][0]["size"] == archive.stat().st_size > 1e8
+    (tried,) = made.tried
+    assert tried.isolated
+    assert 0 < tried.longest_s < tried.time_limit_s
+    assert "pass" in tried.cases[0].answered
+
+
+def test_an_image_as_root_is_refused(built: BuiltImages, root_image: str, tmp_path: Path) -> None:
+    """Saved like any other; the check before loading says no."""
+    archive = tmp_path / "root.tar"
+    built.engine.command("save", "--output", str(archive), root_image)
+    with pytest.raises(EngineError, match=r"^root\.tar: no USER, so it runs as root"):
+        built.load(archive)

@@ -1,0 +1,298 @@
+"""The files to upload: named once all have passed, and not at all where one has not."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import baseline.cli
+import baseline.pipeline
+from algorithm.model_package import load_package
+from baseline.package_archive import unpack
+from contract.errors import EngineError, HecktorError, OutputError
+from contract.files import read_json
+from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
+from hecktor.submission import cli, submission
+from hecktor.submission.images import BuiltImages, find_images
+from hecktor.submission.phantoms import KINDS, _cases, make_phantoms
+from hecktor.submission.submission import Request, make_submission
+from rehearsal.engines import ContainerEngine
+from rehearsal.image_layers import facts_of_whole
+from rehearsal.runners import ProcessRunner, Runner
+
+TOY = Path(__file__).parents[1] / "rehearsal" / "toy_algorithm.py"
+LOADED = "model package: tiny (for tests)"
+ANSWERED = "rfs answered by toy: 4 of 4 passes"
+# Says what the algorithm's log would say, then behaves as it is told.
+PROGRAM = "import runpy, sys; print(sys.argv.pop(1), file=sys.stderr); runpy.run_path({path!r}, run_name='__main__')"
+
+
+@dataclass
+class StubImages:
+    """Archives of a few bytes whose images are the toy program."""
+
+    behave: dict[str, str] = field(default_factory=dict)
+    says: str = f"{LOADED}\n12:00 {ANSWERED}"
+    refuse: str = ""
+    built: list[str] = field(default_factory=list)
+
+    def name(self, task: Task) -> str:
+        return f"toy-{task.name}:cpu"
+
+    def build(self, tasks: Sequence[Task], log: Path) -> None:
+        log.write_text("built\n")
+        self.built += [task.name for task in tasks]
+
+    def save(self, task: Task, folder: Path, log: Path) -> Path:
+        archive = folder / f"toy-{task.name}_20260101.tar.gz"
+        archive.write_text(task.name)
+        return archive
+
+    def load(self, archive: Path) -> Runner:
+        task = archive.read_text()
+        if task == self.refuse:
+            raise EngineError(f"{archive.name}: built for arm64, expected amd64")
+        command = (*shlex.split(sys.executable), "-c", PROGRAM.format(path=str(TOY)), self.says)
+        return ProcessRunner(command, ("--behave", self.behave.get(task, "well")))
+
+
+@pytest.fixture(scope="module")
+def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """One small phantom, made once."""
+    folder = tmp_path_factory.mktemp("phantom")
+    return folder, make_phantoms(folder, ("head",), coarsening=16)
+
+
+@pytest.fixture(autouse=True)
+def made_before(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The phantom is not made again for each test."""
+    cohort, kinds = phantom
+
+    def copied(folder: Path, _: Sequence[str], coarsening: int) -> dict[str, str]:
+        shutil.copytree(cohort, folder)
+        return kinds
+
+    monkeypatch.setattr(submission, "make_phantoms", copied)
+
+
+def said(_: str) -> None:
+    """Nothing is shown."""
+
+
+def request(package: Path, output: Path, **changes: Any) -> Request:
+    return Request(package, output, kinds=("head",), **changes)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_all_files_and_what_they_are(tiny_package: Path, tmp_path: Path) -> None:
+    output, images = tmp_path / "submission", StubImages()
+    make_submission(request(tiny_package, output, torch="cpu"), images, said)
+    assert names(output) == [
+        "README.md", "hecktor-hpv.tar.gz", "hecktor-rfs.tar.gz", "hecktor-segmentation.tar.gz", "model.tar.gz",
+        "rehearsal", "submission.json",
+    ]  # fmt: skip
+    assert images.built == ["segmentation", "rfs", "hpv"]
+    assert (output / "hecktor-rfs.tar.gz").read_text() == "rfs"
+    unpack(output / "model.tar.gz", tmp_path / "unpacked")
+    assert load_package(tmp_path / "unpacked").manifest == load_package(tiny_package).manifest
+    record = read_json(output / "submission.json")
+    assert record["images"][1] == {
+        "file": "hecktor-rfs.tar.gz", "sha256": hashlib.sha256(b"rfs").hexdigest(), "size": 3, "task": "rfs",
+        "image": "toy-rfs:cpu", "torch": "cpu",
+    }  # fmt: skip
+    assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
+        ("segmentation", 600), ("rfs", 900), ("hpv", 600),
+    ]  # fmt: skip
+    (case,) = record["rehearsals"][1]["cases"]
+    assert case["kind"] == "head"
+    assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
+    text = (output / "README.md").read_text()
+    assert "| hecktor-rfs.tar.gz | container image of the algorithm for task 2, Recurrence-free survival |" in text
+    assert "toy: 4 of 4 passes |" in text
+    assert "no GPU has seen them here" in text
+    assert "on the platform's GPU they compute on the CPU" in text
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        (StubImages({"rfs": "exit-3"}), r"^rfs: phantom \w+-\d+ \(head\): exit status 3.*the scanner was off; no file"),
+        (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
+        (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
+        (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
+        (StubImages(says="model package: shipped (for tests)"), r"the log does not say 'model package: tiny"),
+        (StubImages(says=f"{LOADED}\n*** FALLBACK ***"), r"the PET threshold answered, expected an answer of the net"),
+        (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
+    ],
+    ids=["exit status", "label", "geometry", "no output", "another model", "fallback", "refused"],
+)
+def test_what_does_not_pass_gets_no_name(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
+    """Nor do the files that had passed before it; the logs stay."""
+    with pytest.raises(HecktorError, match=says):
+        make_submission(request(tiny_package, tmp_path / "submission"), images, said)
+    assert names(tmp_path / "submission") == ["failed"]
+    assert (tmp_path / "submission" / "failed" / "images.log").read_text() == "built\n"
+
+
+def test_an_earlier_submission_stays_until_the_next_has_passed(tiny_package: Path, tmp_path: Path) -> None:
+    """A later one of fewer tasks leaves none of the earlier images behind."""
+    output = tmp_path / "submission"
+    make_submission(request(tiny_package, output, tasks=(RFS, HPV)), StubImages(), said)
+    before = {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
+    with pytest.raises(HecktorError, match="exit status 3"):
+        make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages({"hpv": "exit-3"}), said)
+    assert before == {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
+    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(), said)
+    assert names(output) == ["README.md", "hecktor-hpv.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
+    assert names(output / "rehearsal") == ["hpv", "images.log"]
+
+
+def test_phantoms_are_other_patients_and_one_has_a_dose() -> None:
+    """Drawn, not rendered: the usual, the longest and the shortest field of view."""
+    cases = list(_cases(KINDS))
+    assert [case.protocol.field_of_view for case in cases] == list(KINDS)
+    assert len({case.index for case in cases}) == 3
+    assert cases[0].protocol.dose is not None
+
+
+def test_a_folder_of_something_else_is_left_alone(tiny_package: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("a thesis")
+    with pytest.raises(OutputError, match=r"exists and is no submission, expected a new name"):
+        make_submission(request(tiny_package, tmp_path), StubImages(), said)
+    assert names(tmp_path) == ["README.md"]
+
+
+def test_a_package_that_was_altered_goes_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
+        make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), said)
+    assert names(tmp_path) == ["package"]
+
+
+@pytest.mark.slow
+def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
+    output = tmp_path / "submission"
+    made = make_submission(request(tiny_package, output, tasks=(HPV,)), None, said)
+    assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
+    assert made.tried[0].cases[0].answered.startswith("baseline: ")
+    assert "No image archives were made" in (output / "README.md").read_text()
+    assert read_json(output / "submission.json")["images"] == []
+
+
+def test_without_an_engine_the_model_is_made_and_the_rest_is_an_error(
+    tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[Request, Any]] = []
+    monkeypatch.setattr(cli, "make_submission", lambda request, images, say: made.append((request, images)))
+    options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission"), "--engine", "no-such-client"]
+    with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
+                       r"no image archives were made\. model\.tar\.gz was made, rehearsed"):  # fmt: skip
+        cli.main([*options, "--task", "3", "--task", "rfs"])
+    assert cli.main([*options, "--model-only"]) == 0
+    assert [(one.tasks, images) for one, images in made] == [((RFS, HPV), None), (TASKS, None)]
+
+
+def test_the_step_export_makes_a_submission_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, which gets the options; its failure is the step's."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
+        commands.append(command[1:])
+        return subprocess.CompletedProcess(command, len(commands) - 1)
+
+    monkeypatch.setattr(baseline.cli, "export", lambda work, output, description: output)
+    monkeypatch.setattr(baseline.pipeline.subprocess, "run", run)
+    options = ["export", "--work", str(tmp_path), "--output", "package"]
+    assert baseline.cli.main(options) == 0
+    assert commands == []
+    options += ["--submission", "upload", "--submission-options=--images cpu --gpus"]
+    assert baseline.cli.main(options) == 0
+    command = ["-m", "hecktor.submission", "--package", "package", "--output", "upload", "--images", "cpu", "--gpus"]
+    assert commands == [command]
+    with pytest.raises(HecktorError, match=r"^making the submission ended with status 1, expected 0"):
+        baseline.cli.main(options)
+
+
+def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"^scripts/build: not found beside the installed packages, expected the so"):
+        find_images(None, "cpu", with_gpus=False, level=5, source=tmp_path)
+
+
+def test_a_script_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
+    script = tmp_path / "scripts" / "build"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho "$HECKTOR_ENGINE $*"\necho "error: no wheels"\nexit 4\n')
+    script.chmod(0o755)
+    images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1)
+    with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
+        images.build((SEGMENTATION, RFS), tmp_path / "log")
+    assert (tmp_path / "log").read_text().splitlines()[0] == "toy-client segmentation rfs --cuda"
+    assert images.name(HPV) == "hecktor-hpv:cuda"
+
+
+# Layers of a saved image
+
+
+def saved(path: Path, layers: dict[str, bytes], contents: Sequence[bytes], links: dict[str, str] | None = None) -> Path:
+    """What `docker save` writes: a manifest, a configuration with the checksums of `contents`, layers and links."""
+    sums = [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
+    manifest = [{"Config": "c.json", "Layers": [*layers, *(links or {})]}]
+    files = {**layers, "c.json": json.dumps({"architecture": "amd64", "rootfs": {"diff_ids": sums}}).encode()}
+    files["manifest.json"] = json.dumps(manifest).encode()
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            archive.addfile(link)
+    return path
+
+
+def test_whole_layers_pass(tmp_path: Path) -> None:
+    """One as it is, one compressed, one that looks like JSON, and one that links to the first."""
+    contents = [b"first", b"second" * 1000, b"[1]", b"first"]
+    layers = {"a/layer.tar": contents[0], "b/layer.tar": gzip.compress(contents[1]), "c/layer.tar": contents[2]}
+    facts = facts_of_whole(saved(tmp_path / "image.tar.gz", layers, contents, {"d/layer.tar": "../a/layer.tar"}))
+    assert (facts.architecture, facts.manifests, facts.user) == ("amd64", 1, "")
+
+
+def test_an_altered_layer_is_named(tmp_path: Path) -> None:
+    archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": b"first", "b/layer.tar": b"altered"}, [b"first", b"x"])
+    with pytest.raises(EngineError, match=r"^image\.tar\.gz: layer b/layer\.tar has sha256 \w{12}\.\.\., expected"):
+        facts_of_whole(archive)
+
+
+def test_a_missing_layer_is_named(tmp_path: Path) -> None:
+    archive = saved(tmp_path / "image.tar.gz", {}, [b"first"], {"a/layer.tar": "../b/layer.tar"})
+    with pytest.raises(EngineError, match=r"layer a/layer\.tar is not in the archive"):
+        facts_of_whole(archive)
+
+
+def test_archives_that_are_no_images(tmp_path: Path) -> None:
+    cut = saved(tmp_path / "cut.tar.gz", {"a": bytes(range(256)) * 4096}, [b"a"])
+    cut.write_bytes(cut.read_bytes()[:-2000])
+    with pytest.raises(EngineError, match=r"^cut\.tar\.gz: not a readable archive"):
+        facts_of_whole(cut)
+    with pytest.raises(EngineError, match=r"^few\.tar\.gz: no image with layers in it, expected what `docker save`"):
+        facts_of_whole(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []))
