@@ -90,6 +90,7 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert str(tmp_path) not in "".join(texts)
     check_card(package.manifest["files"], texts[-1])
     check_folds(tmp_path / "work", release)
+    check_page(tmp_path / "work")
     check_heads(tmp_path / "work", release)
     check_report(tmp_path / "work")
     check_answers(package.root, platform_input, tmp_path / "output")
@@ -135,6 +136,15 @@ def check_folds(work: Path, release: Path) -> None:
         assert sorted(patient for split in kind for patient in split["val"]) == patients
     centres = [{patient.split("-")[0] for patient in split["val"]} for split in splits[2:]]
     assert [len(centre) for centre in centres] == [1] * len({patient.split("-")[0] for patient in patients})
+
+
+def check_page(work: Path) -> None:
+    """Both networks have left curves and pictures on the page of the training, which says that they are finished."""
+    page = (work / "training" / "index.html").read_text()
+    assert "2 begun, 2 finished" in page
+    assert page.count("<svg") == page.count("<img") == 2
+    assert page.count("1 of 1") == 4  # above and at each network
+    assert str(work) not in page
 
 
 def check_heads(work: Path, release: Path) -> None:
