@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from baseline.training_curves import Curves
     from baseline.training_patients import Window
 
 LOGGER = logging.getLogger("hecktor")
-# Of the time since the training began: half for the curves and the page, half for the pictures.
+# Of the time since the training began, for the curves with the page and for the pictures each.
 _SHARE: Final = 0.01
 _PICTURE_EPOCHS: Final = 5
 
@@ -56,6 +57,7 @@ class Watcher:
 
     curves: Allowance = field(default_factory=lambda: Allowance(_SHARE))
     pictures: Allowance = field(default_factory=lambda: Allowance(_SHARE))
+    latest: Curves | None = None
     windows: tuple[Window, ...] | None = None
     drawn_after: int | None = None
     told: bool = False
@@ -75,10 +77,12 @@ class Watcher:
 
             with randomness_kept(trainer.device):
                 last = trainer.current_epoch >= trainer.num_epochs
+                show = self.curves.due or last
+                self._try("curves", self.curves, self._keep, trainer)
                 if self._picture_due(trainer.current_epoch) or last:
                     self._try("pictures of validation patients", self.pictures, self._draw, trainer)
-                if self.curves.due or last:
-                    self._try("curves and page", self.curves, self._write, trainer)
+                if show:
+                    self._try("page", self.curves, self._show, trainer)
         except Exception as problem:  # noqa: BLE001  no fault of the page is worth a training
             self._warn("page", problem)
 
@@ -112,16 +116,24 @@ class Watcher:
             masks = predicted(trainer, self.windows)
             write_bytes(_fold_folder(trainer) / PICTURE, patients_jpeg(self.windows, masks, trainer.current_epoch))
 
-    def _write(self, trainer: Any) -> None:
+    def _keep(self, trainer: Any) -> None:
+        """Every time, since it is quick: without news of it a fold would pass for stopped."""
         from baseline.training_curves import curves_of, write_curves
+        from baseline.training_page import CURVES
+
+        self.latest = None
+        curves = curves_of(trainer, _name(trainer), time.time())
+        write_curves(_fold_folder(trainer) / CURVES, curves)
+        self.latest = curves
+
+    def _show(self, trainer: Any) -> None:
         from baseline.training_figures import curves_svg
-        from baseline.training_page import CURVES, FIGURE, write_page
+        from baseline.training_page import FIGURE, write_page
         from contract.files import write_text
 
-        curves = curves_of(trainer, _name(trainer), time.time())
-        write_text(_fold_folder(trainer) / FIGURE, curves_svg(curves))
-        write_curves(_fold_folder(trainer) / CURVES, curves)
-        page = write_page(_training_folder(trainer), curves.written)
+        if self.latest is not None:
+            write_text(_fold_folder(trainer) / FIGURE, curves_svg(self.latest))
+        page = write_page(_training_folder(trainer), time.time())
         if not self.told:
             trainer.print_to_log_file(f"training page: {page}")
             self.told = True

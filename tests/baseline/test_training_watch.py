@@ -284,8 +284,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, logger="hecktor"):
         always(Watcher()).after_epoch(trainer)
     assert [record.getMessage().split(" left out")[0] for record in caplog.records] == [
-        "*** WARNING *** training page: pictures of validation patients",
-        "*** WARNING *** training page: curves and page",
+        f"*** WARNING *** training page: {what}" for what in ("curves", "pictures of validation patients", "page")
     ]
 
 
@@ -318,19 +317,22 @@ def test_pictures_come_every_five_epochs_and_at_the_end(tmp_path: Path, monkeypa
         drawn.append(trainer.current_epoch)
 
     monkeypatch.setattr(watcher, "_draw", draw)
-    monkeypatch.setattr(watcher, "_write", lambda trainer: None)
+    monkeypatch.setattr(watcher, "_show", lambda trainer: None)
     for _ in range(9):
         trainer.epoch()
         watcher.after_epoch(trainer)
     assert drawn == [1, 6, 9]
 
 
-def test_nothing_is_made_beyond_the_allowance_but_first_and_last(tmp_path: Path) -> None:
+def test_no_page_beyond_the_allowance_but_first_and_last(tmp_path: Path) -> None:
+    """The curves are kept all the same, so that other folds' pages have them."""
     trainer, watcher = FakeTrainer(tmp_path, epochs=4), Watcher()
     watcher.curves = Allowance(0.0)
-    counts = []
+    kept, shown = [], []
     for _ in range(4):
         trainer.epoch()
         watcher.after_epoch(trainer)
-        counts.append(len(read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")["seconds"]))
-    assert counts == [1, 1, 1, 4]
+        kept.append(len(read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")["seconds"]))
+        shown += re.findall(r"(\d) of 4<", (tmp_path / "training" / "index.html").read_text())
+    assert kept == [1, 2, 3, 4]
+    assert shown == ["1", "1", "1", "4"]
