@@ -69,7 +69,7 @@ def options(cohort: Path, root: Path, *more: str) -> list[str]:
     return [
         "all", "--release", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
         "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1", "--base-features", "4", "--most-features", "16",
-        "--folds", "2", "--jobs", "1", *more,
+        "--folds", "2", "--jobs", "1", "--backbones", "unet", "segresnet", "--enhance", "ct_square", *more,
     ]  # fmt: skip
 
 
@@ -80,7 +80,8 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert done.returncode == 0, done.stderr[-4000:]
     package = load_package(tmp_path / "package")
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
-    assert len(package.fold_files) == 2
+    assert package.fold_configurations == ("3d_fullres", "3d_fullres_segresnet") * 2
+    assert package.configuration_of(1)["architecture"]["enhance"] == ["ct_square"]
     training = package.manifest["training"]
     assert training["patients"] == PATIENTS
     assert training["plan"]["iterations"] == 2
@@ -186,7 +187,7 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
     for task, method in (("segmentation", "baseline"), ("rfs", "clinical"), ("hpv", "clinical")):
         answered = subprocess.run(
             [sys.executable, "-m", "algorithm", "--task", task, "--method", method, "--input", str(platform_input),
-             "--output", str(output), "--model", str(package), "--device", "cpu", "--passes", "1"],
+             "--output", str(output), "--model", str(package), "--device", "cpu", "--passes", "2"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert answered.returncode == 0, answered.stderr
