@@ -26,8 +26,9 @@ _TITLES: Final = {
     "below_random": "below random order's",
 }
 _ABOUT: Final = (
-    "Each patient's own held-out network says how sure it is of its mask; the DSC is the evaluation's. The expected "
-    "DSC comes from the probabilities, the DSC between passes from the disagreement with the mirrored ones. The "
+    "The network that never saw a patient, or several backbones of that fold, says how sure it is of the mask; the DSC "
+    "is the evaluation's. The expected DSC comes from the probabilities, the DSC between passes from the disagreement "
+    "of the backbones and of the mirrored passes. The "
     "risk-coverage curve is the mean of 1 - DSC among the patients that are kept, the surest first; its area (AURC) "
     "lies between that of an oracle that knows each DSC and that of random order. At inference several folds disagree "
     "as well, which cannot be judged here: all but one have seen the patient."
