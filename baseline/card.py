@@ -16,6 +16,7 @@ from baseline.card_data import (
     centres_table,
     left_out,
     scans_of,
+    short,
     variables_of,
     variables_table,
 )
@@ -133,7 +134,7 @@ def _scan_limits(scans: Scans) -> list[str]:
         ("PET", "voxel in plane, mm", "PET voxels of {} mm in plane"),
     ]
     found = [(text, scans.span(kind, name)) for kind, name, text in spans]
-    told = [text.format(f"{span[0]:.3g} to {span[1]:.3g}") for text, span in found if span is not None]
+    told = [text.format(f"{short(span[0])} to {short(span[1])}") for text, span in found if span is not None]
     if not told:
         return ["Between what voxels and fields of view the training scans lie is not known: they were not at hand."]
     return [f"Trained on {', '.join(told)}; what lies outside was never seen."]

@@ -79,7 +79,7 @@ class Scans:
             for name, measure in _MEASURES.items():
                 values = sorted(measure(grid) for grid in grids)
                 if values:
-                    rows.append([f"{kind}: {name}", *map(_short, (values[0], float(np.median(values)), values[-1]))])
+                    rows.append([f"{kind}: {name}", *map(short, (values[0], float(np.median(values)), values[-1]))])
         return table(["", "Lowest", "Median", "Highest"], rows)
 
     def note(self) -> str:
@@ -108,7 +108,7 @@ def scans_of(cases: Sequence[ReleaseCase]) -> Scans:
     return Scans(grids, unread)
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three digits, and all of them before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 

@@ -102,7 +102,9 @@ def _check(machine: Machine, batch: int) -> None:
     from torch import cuda
 
     if machine.device == "cuda" and not cuda.is_available():
-        raise HecktorError("--device: found cuda and no card that PyTorch can use, expected cpu")
+        raise HecktorError(
+            "--device: found cuda and no card that PyTorch can use, expected cpu, or a .venv of `scripts/setup --cuda`"
+        )
     if machine.device == "cuda" and machine.gpus > cuda.device_count():
         raise HecktorError(
             f"--gpus: found {machine.gpus}, expected at most {cuda.device_count()}, as many as there are"

@@ -46,7 +46,7 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
     if work.plan_json.is_file():
         if read_json(work.plan_json).get("key") == key:
             return plan
-        if work.folders.results.is_dir() and any(work.folders.results.rglob("fold_*")):
+        if work.folders.results.is_dir() and any(work.folders.results.rglob("checkpoint_*.pth")):
             raise HecktorError(
                 f"{work.plan_json.name}: a fold was begun with other options, images or splits, expected the same "
                 "(or a new working directory)"
