@@ -16,7 +16,7 @@ from hecktor.training_report.sections import segmentation_section, target_sectio
 from hecktor.training_report.segmentation import metric_titles, score_out_of_fold, worst_cases
 from hecktor.training_report.trust_section import HEADING, records_of, trust_section
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 _HEADINGS: Final = {RFS.name: "Recurrence-free survival", HPV.name: "HPV status"}
 _WORST: Final = (
     "The patients with the lowest mean DSC of GTVp and GTVn, the worst first; planes through the reference's lesions."

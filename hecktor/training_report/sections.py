@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,6 +13,7 @@ from contract.errors import MetricError
 from evaluation.bootstrap import Estimate
 from evaluation.classification import probability_metrics
 from evaluation.extras import estimate_extras
+from evaluation.studies.chance import DrawScores, random_balanced_accuracy, random_c_index
 from hecktor.training_report import page
 from hecktor.training_report.chance import DRAWS, best_of_random
 from hecktor.training_report.coefficients import MOST_SHOWN, Coefficient, coefficients
@@ -71,7 +72,7 @@ def target_section(
         if record["metric"] == "c_index":
             extra, figures = _rfs(record, kinds, judged[0], seed)
         else:
-            extra, figures = _hpv(record, kinds, bootstraps, seed)
+            extra, figures = _hpv(record, kinds, judged[0], bootstraps, seed)
         parts, plain = [*parts, _by_centre(record, kinds), *extra], plain | figures
     head = None if shipped is None else shipped["head"]
     parts.append(_coefficients(coefficients(head, record["nested"].get("folds", []))))
@@ -110,23 +111,28 @@ def _rfs(
 ) -> tuple[list[str], dict[str, Any]]:
     days, relapse = follow_up(record)
     caption = "Recurrence-free survival by risk group (above or up to the median of the patient's outer fold)"
-    parts = [page.figure(caption, survival_plot(days, relapse, kinds))]
+    told, figures = _luck(lambda: random_c_index(days, relapse), "c_index", heads, seed)
+    return [page.figure(caption, survival_plot(days, relapse, kinds)), *told], figures
+
+
+def _luck(scores: Callable[[], DrawScores], metric: str, heads: Judged, seed: int) -> tuple[list[str], dict[str, Any]]:
+    """What trying often could explain; only why not where the cohort's outcomes allow no score."""
     try:
-        chance = best_of_random(days, relapse, np.random.default_rng(seed))
+        chance = best_of_random(scores(), np.random.default_rng(seed))
     except MetricError as problem:
-        return [*parts, page.paragraph(problem.message)], {}
+        return [page.paragraph(problem.message)], {}
     rows = [[str(k), f"{best:.3f}"] for k, best in chance.best_of.items()]
-    told = chance_in_words(chance, heads.estimates.get("nested"))
-    parts += [
+    told = chance_in_words(chance, heads.estimates.get("nested"), metric)
+    parts = [
         page.heading("Could it be luck?"),
-        page.paragraph(f"{told} From {DRAWS} random orders of the patients."),
-        page.table(["Random risks tried", "Expected best C-index"], rows),
+        page.paragraph(f"{told} From {DRAWS} random answers."),
+        page.table(["Random answers tried", f"Expected best {METRIC_TITLES[metric]}"], rows),
     ]
     return parts, {"best_of_random": {str(k): best for k, best in chance.best_of.items()}, "random_sd": chance.sd}
 
 
 def _hpv(
-    record: Mapping[str, Any], kinds: Mapping[str, Any], bootstraps: int, seed: int
+    record: Mapping[str, Any], kinds: Mapping[str, Any], heads: Judged, bootstraps: int, seed: int
 ) -> tuple[list[str], dict[str, Any]]:
     positive = hpv_status(record)
     metrics = {
@@ -155,7 +161,8 @@ def _hpv(
         page.figure(caption, calibration_plot(positive, kinds)),
     ]
     found = {kind: {name: one[name].value for name in titles} for kind, one in estimates.items()}
-    return parts, {"probability": found}
+    told, figures = _luck(lambda: random_balanced_accuracy(positive), "balanced_accuracy", heads, seed)
+    return [*parts, *told], {"probability": found, **figures}
 
 
 def _coefficients(found: Sequence[Coefficient]) -> str:

@@ -66,19 +66,19 @@ def choice_in_words(shipped: Mapping[str, Any] | None) -> str:
     )
 
 
-def chance_in_words(chance: Chance, found: Estimate | None) -> str:
-    """Whether trying often could explain a C-index."""
+def chance_in_words(chance: Chance, found: Estimate | None, metric: str) -> str:
+    """Whether trying often could explain the value of `metric`, a key of `METRIC_TITLES`."""
     spread = (
-        f"On this cohort's follow-up a risk that knows nothing has a C-index of 0.5 with a spread of {chance.sd:.3f}."
+        f"On this cohort's outcomes an answer that knows nothing has a {METRIC_TITLES[metric]} of 0.5 with a spread of "
+        f"{chance.sd:.3f}."
     )
     if found is None or found.value is None:
         return spread
     enough = [k for k, best in chance.best_of.items() if best >= found.value]
+    nested = f"The {found.value:.3f} of the nested cross-validation"
     if enough:
-        told = (
-            f"The {found.value:.3f} of the nested cross-validation is no more than the best of {min(enough)} such risks"
-        )
+        told = f"{nested} is no more than the best of {min(enough)} such answers"
         return f"{spread} {told}: trying that often could explain it."
     most = max(chance.best_of)
-    told = f"The {found.value:.3f} of the nested cross-validation lies above the expected best of {most} such risks"
+    told = f"{nested} lies above the expected best of {most} such answers"
     return f"{spread} {told} ({chance.best_of[most]:.3f}): trying that often does not explain it."

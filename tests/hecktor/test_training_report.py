@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.errors import MetricError
 from evaluation.bootstrap import Estimate
+from evaluation.studies.chance import random_balanced_accuracy, random_c_index
 from hecktor.training_report import page
 from hecktor.training_report.chance import Chance, best_of_random
 from hecktor.training_report.coefficients import coefficients
@@ -71,7 +71,7 @@ def test_the_best_of_k_random_risks_on_two_patients() -> None:
 
     2,000 draws tell a half with a standard error of 0.011; four of these, times the slope k 0.5^(k-1), are allowed.
     """
-    chance = best_of_random(np.array([1.0, 2.0]), np.array([True, False]), np.random.default_rng(0))
+    chance = best_of_random(random_c_index(np.array([1.0, 2.0]), np.array([True, False])), np.random.default_rng(0))
     assert chance.sd == pytest.approx(0.5, abs=0.001)
     assert chance.best_of[1] == pytest.approx(0.5, abs=0.045)
     assert chance.best_of[5] == pytest.approx(1 - 0.5**5, abs=0.045 * 5 * 0.5**4)
@@ -83,15 +83,22 @@ def test_the_best_of_k_grows_as_for_a_normal_distribution() -> None:
     standard deviations above the mean (published tables of order statistics)."""
     rng = np.random.default_rng(1)
     days, relapse = rng.permutation(300) + 1.0, rng.random(300) < 0.3
-    chance = best_of_random(days, relapse, rng, draws=4000)
+    chance = best_of_random(random_c_index(days, relapse), rng, draws=4000)
     assert chance.best_of[1] == pytest.approx(0.5, abs=4 * chance.sd / math.sqrt(4000))
     for k, deviations in ((5, 1.163), (20, 1.867), (100, 2.508)):
         assert (chance.best_of[k] - chance.best_of[1]) / chance.sd == pytest.approx(deviations, rel=0.06)
 
 
-def test_without_a_comparable_pair_there_is_no_chance() -> None:
-    with pytest.raises(MetricError, match="no comparable pair among 3 patients"):
-        best_of_random(np.ones(3), np.zeros(3, dtype=bool), np.random.default_rng(0))
+def test_the_best_of_k_coins_by_hand() -> None:
+    """One patient of either HPV status: the balanced accuracy of a coin is 0, 1/2 or 1 with 1/4, 1/2 and 1/4.
+
+    The best of 5 is below 1 with (3/4)^5 and below 1/2 with (1/4)^5, so it is expected at
+    1 - ((3/4)^5 + (1/4)^5) / 2 = 0.88086. Four standard errors (0.0079 of a share of 1/4) times the slope 5 (3/4)^4 / 2.
+    """
+    scores = random_balanced_accuracy(np.array([True, False]))
+    chance = best_of_random(scores, np.random.default_rng(0), draws=3000)
+    assert chance.sd == pytest.approx(math.sqrt(1 / 8), abs=0.01)
+    assert chance.best_of[5] == pytest.approx(0.88086, abs=4 * 0.0079 * 5 * 0.75**4 / 2)
 
 
 def test_wilsons_interval_by_hand() -> None:
@@ -187,8 +194,11 @@ def test_comparators_in_words() -> None:
 
 def test_chance_in_words() -> None:
     chance = Chance(0.03, {1: 0.5, 5: 0.53, 20: 0.56, 100: 0.58})
-    assert "no more than the best of 20 such risks" in chance_in_words(chance, Estimate(0.55, 0.5, 0.6))
-    assert "above the expected best of 100 such risks (0.580)" in chance_in_words(chance, Estimate(0.7, 0.6, 0.8))
+    told = chance_in_words(chance, Estimate(0.55, 0.5, 0.6), "c_index")
+    assert "no more than the best of 20 such answers" in told
+    told = chance_in_words(chance, Estimate(0.7, 0.6, 0.8), "balanced_accuracy")
+    assert "a balanced accuracy of 0.5 with a spread of 0.030" in told
+    assert "above the expected best of 100 such answers (0.580)" in told
 
 
 # The page
