@@ -25,14 +25,14 @@ class Cluster:
             path.chmod(0o755)
 
     def run(self, *arguments: str, **settings: str) -> list[str]:
-        """Run the script; returns the calls it made, with the folder shown as `~`."""
+        """Run the script; returns the calls it made, with the folder shown as `ROOT`."""
         environment = {
             **os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "TOLD": str(self.told),
             "WORK": str(self.root / "work"), "PACKAGE": str(self.root / "package"), **settings,
         }  # fmt: skip
         self.told.unlink(missing_ok=True)
         subprocess.run(["bash", str(SCRIPT), *arguments], env=environment, check=True, timeout=60)
-        return self.told.read_text().replace(str(self.root), "~").replace(str(SCRIPT), "SCRIPT").splitlines()
+        return self.told.read_text().replace(str(self.root), "ROOT").replace(str(SCRIPT), "SCRIPT").splitlines()
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def test_it_is_bash() -> None:
 def test_three_networks_remain(cluster: Cluster) -> None:
     """An array of three, and what comes after all of them; then a task trains the network of its own line."""
     listed, array, finish = cluster.run(GPUS="2", CPUS="8", SBATCH_EXTRA="--partition=gpu --account=me")
-    assert listed == "hecktor train fold --work ~/work --list"
-    common = "--cpus-per-task=8 --mem=48G --time=48:00:00 --gres=gpu:{} --output=~/work/slurm/%x-%A-%a.log"
+    assert listed == "hecktor train fold --work ROOT/work --list"
+    common = "--cpus-per-task=8 --mem=48G --time=48:00:00 --gres=gpu:{} --output=ROOT/work/slurm/%x-%A-%a.log"
     common = f"sbatch --parsable {common} --partition=gpu --account=me"
     assert array == common.format(2) + " --job-name=hecktor-train --array=0-2 --requeue SCRIPT network"
     assert finish == common.format(1) + " --job-name=hecktor-finish --dependency=afterok:41 SCRIPT finish"
     # By now one is done: the tasks keep to the list as it was.
     (cluster.root / "remaining").write_text("2 unet\n1 segresnet\n")
     assert cluster.run("network", SLURM_ARRAY_TASK_ID="2", CPUS="8") == [
-        "hecktor train fold --work ~/work --fold 1 --backbone segresnet --device cuda --gpus 1 --jobs 8"
+        "hecktor train fold --work ROOT/work --fold 1 --backbone segresnet --device cuda --gpus 1 --jobs 8"
     ]
 
 
@@ -67,7 +67,7 @@ def test_nothing_remains(tmp_path: Path) -> None:
 
 def test_what_comes_after_the_networks(cluster: Cluster) -> None:
     assert cluster.run("finish", CPUS="4") == [
-        "hecktor train heads --work ~/work --device cuda --jobs 4",
-        "hecktor train report --work ~/work --jobs 4",
-        "hecktor train export --work ~/work --jobs 4 --output ~/package",
+        "hecktor train heads --work ROOT/work --device cuda --jobs 4",
+        "hecktor train report --work ROOT/work --jobs 4",
+        "hecktor train export --work ROOT/work --jobs 4 --output ROOT/package",
     ]
