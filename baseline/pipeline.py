@@ -130,7 +130,7 @@ def submit(package: Path, output: Path, options: Sequence[str]) -> None:
 def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
     """Features of each patient from the mask of the fold that never saw it; kept as `features.json`.
 
-    What an earlier version kept without the uncertainty is completed, and stays what it is.
+    Where a mask or its uncertainty is not there, it is made; what is kept stays what it is.
     """
     from baseline.out_of_fold import measure_out_of_fold
 
@@ -138,7 +138,8 @@ def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) 
     doses = [case.dose for case in cases]
     key = key_of(doses, {"networks": networks, "patients": [case.patient_id for case in cases]})
     kept: dict[str, Features] | None = read_kept(work.features_json, key)
-    if kept is not None and all(work.out_of_fold.uncertainty(case.patient_id).is_file() for case in cases):
+    beside = [name(case.patient_id) for case in cases for name in (work.out_of_fold.mask, work.out_of_fold.uncertainty)]
+    if kept is not None and all(path.is_file() for path in beside):
         return kept
     bare = partial(_bare_package, work)
     rows = measure_out_of_fold(cases, _fold_of(work), bare, work.folders, work.out_of_fold, networks, device)
