@@ -1,4 +1,4 @@
-"""What every plot of this package has in common: one look, and SVG text that is the same for the same data."""
+"""What every plot of a report has in common: one look, and SVG text that is the same for the same data."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-_INK: Final = "#1f2933"
+INK: Final = "#1f2933"
 _STYLE: Final[Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#9aa5b1",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
+    "text.color": INK,
+    "axes.labelcolor": INK,
     "svg.hashsalt": "hecktor",
 }
 # Bright enough on a CT, dark enough on white; what is more than these begins again.

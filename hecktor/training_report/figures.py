@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from evaluation.classification import calibration_table
+from evaluation.drawing import INK, new_figure, svg_text
 from evaluation.survival import kaplan_meier, log_rank_p
 from hecktor.training_report.coefficients import Coefficient
 from hecktor.training_report.judgement import KINDS, Flags, Floats, Judged, high_risk
@@ -18,21 +16,11 @@ from hecktor.training_report.trust import MEASURES, Trust, risk_coverage
 
 COLOURS: Final = {"nested": "#0b69a3", "leave_one_centre_out": "#e07b00"}
 _DAYS_A_YEAR: Final = 365.25
-_INK: Final = "#1f2933"
-_STYLE: Final[Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9aa5b1",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "svg.hashsalt": "hecktor",
-}
 
 
 def intervals_plot(judged: Sequence[Judged], metric: str) -> str:
     """Each model's metric with its 95% interval, both kinds one above the other; the dotted line is chance."""
-    figure, (axes,) = _figure(1, height=0.9 + 0.42 * len(judged), width=7.2)
+    figure, (axes,) = new_figure(1, height=0.9 + 0.42 * len(judged), width=7.2)
     axes.axvline(0.5, color="#9aa5b1", linewidth=1, linestyle="dotted")
     for place, model in enumerate(reversed(judged)):
         for kind, shift in zip(KINDS, (0.14, -0.14), strict=True):
@@ -52,12 +40,12 @@ def intervals_plot(judged: Sequence[Judged], metric: str) -> str:
     axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
     axes.set_axisbelow(True)
     figure.legend(fontsize=8, frameon=False, loc="outside upper right", ncols=2)
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def survival_plot(days: Floats, relapse: Flags, kinds: Mapping[str, Mapping[str, Any]]) -> str:
     """Kaplan-Meier curves of the patients above and up to the median risk of their outer fold, with log-rank p."""
-    figure, panels = _figure(len(kinds), height=2.9, width=4.2 * len(kinds))
+    figure, panels = new_figure(len(kinds), height=2.9, width=4.2 * len(kinds))
     for axes, (name, kind) in zip(panels, kinds.items(), strict=True):
         high = high_risk(kind)
         for group, label, style in ((high, "higher risk", "solid"), (~high, "lower risk", "dashed")):
@@ -72,12 +60,12 @@ def survival_plot(days: Floats, relapse: Flags, kinds: Mapping[str, Mapping[str,
         axes.set_xlim(left=0)
         axes.legend(fontsize=7.5, frameon=False, loc="lower left")
     panels[0].set_ylabel("free of recurrence")
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def calibration_plot(positive: Flags, kinds: Mapping[str, Mapping[str, Any]]) -> str:
     """Share of HPV positives by predicted probability in five equal bins, with 95% Wilson intervals and counts."""
-    figure, panels = _figure(len(kinds), height=3.4, width=3.5 * len(kinds))
+    figure, panels = new_figure(len(kinds), height=3.4, width=3.5 * len(kinds))
     for axes, (name, kind) in zip(panels, kinds.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#9aa5b1", linewidth=1, linestyle="dotted")
         for row in calibration_table(positive, np.asarray(kind["probability"], dtype=np.float64)):
@@ -88,7 +76,7 @@ def calibration_plot(positive: Flags, kinds: Mapping[str, Mapping[str, Any]]) ->
         axes.set_title(KINDS[name], loc="left", fontsize=9, fontweight="bold")
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="predicted probability of HPV positive")
     panels[0].set_ylabel("share that is positive")
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
@@ -101,7 +89,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 
 def coefficients_plot(found: Sequence[Coefficient]) -> str:
     """Each feature's weight: a bar for the shipped head, a dot for every outer fold."""
-    figure, (axes,) = _figure(1, height=0.7 + 0.26 * len(found), width=7.2)
+    figure, (axes,) = new_figure(1, height=0.7 + 0.26 * len(found), width=7.2)
     axes.axvline(0, color="#9aa5b1", linewidth=1)
     for place, one in enumerate(reversed(found)):
         if one.shipped is not None:
@@ -110,12 +98,12 @@ def coefficients_plot(found: Sequence[Coefficient]) -> str:
     axes.set_yticks(range(len(found)), [one.feature for one in reversed(found)])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("weight a standard deviation (bar: shipped head, dots: outer folds)")
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def expected_plot(found: Mapping[str, Trust]) -> str:
     """Expected against true DSC of each patient, a panel a label; on the dotted line both agree."""
-    figure, panels = _figure(len(found), height=3.5, width=3.6 * len(found))
+    figure, panels = new_figure(len(found), height=3.5, width=3.6 * len(found))
     for axes, (label, trust) in zip(panels, found.items(), strict=True):
         axes.plot([0, 1], [0, 1], color="#9aa5b1", linewidth=1, linestyle="dotted")
         given = trust.values["expected_dsc"]
@@ -124,12 +112,12 @@ def expected_plot(found: Mapping[str, Trust]) -> str:
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="expected DSC")
         axes.set_aspect("equal")
     panels[0].set_ylabel("true DSC")
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def risk_coverage_plot(found: Mapping[str, Trust]) -> str:
     """Mean 1 - DSC by the share of patients kept: by each measure, by the oracle and in random order."""
-    figure, panels = _figure(len(found), height=3.4, width=4.2 * len(found))
+    figure, panels = new_figure(len(found), height=3.4, width=4.2 * len(found))
     styles = {"expected_dsc": (COLOURS["nested"], "solid"), "pairwise_dsc": (COLOURS["leave_one_centre_out"], "solid")}
     for axes, (label, trust) in zip(panels, found.items(), strict=True):
         kept = np.arange(1, trust.risk.size + 1) / trust.risk.size
@@ -139,26 +127,11 @@ def risk_coverage_plot(found: Mapping[str, Trust]) -> str:
             colour, style = styles[name]
             axes.plot(kept, risk_coverage(given, trust.risk), color=colour, linestyle=style, label=MEASURES[name])
         best = risk_coverage(trust.true_dsc, trust.risk)
-        axes.plot(kept, best, color=_INK, linewidth=1.2, linestyle="dashed", label="oracle")
+        axes.plot(kept, best, color=INK, linewidth=1.2, linestyle="dashed", label="oracle")
         axes.set_title(label, loc="left", fontsize=9, fontweight="bold")
         axes.set(xlim=(0, 1), xlabel="share of patients kept, the surest first")
         axes.set_ylim(bottom=0)
     panels[0].set_ylabel("mean of 1 - DSC")
     handles, titles = panels[0].get_legend_handles_labels()
     figure.legend(handles, titles, fontsize=8, frameon=False, loc="outside upper right", ncols=4)
-    return _svg(figure)
-
-
-def _figure(panels: int, height: float, width: float) -> tuple[Figure, Sequence[Any]]:
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-    return figure, list(axes)
-
-
-def _svg(figure: Figure) -> str:
-    target = io.StringIO()
-    with mpl.rc_context(_STYLE):
-        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
-    text = target.getvalue()
-    return text[text.index("<svg") :]
+    return svg_text(figure)
