@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import matplotlib as mpl
 import torch
 from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -79,8 +80,12 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
 
     def on_epoch_end(self) -> None:
-        """nnU-Net's end of an epoch, then the page of the training."""
-        super().on_epoch_end()
+        """nnU-Net's end of an epoch, then the page of the training.
+
+        nnU-Net draws its progress in seaborn's style, which would stay with the process.
+        """
+        with mpl.rc_context():
+            super().on_epoch_end()
         self.watcher.after_epoch(self)
 
     def plot_network_architecture(self) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
-import matplotlib as mpl
+from matplotlib import style
 from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 INK: Final = "#1f2933"
 _STYLE: Final[Any] = {
@@ -23,18 +27,31 @@ _STYLE: Final[Any] = {
 COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
 
 
+def one_look(draw: Callable[P, R]) -> Callable[P, R]:
+    """A drawing function under matplotlib's own style and ours, whatever the process has set.
+
+    nnU-Net's progress plot sets seaborn's style and fonts of 25 points for the whole process that trains, and the
+    report of a training is drawn in that same process.
+    """
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        with style.context(["default", _STYLE], after_reset=True):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
 def new_figure(panels: int, height: float, width: float | None = None) -> tuple[Figure, Sequence[Any]]:
     """A figure with its axes side by side; sizes in inches."""
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width or max(4.0, 3.1 * panels), height), layout="constrained")
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-    return figure, list(axes)
+    figure = Figure(figsize=(width or max(4.0, 3.1 * panels), height), layout="constrained")
+    return figure, list(figure.subplots(1, panels, squeeze=False)[0])
 
 
+@one_look
 def svg_text(figure: Figure, *, transparent: bool = True) -> str:
     """The figure as one `<svg>` element."""
     target = io.StringIO()
-    with mpl.rc_context(_STYLE):
-        figure.savefig(target, format="svg", transparent=transparent, metadata={"Date": None})
+    figure.savefig(target, format="svg", transparent=transparent, metadata={"Date": None})
     text = target.getvalue()
     return text[text.index("<svg") :]

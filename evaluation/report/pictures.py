@@ -17,6 +17,7 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images import Volume, read_volume
+from evaluation.drawing import one_look
 from evaluation.masks import read_labels
 from evaluation.report.planes import (
     VIEWS,
@@ -115,6 +116,7 @@ def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
     return []
 
 
+@one_look
 def _jpeg(scenes: Sequence[_Scene]) -> bytes:
     figure = Figure(figsize=(len(VIEWS) * _INCHES, len(scenes) * _INCHES), facecolor="black", dpi=100)
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01, hspace=0.01)

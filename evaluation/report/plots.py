@@ -9,7 +9,7 @@ import numpy as np
 
 from evaluation.bootstrap import Estimate
 from evaluation.classification import calibration_table
-from evaluation.drawing import new_figure, svg_text
+from evaluation.drawing import new_figure, one_look, svg_text
 from evaluation.metrics_json import TeamMetrics
 from evaluation.report.sources import TaskResults
 from evaluation.segmentation_metrics import VOLUME_BINS, equal_bins
@@ -20,6 +20,7 @@ _MM3_A_ML: Final = 1000.0
 Plot = Callable[[TaskResults, Mapping[str, str]], str]
 
 
+@one_look
 def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Each metric's value and 95% interval for each team, as SVG text."""
     metrics: Mapping[str, str] = results.board["metrics"]
@@ -56,6 +57,7 @@ def _axis_range(estimates: Iterable[Estimate]) -> tuple[float, float]:
     return min(low, 0.0) - margin, high + margin
 
 
+@one_look
 def survival_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Kaplan-Meier curves of the patients above and up to each team's median risk, with the log-rank p."""
     teams = [team for team in results.teams if _followed(team)]
@@ -93,6 +95,7 @@ def _followed(team: TeamMetrics) -> list[Mapping[str, Any]]:
     return [row for row in team.rows if row.get("risk") is not None and "rfs_days" in row]
 
 
+@one_look
 def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Sensitivity against 1 - specificity of each team with both intervals; the diagonal is chance."""
     figure, (axes,) = new_figure(1, height=3.4, width=3.6)
@@ -112,6 +115,7 @@ def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     return svg_text(figure)
 
 
+@one_look
 def calibration_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """The share of HPV positives against the predicted probability in five bins; the diagonal is perfect."""
     figure, (axes,) = new_figure(1, height=3.4, width=3.6)
@@ -133,6 +137,7 @@ def calibration_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     return svg_text(figure)
 
 
+@one_look
 def volume_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Each team's mean DSC of the GTVp in five bins of rising volume, against the bin's median volume."""
     figure, (axes,) = new_figure(1, height=3.0, width=5.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from evaluation.drawing import new_figure, svg_text
+from evaluation.drawing import new_figure, one_look, svg_text
 from evaluation.report.sources import TaskResults
 
 SIGNIFICANT: Final = 0.05
@@ -29,6 +29,7 @@ def rank_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[s
     ]
 
 
+@one_look
 def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """A blob for each team and rank, its area the share of bootstrap rankings, and the 95% interval of the rank.
 
@@ -72,6 +73,7 @@ def _tau(tau: Mapping[str, Any]) -> str:
     return f"\ntau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
 
 
+@one_look
 def significance_plot(results: TaskResults) -> str:
     """A map a metric: the cell of a row's team and a column's says whether the former is better."""
     comparisons, metrics, teams = results.board["comparisons"], results.board["metrics"], _teams(results)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, Task, task_named
 from evaluation.cli import count
-from evaluation.drawing import COLOURS, new_figure
+from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.ground_truth import read_follow_up, read_hpv_status
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.outputs import DEFAULT_SEED, add_output, write_study
@@ -65,6 +65,7 @@ def _null(task: Task, source: Path) -> tuple[DrawScores, dict[str, Any]]:
     raise HecktorError(f"task {task.name}: no random prediction of it, expected {RFS.name} or {HPV.name}")
 
 
+@one_look
 def _picture(found: Sequence[BestOf], winner: float | None, metric: str) -> Figure:
     """The distribution of the best of each number of tries, and the winner's score."""
     figure, (axes,) = new_figure(1, height=3.0, width=5.5)

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract.errors import HecktorError
-from evaluation.drawing import COLOURS, new_figure
+from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.metrics_json import TeamMetrics, read_metrics
 from evaluation.pool import map_cases
 from evaluation.segmentation_metrics import VOLUME_BINS, equal_bins, spearman
@@ -93,6 +93,7 @@ def _columns(lines: Sequence[Line], factor: str) -> tuple[Any, Any]:
     return np.array([line[factor] for line in lines]), np.array([line["gtvp_dsc"] for line in lines])
 
 
+@one_look
 def _picture(lines: Sequence[Line], factors: Mapping[str, Any]) -> Figure:
     """For each factor every mask's DSC, and each team's mean in the five bins."""
     figure, panels = new_figure(2 * len(FACTORS), height=3.0, width=13.0)

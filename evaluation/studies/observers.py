@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from contract import labels
 from contract.errors import GroundTruthError
 from contract.geometry import Geometry
-from evaluation.drawing import COLOURS, new_figure
+from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.extras import estimate_extras
 from evaluation.ground_truth import read_mask_folder
 from evaluation.masks import read_labels
@@ -149,6 +149,7 @@ def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, An
     return found
 
 
+@one_look
 def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
     """A box plot of the cases' medians, a panel a measure, GTVp beside GTVn; infinite distances are not drawn."""
     figure, panels = new_figure(len(MEASURES), height=3.0, width=9.0)

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract.tasks import TASK_CHOICES, task_named
-from evaluation.drawing import COLOURS, new_figure
+from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.edition import TaskProfile
 from evaluation.leaderboard import RankOptions, contest
 from evaluation.metrics_json import TeamMetrics, read_metrics
@@ -78,6 +78,7 @@ def means_over_teams(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[st
     return {"teams": len(of_metric), **{key: float(np.mean([line[key] for line in of_metric])) for key in CHOICES}}
 
 
+@one_look
 def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], profile: TaskProfile) -> Figure:
     """Every run's value, a panel a metric and a line a team; infinite ones are not drawn."""
     figure, panels = new_figure(len(profile.metrics), height=0.75 + 0.32 * len(teams))

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract.errors import GroundTruthError
-from evaluation.drawing import COLOURS, new_figure
+from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.extras import estimate_extras
 from evaluation.overlap import WeightedMetric, mean_metric, median_metric
 from evaluation.plain_files import read_bounding_boxes
@@ -94,6 +94,7 @@ def summarised(
     return lines
 
 
+@one_look
 def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
     """Mean DSC with its interval, and median HD95, against the percentage; a curve a method."""
     columns = {"dsc_mean": "mean DSC", **({} if settings.surfaces is None else {"hd95_median_mm": "median HD95 (mm)"})}

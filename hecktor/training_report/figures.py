@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.classification import calibration_table
-from evaluation.drawing import INK, new_figure, svg_text
+from evaluation.drawing import INK, new_figure, one_look, svg_text
 from evaluation.survival import kaplan_meier, log_rank_p
 from hecktor.training_report.coefficients import Coefficient
 from hecktor.training_report.judgement import KINDS, Flags, Floats, Judged, high_risk
@@ -18,6 +18,7 @@ COLOURS: Final = {"nested": "#0b69a3", "leave_one_centre_out": "#e07b00"}
 _DAYS_A_YEAR: Final = 365.25
 
 
+@one_look
 def intervals_plot(judged: Sequence[Judged], metric: str) -> str:
     """Each model's metric with its 95% interval, both kinds one above the other; the dotted line is chance."""
     figure, (axes,) = new_figure(1, height=0.9 + 0.42 * len(judged), width=7.2)
@@ -43,6 +44,7 @@ def intervals_plot(judged: Sequence[Judged], metric: str) -> str:
     return svg_text(figure)
 
 
+@one_look
 def survival_plot(days: Floats, relapse: Flags, kinds: Mapping[str, Mapping[str, Any]]) -> str:
     """Kaplan-Meier curves of the patients above and up to the median risk of their outer fold, with log-rank p."""
     figure, panels = new_figure(len(kinds), height=2.9, width=4.2 * len(kinds))
@@ -63,6 +65,7 @@ def survival_plot(days: Floats, relapse: Flags, kinds: Mapping[str, Mapping[str,
     return svg_text(figure)
 
 
+@one_look
 def calibration_plot(positive: Flags, kinds: Mapping[str, Mapping[str, Any]]) -> str:
     """Share of HPV positives by predicted probability in five equal bins, with 95% Wilson intervals and counts."""
     figure, panels = new_figure(len(kinds), height=3.4, width=3.5 * len(kinds))
@@ -87,6 +90,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
     return float(middle - half), float(middle + half)
 
 
+@one_look
 def coefficients_plot(found: Sequence[Coefficient]) -> str:
     """Each feature's weight: a bar for the shipped head, a dot for every outer fold."""
     figure, (axes,) = new_figure(1, height=0.7 + 0.26 * len(found), width=7.2)
@@ -101,6 +105,7 @@ def coefficients_plot(found: Sequence[Coefficient]) -> str:
     return svg_text(figure)
 
 
+@one_look
 def expected_plot(found: Mapping[str, Trust]) -> str:
     """Expected against true DSC of each patient, a panel a label; on the dotted line both agree."""
     figure, panels = new_figure(len(found), height=3.5, width=3.6 * len(found))
@@ -115,6 +120,7 @@ def expected_plot(found: Mapping[str, Trust]) -> str:
     return svg_text(figure)
 
 
+@one_look
 def risk_coverage_plot(found: Mapping[str, Trust]) -> str:
     """Mean 1 - DSC by the share of patients kept: by each measure, by the oracle and in random order."""
     figure, panels = new_figure(len(found), height=3.4, width=4.2 * len(found))

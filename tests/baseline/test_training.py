@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -108,6 +109,7 @@ def test_every_backbone_trains_on_the_same_data(planned: Folders, backbone: str,
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     final = train_network(planned, replace(PLAN, optimiser=optimiser), 0, backbone, Machine(), seed=3)
+    assert mpl.rcParams["font.size"] == mpl.rcParamsDefault["font.size"]  # nnU-Net's seaborn is gone again
     assert keeps in torch.load(final, weights_only=False)["optimizer_state"]["state"][0]
     found = read_checkpoint(final)
     configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
