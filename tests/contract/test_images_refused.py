@@ -1,0 +1,228 @@
+"""Images that are not whole, or not one scan, are refused."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from contract.errors import InputError
+from contract.geometry import Geometry
+from contract.images import read_header, read_volume, to_sitk, write_volume
+from tests.contract.volumes import OBLIQUE, noise
+
+
+def write_dimensions(path: Path, dimension: int) -> None:
+    sitk.WriteImage(sitk.Image([4] * dimension, sitk.sitkInt16), str(path))
+
+
+def write_template_test_image(path: Path) -> None:
+    sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path))
+
+
+def write_colour(path: Path) -> None:
+    sitk.WriteImage(sitk.Image([4, 4, 4], sitk.sitkVectorUInt8, 3), str(path))
+
+
+def write_complex(path: Path) -> None:
+    sitk.WriteImage(sitk.Image([4, 4, 4], sitk.sitkComplexFloat32), str(path))
+
+
+def write_detached(path: Path) -> None:
+    sitk.WriteImage(sitk.Image([4, 4, 4], sitk.sitkInt16), str(path.with_suffix(".mhd")))
+    path.with_suffix(".mhd").rename(path)
+
+
+def write_vast(path: Path) -> None:
+    path.write_bytes(
+        b"ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n"
+        b"CompressedData = False\nElementSpacing = 1 1 1\nDimSize = 100000 100000 100\nElementType = MET_SHORT\n"
+        b"ElementDataFile = LOCAL\n0"
+    )
+
+
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "2d": (lambda path: write_dimensions(path, 2), r"2 dimensions \(4 x 4\), expected a 3D image"),
+    "4d": (lambda path: write_dimensions(path, 4), r"4 dimensions \(4 x 4 x 4 x 4\), expected a 3D image"),
+    "template": (write_template_test_image, r"2 dimensions \(1 x 1\), expected a 3D image"),
+    "colour": (write_colour, "3 channels, expected one"),
+    "complex": (write_complex, "2 channels, expected one"),
+    "detached": (write_detached, "another file, expected them in the same file"),
+    "vast": (write_vast, "1000000000000 voxels, expected at most"),
+    "garbage": (lambda path: path.write_bytes(bytes(range(256)) * 40), "not a readable image"),
+    "text": (lambda path: path.write_text("<html>404</html>"), "not a readable image"),
+    "empty": (lambda path: path.write_bytes(b""), "empty file, expected an image"),
+    "folder": (lambda path: path.mkdir(), "not a regular file, expected an image"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_unusable_metaimages(tmp_path: Path, name: str) -> None:
+    write, message = UNUSABLE[name]
+    path = tmp_path / "scan.mha"
+    write(path)
+    with pytest.raises(InputError, match=rf"^scan\.mha: .*{message}"):
+        read_volume(path)
+
+
+def test_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^scan\.mha: not found"):
+        read_volume(tmp_path / "scan.mha")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x1f\x8b\x08\x00garbage", b"plain text", gzip.compress(b"no nifti", mtime=0)]
+)
+def test_unusable_nifti(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "scan.nii.gz").write_bytes(content)
+    with pytest.raises(InputError, match=r"^scan\.nii\.gz: "):
+        read_volume(tmp_path / "scan.nii.gz")
+
+
+def test_a_single_page_tiff_is_two_dimensional(tmp_path: Path) -> None:
+    write_dimensions(tmp_path / "scan.tif", 2)
+    with pytest.raises(InputError, match=r"2 dimensions"):
+        read_volume(tmp_path / "scan.tif")
+
+
+FORMATS = [("a.mha", True), ("a.mha", False), ("a.nii.gz", True), ("a.tif", False), ("a.tiff", True)]
+
+
+@pytest.mark.parametrize(("name", "compress"), FORMATS)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_truncated_files_are_refused(tmp_path: Path, name: str, compress: bool, share: float) -> None:
+    """ITK itself fills the rest with zeros, or reads fewer pages, and says at most a warning."""
+    path = tmp_path / name
+    volume = noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+    sitk.WriteImage(to_sitk(volume), str(path), compress)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(InputError, match=rf"^{name}: "):
+        read_volume(path)
+
+
+@pytest.mark.parametrize(("name", "compress"), [("a.mha", True), ("a.nii.gz", True)])
+@pytest.mark.parametrize("seed", range(8))
+def test_damaged_compressed_files_are_refused(tmp_path: Path, name: str, compress: bool, seed: int) -> None:
+    path = tmp_path / name
+    write_volume(path, noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))), compress=compress)
+    content = bytearray(path.read_bytes())
+    start = int(np.random.default_rng(seed).integers(len(content) // 4, len(content) - 60))
+    content[start : start + 50] = bytes(50)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{name}: "):
+        read_volume(path)
+
+
+def test_a_whole_gzip_stream_with_half_an_image(tmp_path: Path) -> None:
+    path = tmp_path / "a.nii.gz"
+    write_volume(path, noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))))
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[: len(content) // 2]))
+    with pytest.raises(InputError, match="truncated, 18176 bytes of pixel data found, 36352 expected"):
+        read_volume(path)
+
+
+@pytest.mark.parametrize("size", ["", "many", "-5"])
+def test_a_compressed_metaimage_that_does_not_say_its_size(tmp_path: Path, size: str) -> None:
+    path = tmp_path / "a.mha"
+    write_volume(path, noise(OBLIQUE))
+    content = path.read_bytes()
+    start = content.index(b"CompressedDataSize")
+    end = content.index(b"\n", start)
+    path.write_bytes(content[:start] + b"CompressedDataSize = " + size.encode() + content[end:])
+    with pytest.raises(InputError, match=r"^a\.mha: "):
+        read_volume(path)
+
+
+def test_a_big_tiff_by_hand(tmp_path: Path) -> None:
+    """Two pages of 2 x 2 bytes as BigTIFF; cut by a byte, the second page is named."""
+    pages = 2
+    body = b"II" + struct.pack("<HHHQ", 43, 8, 0, 16)
+    for page in range(pages):
+        start = 16 + page * 300
+        pixels = start + 200
+        tags = [
+            (256, 3, 2),
+            (257, 3, 2),
+            (258, 3, 8),
+            (259, 3, 1),
+            (262, 3, 1),
+            (273, 16, pixels),
+            (278, 3, 2),
+            (279, 4, 4),
+        ]
+        table = b"".join(struct.pack("<HHQ", tag, kind, 1) + value.to_bytes(8, "little") for tag, kind, value in tags)
+        following = start + 300 if page + 1 < pages else 0
+        directory = struct.pack("<Q", len(tags)) + table + struct.pack("<Q", following)
+        body += directory.ljust(200, b"\0") + bytes([page + 1] * 4)
+        if following:
+            body = body.ljust(following, b"\0")
+    path = tmp_path / "big.tif"
+    path.write_bytes(body)
+    assert read_volume(path).array[:, 0, 0].tolist() == [1, 2]
+    path.write_bytes(body[:-1])
+    with pytest.raises(InputError, match=r"^big\.tif: truncated, page 2 ends at byte 520 of 519"):
+        read_volume(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"ElementSpacing = 0.5", b"ElementSpacing = 0", "expected positive numbers"),
+        (b"ElementSpacing = 0.5", b"ElementSpacing = -0.5", "expected positive numbers"),
+        (b"ElementSpacing = 0.5", b"ElementSpacing = nan", "expected finite numbers"),
+        (b"TransformMatrix = 1 0 0", b"TransformMatrix = 1 0.5 0", "not orthonormal"),
+        (b"TransformMatrix = 1 0 0", b"TransformMatrix = 0 0 0", "not orthonormal"),
+        (b"DimSize = 9", b"DimSize = 0", "at least one voxel"),
+        (b"DimSize = 9", b"DimSize = -9", "voxels, expected at most"),
+    ],
+)
+def test_unsound_headers_are_refused(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+    path = tmp_path / "a.mha"
+    write_volume(path, noise(Geometry((9, 8, 7), (0.5, 1.5, 2.5), (-11.0, 22.0, -333.0))), compress=False)
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(InputError, match=rf"^a\.mha: .*{message}"):
+        read_volume(path)
+
+
+def test_messages_name_no_folders(tmp_path: Path) -> None:
+    path = tmp_path / "scan.mha"
+    path.write_bytes(b"garbage" * 100)
+    with pytest.raises(InputError) as caught:
+        read_volume(path)
+    assert str(tmp_path) not in caught.value.message
+
+
+@pytest.mark.parametrize("rank", ["-5", "0", "99999999999999", "three"])
+def test_an_absurd_number_of_dimensions_is_refused_before_itk_sees_it(tmp_path: Path, rank: str) -> None:
+    """ITK ends the whole process on NDims -5 or 99999999999999, so the header text is looked at first."""
+    path = tmp_path / "rank.mha"
+    path.write_text(f"ObjectType = Image\nNDims = {rank}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
+    with pytest.raises(InputError, match=r"rank\.mha: not a readable image \(NDims"):
+        read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "odd"),
+    [
+        ("Offset", "nan 0 0", "nan"),
+        ("Position", "0 -inf 0", "-inf"),
+        ("TransformMatrix", "1 0 0 0 1 0 0 0 one", "one"),
+        ("ElementSpacing", "1 1 1e999", "1e999"),
+    ],
+)
+def test_a_grid_that_is_no_numbers_is_refused_before_itk_takes_it_for_zero(
+    tmp_path: Path, key: str, value: str, odd: str
+) -> None:
+    path = tmp_path / "grid.mha"
+    path.write_text(f"ObjectType = Image\nNDims = 3\n{key} = {value}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
+    with pytest.raises(InputError, match=rf"^grid\.mha: {key} holds '{odd}', expected finite numbers"):
+        read_header(path)
