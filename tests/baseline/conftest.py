@@ -1,4 +1,4 @@
-"""A tiny release in which faults can be planted."""
+"""A tiny release in which faults can be planted; results of nnU-Net's own trainer."""
 
 from __future__ import annotations
 
@@ -161,3 +161,17 @@ def tiny_release(tmp_path: Path) -> TinyRelease:
     for task in TASKS:
         (root / task).mkdir(parents=True)
     return TinyRelease(root)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Results of nnU-Net's trainer by preset, not to be changed: `results` is a copy."""
+    from tests.baseline.nnunet_results import train_presets
+
+    return train_presets(tmp_path_factory.mktemp("nnunet"))
+
+
+@pytest.fixture
+def results(trained: dict[str, Path], tmp_path: Path) -> Path:
+    """The default U-Net's results, to be changed."""
+    return Path(shutil.copytree(trained["plain"], tmp_path / "Dataset001_Tiny" / trained["plain"].name))

@@ -1,0 +1,174 @@
+"""Results that nnU-Net's own planners and trainer make, and what the tests of packages do to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.budget import Budget
+from algorithm.model_package import ModelPackage
+from algorithm.networks import Networks, untrained_network
+from algorithm.passes import Passes, plan_passes
+from hecktor.cli import main as hecktor_main
+
+CPU = torch.device("cpu")
+DATASET = {
+    "channel_names": {"0": "CT", "1": "PET"},
+    "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
+    "numTraining": 2,
+    "file_ending": ".nii.gz",
+    "overwrite_image_reader_writer": "SimpleITKIO",
+}
+CHANNEL = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
+# Of (z, y, x): the coarsest axis is y, so that nnU-Net puts it first.
+SPACING = [6.0, 18.0, 4.5]
+TRANSPOSE = [1, 0, 2]
+SEGRESNET = {
+    "network_class_name": "monai.networks.nets.segresnet.SegResNet",
+    "arch_kwargs": {"init_filters": 4, "blocks_down": [1, 2], "blocks_up": [1], "norm": ["INSTANCE", {"affine": True}]},
+    "_kw_requires_import": [],
+}
+
+
+def write_raw_dataset(folder: Path) -> None:
+    """What nnU-Net's planners read: a dataset, its fingerprint, and the names of its images."""
+    raw, preprocessed = folder / "raw" / "Dataset001_Tiny", folder / "preprocessed" / "Dataset001_Tiny"
+    fingerprint = {
+        "spacings": [SPACING] * 2,
+        "shapes_after_crop": [[26, 8, 30]] * 2,
+        "median_relative_size_after_cropping": 1.0,
+        "foreground_intensity_properties_per_channel": {"0": CHANNEL, "1": CHANNEL},
+    }
+    for path, content in ((raw / "dataset.json", DATASET), (preprocessed / "dataset_fingerprint.json", fingerprint)):
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(content))
+    for case, channel in ((case, channel) for case in "ab" for channel in (0, 1)):
+        (raw / "imagesTr").mkdir(exist_ok=True)
+        (raw / "imagesTr" / f"{case}_000{channel}.nii.gz").touch()
+
+
+def plan(planner: Any, folder: Path) -> Path:
+    """Plan by `planner` with a narrow network; beside it, on the same data, a SegResNet."""
+    made = planner(1)
+    made.UNet_base_num_features = 4
+    made.plan_experiment()
+    path: Path = folder / "preprocessed" / "Dataset001_Tiny" / f"{made.plans_identifier}.json"
+    plans = json.loads(path.read_text())
+    plans["configurations"]["3d_segresnet"] = {"inherits_from": "3d_fullres", "architecture": SEGRESNET}
+    path.write_text(json.dumps(plans))
+    return path
+
+
+def trainer_of(configuration: str) -> Any:
+    """nnU-Net's trainer, which has to be told how to build a SegResNet."""
+    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+    class SegResNetTrainer(nnUNetTrainer):  # type: ignore[misc]
+        @staticmethod
+        def build_network_architecture(
+            plans_manager: Any,
+            configuration_manager: Any,
+            num_input_channels: int,
+            num_output_channels: int,
+            enable_deep_supervision: bool = True,
+        ) -> torch.nn.Module:
+            return untrained_network(configuration_manager.configuration, num_input_channels, num_output_channels)
+
+    return SegResNetTrainer if configuration == "3d_segresnet" else nnUNetTrainer
+
+
+def train(plans_path: Path, folds: int, configuration: str = "3d_fullres") -> Path:
+    """Let nnU-Net's trainer save what it would begin with."""
+    for fold in range(folds):
+        torch.manual_seed(fold)
+        plans = json.loads(plans_path.read_text())
+        data = plans_path.parent / plans["configurations"]["3d_fullres"]["data_identifier"]
+        data.mkdir(exist_ok=True)
+        (data / "a.b2nd").touch()  # tells nnU-Net how preprocessed images would be stored
+        own = plans | {"continue_training": False}
+        trainer = trainer_of(configuration)(own, configuration, fold, dict(DATASET), CPU)
+        trainer.enable_deep_supervision = configuration == "3d_fullres"
+        trainer.initialize()
+        with torch.no_grad():
+            for parameter in trainer.network.parameters():
+                # Weights that float16 holds exactly, so that nothing is lost on the way.
+                parameter.add_(torch.randn_like(parameter) * 0.05).copy_(parameter.half().float())
+        trainer.inference_allowed_mirroring_axes = (0, 2)
+        for key in ("mean_fg_dice", "train_losses"):
+            trainer.logger.log(key, np.float32(0.5), 0)
+        trainer.save_checkpoint(os.path.join(trainer.output_folder, "checkpoint_final.pth"))  # noqa: PTH118
+    results = Path(trainer.output_folder_base)
+    shutil.copy(plans_path, results / "plans.json")
+    (results / "dataset.json").write_text(json.dumps(DATASET))
+    return results
+
+
+def train_presets(folder: Path) -> dict[str, Path]:
+    """Results by preset: the default U-Net of two folds; ResEnc-M, ResEnc-L and a SegResNet of one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("raw", "preprocessed", "results"):
+            patch.setenv(f"nnUNet_{name}", str(folder / name))
+        patch.setenv("nnUNet_n_proc_DA", "1")
+        patch.setenv("nnUNet_compile", "f")
+        from nnunetv2.experiment_planning.experiment_planners import default_experiment_planner
+        from nnunetv2.experiment_planning.experiment_planners.residual_unets import residual_encoder_unet_planners
+
+        write_raw_dataset(folder)
+        plain = plan(default_experiment_planner.ExperimentPlanner, folder)
+        return {
+            "plain": train(plain, 2),
+            "segresnet": train(plain, 1, "3d_segresnet"),
+            "resenc_m": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder), 1),
+            "resenc_l": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder), 1),
+        }
+
+
+# What is done to them
+
+
+def edit(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def apply(results: Path) -> None:
+        content = json.loads((results / name).read_text())
+        change(content)
+        (results / name).write_text(json.dumps(content))
+
+    return apply
+
+
+def edit_plan(**values: Any) -> Callable[[Path], None]:
+    return edit("plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(values))
+
+
+def edit_checkpoint(change: Callable[[Any], Any], fold: int = 0) -> Callable[[Path], None]:
+    def apply(results: Path) -> None:
+        path = results / f"fold_{fold}" / "checkpoint_final.pth"
+        content = torch.load(path, weights_only=False)
+        change(content)
+        torch.save(content, path)
+
+    return apply
+
+
+# Packages of them
+
+
+def package(results: Path, output: Path, *options: str) -> int:
+    heads = () if {"--heads", "--without-heads"} & set(options) else ("--without-heads",)
+    return hecktor_main(["package", "--nnunet", str(results), "--output", str(output), *heads, *options])
+
+
+def package_both(first: Path, second: Path, output: Path) -> int:
+    return package(first, output, "--nnunet", str(second))
+
+
+def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
+    passes = plan_passes(len(model.fold_files), tuple(model.manifest["mirror_axes"]))
+    return Passes(data, passes, Networks(model), Budget.start(600), CPU).run().logits
