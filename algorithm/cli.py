@@ -20,6 +20,7 @@ from algorithm.resident import Resident
 from algorithm.serve import PORT, serve
 from algorithm.uncertainty import prepare_folder
 from contract import sockets
+from contract.arguments import positive_number, whole_number
 from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
 
@@ -95,8 +96,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--input", type=Path, default=sockets.INPUT_DIR, help="the platform's /input layout")
     parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="where the output socket is written")
     parser.add_argument("--model", type=Path, help="model package; default: /opt/ml/model, else the shipped one")
-    parser.add_argument("--time-limit", type=float, help="seconds; default: the task's own limit")
-    parser.add_argument("--passes", type=_positive, help="at most so many passes (default: all that fit the time)")
+    parser.add_argument("--time-limit", type=positive_number(), help="seconds; default: the task's own limit")
+    parser.add_argument(
+        "--passes", type=whole_number(1), help="at most so many passes (default: all that fit the time)"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--method", choices=tuple(METHODS), default="baseline", help="baseline or a comparator")
     parser.add_argument(
@@ -106,15 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--serve", action=argparse.BooleanOptionalAction, default=False, help="answer case after case over HTTP"
     )
-    parser.add_argument("--port", type=int, default=PORT, help="of --serve (%(default)s; 0 takes a free one)")
+    parser.add_argument(
+        "--port", type=whole_number(0, 65535), default=PORT, help="of --serve (%(default)s; 0 takes a free one)"
+    )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
 
 
 if __name__ == "__main__":

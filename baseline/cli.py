@@ -19,9 +19,12 @@ from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS, Pl
 from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
 from baseline.work import Work
+from contract.arguments import positive_number, whole_number
 
 # The first backbone is the package's first member; channels follow each other as here.
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
+# NumPy takes seeds below 2**32, and each network adds its own number.
+_LARGEST_SEED: Final = 2**31
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,11 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     steps = parser.add_subparsers(dest="step", required=True)
     work = argparse.ArgumentParser(add_help=False)
     work.add_argument("--work", type=Path, required=True, help="working directory of this training")
-    work.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes or threads")
+    work.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes or threads")
     prepare, plan, device, export = _prepare_options(), _plan_options(), _device_options(), _export_options()
     models = _model_options()
     gpus = argparse.ArgumentParser(add_help=False)
-    gpus.add_argument("--gpus", type=_positive, default=1, help="cards that train each network together; default 1")
+    gpus.add_argument(
+        "--gpus", type=whole_number(1), default=1, help="cards that train each network together; default 1"
+    )
     everything = [work, prepare, plan, device, gpus, models, export]
     every = steps.add_parser("all", parents=everything, help="all steps in order, resumed")
     every.set_defaults(run=_all)
@@ -123,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     first.set_defaults(run=_prepare)
     steps.add_parser("plan", parents=[work, plan], help="let nnU-Net plan and preprocess").set_defaults(run=_plan)
     fold = steps.add_parser("fold", parents=[work, device, gpus], help="train one network, or all that are not done")
-    fold.add_argument("--fold", type=int, help="number; after the balanced folds come the centres left out")
+    fold.add_argument("--fold", type=whole_number(0), help="number; after the balanced folds come the centres left out")
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one of the plan's; default: all of them")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of those that remain")
     fold.set_defaults(run=_fold)
@@ -139,9 +144,11 @@ def _prepare_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
     default = {field.name: field.default for field in fields(PrepareOptions)}
     options.add_argument("--release", "--cohort", type=Path, required=True, help="folder with Task 1, Task 2, Task 3")
-    options.add_argument("--spacing-mm", type=float, nargs=3, default=default["spacing_mm"], metavar=("X", "Y", "Z"))
-    options.add_argument("--folds", type=int, default=default["folds"])
-    options.add_argument("--seed", type=int, default=default["seed"])
+    options.add_argument(
+        "--spacing-mm", type=positive_number(), nargs=3, default=default["spacing_mm"], metavar=("X", "Y", "Z")
+    )
+    options.add_argument("--folds", type=whole_number(2), default=default["folds"])
+    options.add_argument("--seed", type=whole_number(0, _LARGEST_SEED), default=default["seed"])
     options.add_argument("--keep-going", action="store_true", help="leave out the cases that have errors, by name")
     return options
 
@@ -149,25 +156,18 @@ def _prepare_options() -> argparse.ArgumentParser:
 def _plan_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--preset", choices=tuple(PRESETS), default="short", help="what the other options default to")
-    options.add_argument("--epochs", type=_positive)
-    options.add_argument("--iterations", type=_positive, help="training steps an epoch")
-    options.add_argument("--memory-gb", type=float, help="nnU-Net planner's memory target")
-    options.add_argument("--base-features", type=_positive)
-    options.add_argument("--most-features", type=_positive)
+    options.add_argument("--epochs", type=whole_number(1))
+    options.add_argument("--iterations", type=whole_number(1), help="training steps an epoch")
+    options.add_argument("--memory-gb", type=positive_number(), help="nnU-Net planner's memory target")
+    options.add_argument("--base-features", type=whole_number(1))
+    options.add_argument("--most-features", type=whole_number(1))
     options.add_argument("--optimiser", choices=OPTIMISERS)
-    options.add_argument("--learning-rate", type=float)
-    options.add_argument("--batch-size", type=_positive)
+    options.add_argument("--learning-rate", type=positive_number())
+    options.add_argument("--batch-size", type=whole_number(1))
     options.add_argument("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="of (z, y, x)")
     options.add_argument("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="default unet, the preset's own")
     options.add_argument("--enhance", nargs="*", choices=ENHANCEMENTS, help="channels made of the CT")
     return options
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"found {text}, expected 1 or more")
-    return number
 
 
 def _device_options() -> argparse.ArgumentParser:

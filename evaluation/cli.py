@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract import sockets
+from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
 from evaluation.bootstrap import INTERVAL_METHODS
@@ -78,14 +79,6 @@ def _option(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def count(text: str) -> int:
-    """A whole number from 0 up, for argparse."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 or more")
-    return number
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
@@ -112,9 +105,14 @@ def _parser() -> argparse.ArgumentParser:
         help="change a rule of the edition (docs/editions.md); may be given several times",
     )
     parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
-    parser.add_argument("--seed", type=count, default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)")
     parser.add_argument(
-        "--bootstraps", type=count, default=DEFAULT_BOOTSTRAPS, help="replicates, 0 for no intervals (%(default)s)"
+        "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)"
+    )
+    parser.add_argument(
+        "--bootstraps",
+        type=whole_number(0),
+        default=DEFAULT_BOOTSTRAPS,
+        help="replicates, 0 for no intervals (%(default)s)",
     )
     parser.add_argument(
         "--interval",
@@ -127,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rows", type=Path, help="folder that keeps finished rows, so that a later run resumes there")
     parser.add_argument(
-        "--workers", type=count, default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
+        "--workers", type=whole_number(0), default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
     )
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")
     return parser

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.files import atomic_path, write_json
 from contract.tasks import TASK_CHOICES, task_named
-from evaluation.cli import count
 from evaluation.edition import TIE_RULES
 from evaluation.leaderboard import DEFAULT_RANKINGS, RankOptions, as_csv, leaderboard
 from evaluation.metrics_json import TeamMetrics, read_metrics
@@ -108,9 +108,14 @@ def _parser() -> argparse.ArgumentParser:
         help="several runs of one team, of which the best by the edition's ranking counts; may be given for each team",
     )
     parser.add_argument(
-        "--bootstraps", type=count, default=DEFAULT_RANKINGS, help="bootstrap rankings, 0 for none (%(default)s)"
+        "--bootstraps",
+        type=whole_number(0),
+        default=DEFAULT_RANKINGS,
+        help="bootstrap rankings, 0 for none (%(default)s)",
     )
-    parser.add_argument("--seed", type=count, help="seed of the bootstrap rankings (the first team's evaluation's)")
+    parser.add_argument(
+        "--seed", type=whole_number(0), help="seed of the bootstrap rankings (the first team's evaluation's)"
+    )
     parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
     parser.add_argument("--official", metavar="RANKING", help="another ranking of the edition in force, by its name")
     parser.add_argument("--ties", choices=TIE_RULES, help="the rank of equal teams (the edition's rule)")

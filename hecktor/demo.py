@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.sockets import METRICS_JSON
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
@@ -108,8 +109,8 @@ def _say_where(output: Path, report: Path, seconds: float) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor demo", description="From synthetic patients to a leaderboard.")
     parser.add_argument("--output", type=Path, default=Path("out/demo"))
-    parser.add_argument("--patients", type=int, default=DEFAULT_PATIENTS)
-    parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="cases at a time")
+    parser.add_argument("--patients", type=whole_number(1), default=DEFAULT_PATIENTS)
+    parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED)
+    parser.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="cases at a time")
     parser.add_argument("--containers", action="store_true", help="run the images instead of plain processes")
     return parser

@@ -14,6 +14,7 @@ from typing import Final
 
 from tqdm import tqdm
 
+from contract.arguments import positive_number, whole_number
 from contract.errors import EngineError, HecktorError
 from contract.tasks import TASK_CHOICES, Task, task_named
 from rehearsal.comparison import comparison
@@ -160,22 +161,8 @@ def memory_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([bkmg]?)(?:i?b)?", text.strip().lower())
     size = int(float(match.group(1)) * _UNITS[match.group(2)]) if match else 0
     if size < 16 * _UNITS["m"]:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a memory size of at least 16m, such as 16g")
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a memory size of at least 16m, such as 16g")
     return size
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}: expected a positive number")
-    return number
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -205,15 +192,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
     add("--gpus", action="store_true", help="hand all GPUs of this machine to the algorithm")
     add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="for one case (16g)")
-    add("--cpus", type=_positive, help="for one case (all)")
-    add("--time-limit", type=_positive, help="seconds for one case (the task's own)")
+    add("--cpus", type=positive_number(), help="for one case (all)")
+    add("--time-limit", type=positive_number(), help="seconds for one case (the task's own)")
     add(
         "--api-method",
         choices=("auto", *API_METHODS, "both"),
         default="auto",
         help="a process a case (exec), one server for all (invoke), as the image's label says, or one after the other",
     )
-    add("--jobs", type=_at_least_one, default=1, help="cases at a time (1)")
+    add("--jobs", type=whole_number(1), default=1, help="cases at a time (1)")
     add(
         "--on-failure",
         choices=("abort", "mark-missing"),
@@ -221,5 +208,5 @@ def _parser() -> argparse.ArgumentParser:
         help="a failed job: no evaluation, as on the platform, or evaluate with it marked as failed (%(default)s)",
     )
     add("--team", default="team", help="a name for reports")
-    add("--seed", type=int, default=0, help="of the order in predictions.json (0)")
+    add("--seed", type=whole_number(0), default=0, help="of the order in predictions.json (0)")
     return parser

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from contract.arguments import whole_number
 from contract.files import write_text
 from evaluation.pool import map_cases, usable_cpus
 from evaluation.report.page import PageContent, build_page, colours_of
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, required=True, help="the page, report.html")
     parser.add_argument("--title", default="HECKTOR results", help="heading (%(default)s)")
     parser.add_argument("--note", default="", help="one line under the heading")
-    parser.add_argument("--max-patients", type=int, default=60, help="pictures of at most so many (%(default)s)")
-    parser.add_argument("--workers", type=int, default=usable_cpus(), help="processes (%(default)s)")
+    parser.add_argument(
+        "--max-patients", type=whole_number(0), default=60, help="pictures of at most so many (%(default)s)"
+    )
+    parser.add_argument("--workers", type=whole_number(0), default=usable_cpus(), help="processes (%(default)s)")
     return parser

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from contract.arguments import number_within, whole_number
 from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, Task, task_named
-from evaluation.cli import count
 from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.ground_truth import read_follow_up, read_hpv_status
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
@@ -91,20 +91,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ground-truth", type=Path, required=True, help="CSV file of the targets")
     parser.add_argument(
         "--tries",
-        type=_at_least_one,
+        type=whole_number(1),
         action="append",
         metavar="K",
         help="predictions to take the best of; may be given several times (1, 5, 20, 100)",
     )
-    parser.add_argument("--repeats", type=_at_least_one, default=1000, help="how often (%(default)s)")
-    parser.add_argument("--winner", type=float, help="the score whose chance of being reached is asked for")
-    parser.add_argument("--seed", type=count, default=DEFAULT_SEED, help="seed of the draws (%(default)s)")
+    parser.add_argument("--repeats", type=whole_number(1), default=1000, help="how often (%(default)s)")
+    parser.add_argument(
+        "--winner", type=number_within(0, 1), help="the score whose chance of being reached is asked for"
+    )
+    parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the draws (%(default)s)")
     add_output(parser)
     return parser
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return number

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.files import read_json, write_text
 from contract.tasks import RFS, SEGMENTATION, task_named
-from evaluation.cli import count
 from evaluation.metrics_json import MAX_METRICS_BYTES
 from evaluation.pool import map_cases
 from evaluation.studies.mask_ensemble import EnsembleRow, combine_case, find_cases, row_of_dead_worker
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         "--ground-truth", type=Path, help="reference masks, which then say the cases and their grids (task 1)"
     )
     parser.add_argument("--leaderboard", type=Path, help="leaderboard.json: also combine its first teams alone")
-    parser.add_argument("--top", type=count, default=5, help="how many of the leaderboard (%(default)s)")
+    parser.add_argument("--top", type=whole_number(2), default=5, help="how many of the leaderboard (%(default)s)")
     add_workers(parser)
     add_output(parser)
     return parser

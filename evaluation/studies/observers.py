@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract import labels
+from contract.arguments import number_within
 from contract.errors import GroundTruthError
 from contract.geometry import Geometry
 from evaluation.drawing import COLOURS, new_figure, one_look
@@ -180,16 +181,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor study observers", description="Agreement between annotators who drew the same cases."
     )
     parser.add_argument("observers", type=named_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
-    parser.add_argument("--tolerance-mm", type=_tolerance, default=2.0, help="of the surface DSC (%(default)s)")
+    parser.add_argument(
+        "--tolerance-mm", type=number_within(0, 1000), default=2.0, help="of the surface DSC (%(default)s)"
+    )
     parser.add_argument("--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help="which (%(default)s)")
     add_bootstrap(parser)
     add_workers(parser)
     add_output(parser)
     return parser
-
-
-def _tolerance(text: str) -> float:
-    number = float(text)
-    if not 0 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"{text}: expected 0 to 1000 mm")
-    return number

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 
 from matplotlib.figure import Figure
 
+from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.files import write_json, write_text
-from evaluation.cli import count
 from evaluation.drawing import svg_text
 from evaluation.pool import usable_cpus
 
@@ -65,15 +65,20 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """How many processes work on cases."""
     parser.add_argument(
-        "--workers", type=count, default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
+        "--workers", type=whole_number(0), default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
     )
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     """Seed and number of bootstrap replicates."""
-    parser.add_argument("--seed", type=count, default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)")
     parser.add_argument(
-        "--bootstraps", type=count, default=DEFAULT_BOOTSTRAPS, help="replicates, 0 for no intervals (%(default)s)"
+        "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)"
+    )
+    parser.add_argument(
+        "--bootstraps",
+        type=whole_number(0),
+        default=DEFAULT_BOOTSTRAPS,
+        help="replicates, 0 for no intervals (%(default)s)",
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from contract.arguments import whole_number
 from contract.errors import HecktorError
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.layouts import LAYOUTS
@@ -41,8 +42,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor phantoms",
         description="Make synthetic PET/CT head and neck patients with masks, clinical variables and outcomes.",
     )
-    parser.add_argument("--patients", type=_positive, required=True, metavar="N", help="how many patients")
-    parser.add_argument("--seed", type=_not_negative, required=True, metavar="S", help="the same seed, the same bytes")
+    parser.add_argument("--patients", type=whole_number(1), required=True, metavar="N", help="how many patients")
+    parser.add_argument(
+        "--seed", type=whole_number(0), required=True, metavar="S", help="the same seed, the same bytes"
+    )
     parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="how the files are laid out")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where to; resumed if begun there")
     parser.add_argument(
@@ -51,20 +54,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B,..",
         help="centres to draw from (default: %(default)s; unseen by training: " + ",".join(UNSEEN_CENTRES) + ")",
     )
-    parser.add_argument("--jobs", type=_positive, default=default_jobs(), metavar="N", help="processes")
+    parser.add_argument("--jobs", type=whole_number(1), default=default_jobs(), metavar="N", help="processes")
     parser.add_argument("--head-and-neck-only", action="store_true", help="no whole-body, head-only or cut scans")
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"found {text}, expected 1 or more")
-    return value
-
-
-def _not_negative(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"found {text}, expected 0 or more")
-    return value

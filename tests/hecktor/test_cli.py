@@ -48,6 +48,34 @@ def test_errors_and_statuses_are_handed_on(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err == "error: a.mha: odd\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "found", "expected"),
+    [
+        ("predict", "--time-limit", "nan", "a finite number above 0"),
+        ("predict", "--passes", "0", "a whole number of at least 1"),
+        ("evaluate", "--bootstraps", "-1", "a whole number of at least 0"),
+        ("report", "--max-patients", "-2", "a whole number of at least 0"),
+        ("study observers", "--tolerance-mm", "1001", "a number from 0 to 1000"),
+        ("train plan", "--epochs", "abc", "a whole number of at least 1"),
+        ("train plan", "--memory-gb", "0", "a finite number above 0"),
+        ("train plan", "--learning-rate", "inf", "a finite number above 0"),
+        ("train prepare", "--folds", "1", "a whole number of at least 2"),
+        ("train prepare", "--seed", str(2**31 + 1), "a whole number from 0 to 2147483648"),
+        ("rehearse", "--cpus", "1,5", "a finite number above 0"),
+        ("demo", "--patients", "0", "a whole number of at least 1"),
+        ("phantoms", "--patients", "2.5", "a whole number of at least 1"),
+    ],
+)
+def test_what_is_no_such_number_is_said(
+    capsys: pytest.CaptureFixture[str], command: str, option: str, found: str, expected: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*command.split(), option, found])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2
+    assert said == f"hecktor {command}: error: argument {option}: found {found!r}, expected {expected}"
+
+
 @pytest.mark.parametrize("command", ["evaluate", "rank", "study", "phantoms", "rehearse"])
 def test_commands_without_a_network_load_none(command: str) -> None:
     program = (

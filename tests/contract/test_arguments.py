@@ -1,0 +1,86 @@
+"""Numbers of a command line: what is read, and what is refused in words."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.arguments import number_within, positive_number, whole_number
+
+Reader = Callable[[str], float]
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "number"),
+    [
+        (whole_number(1), "1", 1),
+        (whole_number(0), "0", 0),
+        (whole_number(-2, 5), "-2", -2),
+        (whole_number(-2, 5), "5", 5),
+        (positive_number(), "1e-3", 0.001),
+        (positive_number(), "24", 24.0),
+        (number_within(0, 1000), "0", 0.0),
+        (number_within(0, 1000), "1e3", 1000.0),
+    ],
+)
+def test_what_is_read(read: Reader, text: str, number: float) -> None:
+    assert (read(text), type(read(text))) == (number, type(number))
+
+
+@pytest.mark.parametrize("text", ["abc", "", "1.0", "0", "-1", "nan", "inf", "1e2"])
+def test_no_whole_number_of_at_least_1(text: str) -> None:
+    refused(whole_number(1), text, "a whole number of at least 1")
+
+
+@pytest.mark.parametrize("text", ["-1", "65536", "x"])
+def test_no_whole_number_of_a_range(text: str) -> None:
+    refused(whole_number(0, 65535), text, "a whole number from 0 to 65535")
+
+
+@pytest.mark.parametrize("text", ["abc", "", "0", "-0.0", "-1e-9", "nan", "inf", "-inf", "1e400", "1e-400", "1,5"])
+def test_no_positive_number(text: str) -> None:
+    """1e400 is above the largest double and read as infinity, 1e-400 below the smallest and read as 0."""
+    refused(positive_number(), text, "a finite number above 0")
+
+
+@pytest.mark.parametrize("text", ["-0.001", "1.001", "nan", "inf", "x"])
+def test_no_number_of_a_range(text: str) -> None:
+    refused(number_within(0, 1), text, "a number from 0 to 1")
+
+
+def refused(read: Reader, text: str, expected: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as error:
+        read(text)
+    assert str(error.value) == f"found {text!r}, expected {expected}"
+
+
+@given(st.integers(), st.integers(), st.integers())
+def test_a_whole_number_comes_back_just_where_it_lies_in_the_range(number: int, low: int, high: int) -> None:
+    if low <= number <= high:
+        assert whole_number(low, high)(str(number)) == number
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            whole_number(low, high)(str(number))
+
+
+@given(st.floats())
+def test_a_positive_number_comes_back_to_the_bit(number: float) -> None:
+    if number > 0 and math.isfinite(number):
+        assert positive_number()(repr(number)) == number
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            positive_number()(repr(number))
+
+
+@pytest.mark.parametrize("read", [whole_number(0), positive_number(), number_within(0, 1)])
+@given(text=st.text())
+def test_any_text_is_a_number_or_refused_in_one_line(read: Reader, text: str) -> None:
+    try:
+        assert read(text) >= 0
+    except argparse.ArgumentTypeError as error:
+        assert str(error).isprintable()  # noqa: PT017
