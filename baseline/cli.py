@@ -192,7 +192,6 @@ def _export_options() -> argparse.ArgumentParser:
     options.add_argument(
         "--submission", type=Path, help="folder of the files to upload: made, and rehearsed, only where this is given"
     )
-    options.add_argument(
-        "--submission-options", default="", help="for `hecktor submission`, such as '--images cpu' or '--model-only'"
-    )
+    text = "for `hecktor submission`, with = before them, such as '--images cpu --gpus'"
+    options.add_argument("--submission-options", default="", help=text)
     return options

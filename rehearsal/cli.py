@@ -178,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--algorithm-image", metavar="IMAGE", help="an image's name, or a saved .tar, .tar.gz, .tar.xz")
     how.add_argument("--process", action="store_true", help="no engine: `python -m algorithm` as plain processes")
     how.add_argument("--command", help="no engine: this command, called with --input DIR --output DIR [--model DIR]")
-    add("--arguments", default="", help="added to the algorithm's entry point, such as '--method threshold'")
+    add("--arguments", default="", help="for the algorithm, with = before them, such as '--method threshold'")
     add("--model", type=Path, help="model package, mounted at /opt/ml/model")
     add(
         "--ground-truth",
@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     scored = parser.add_mutually_exclusive_group()
     scored.add_argument("--evaluation-image", metavar="IMAGE", help="without it `python -m evaluation` is a process")
     scored.add_argument("--evaluation-command", help="a command, called with --input, --output and --ground-truth")
-    add("--evaluation-arguments", default="", help="added to the evaluation's entry point")
+    add("--evaluation-arguments", default="", help="for the evaluation, with = before them")
     add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
     add("--gpus", action="store_true", help="hand all GPUs of this machine to the algorithm")
     add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="for one case (16g)")
