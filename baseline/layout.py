@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import gzip
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ _NEEDED: Final = {
     "Task 3": ("CT", "PET"),
 }
 _TOGETHER: Final = ("planning CT", "dose")
+# What may have been meant for a task's folder.
+_LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
 _BLOCK: Final = 1 << 20
 
 
@@ -70,6 +73,10 @@ def read_layout(root: Path) -> Layout:
     if not layout.tasks():
         found = ", ".join(sorted(path.name for path in root.iterdir())[:5]) if root.is_dir() else "no such folder"
         raise InputError(f"{root.name}: found {found or 'nothing'}, expected {', '.join(TASK_FOLDERS)} or any of them")
+    for path in sorted(root.iterdir()):
+        meant = path.is_dir() and not path.name.startswith(".") and _LIKE_A_TASK.search(path.name)
+        if meant and path.name not in TASK_FOLDERS:
+            layout.say(WARNING, "unexpected-file", "", path, "a folder that nothing reads", ", ".join(TASK_FOLDERS))
     for task in layout.tasks():
         _look_through(task, layout)
     if not layout.patients:
@@ -85,7 +92,7 @@ def read_layout(root: Path) -> Layout:
 def _look_through(task: str, layout: Layout) -> None:
     top = layout.root / task
     entries = [path for path in sorted(top.iterdir()) if not path.name.startswith(".")]
-    tables = [path for path in entries if path.suffix.lower() == ".csv"]
+    tables = [path for path in entries if path.suffix.lower() == ".csv" and path.is_file()]
     if len(tables) == 1:
         layout.tables[task] = tables[0]
     else:
@@ -105,24 +112,36 @@ def _read_folder(folder: Path, task: str, layout: Layout) -> None:
         text = f"a second folder of {patient.patient_id}"
         layout.say(ERROR, "doubled-folder", patient.patient_id, folder, text, "one folder a patient in each task")
         return
+    if folder.name != patient.patient_id:
+        text = f"another spelling of {patient.patient_id}"
+        layout.say(WARNING, "folder-name", patient.patient_id, folder, text, "one spelling in all tasks")
     names = {f"{folder.name}{suffix}.nii.gz": role for role, suffix in SUFFIXES.items()}
     present = {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
-    found = {names[name]: path for name, path in present.items() if name in names}
+    found = {names[name]: path for name, path in present.items() if name in names and path.is_file()}
     patient.files[task] = found
-    others = ", ".join(name for name in present if name not in names) or "no other file"
-    for role in _NEEDED[task]:
-        if role not in found:
-            path = folder / f"{folder.name}{SUFFIXES[role]}.nii.gz"
-            layout.say(ERROR, "missing-file", patient.patient_id, path, f"not there ({others})", f"the {role}")
-    missing = [role for role in _TOGETHER if role not in found]
-    if len(missing) == 1:
-        path = folder / f"{folder.name}{SUFFIXES[missing[0]]}.nii.gz"
-        layout.say(
-            WARNING, "missing-file", patient.patient_id, path, "not there", f"{' and '.join(_TOGETHER)} together"
-        )
     for name, path in present.items():
         if name not in names:
             _say_other_file(path, patient.patient_id, found, layout)
+        elif names[name] not in found:
+            text = "a link to nothing" if path.is_symlink() else "no regular file"
+            layout.say(ERROR, "unreadable", patient.patient_id, path, text, f"the {names[name]}")
+    _say_missing(folder, patient.patient_id, _NEEDED[task], present, layout)
+
+
+def _say_missing(
+    folder: Path, patient_id: str, needed: Sequence[str], present: Mapping[str, Path], layout: Layout
+) -> None:
+    """What has no file in a patient's folder; a planning CT and a dose may be missing, but not one of them."""
+    expected = {role: f"{folder.name}{suffix}.nii.gz" for role, suffix in SUFFIXES.items()}
+    missing = {role: folder / name for role, name in expected.items() if name not in present}
+    others = ", ".join(name for name in present if name not in expected.values()) or "no other file"
+    for role in needed:
+        if role in missing:
+            layout.say(ERROR, "missing-file", patient_id, missing[role], f"not there ({others})", f"the {role}")
+    alone = [role for role in _TOGETHER if role in missing]
+    if len(alone) == 1:
+        together = f"{' and '.join(_TOGETHER)} together"
+        layout.say(WARNING, "missing-file", patient_id, missing[alone[0]], "not there", together)
 
 
 def _say_other_file(path: Path, patient_id: str, found: Mapping[str, Path], layout: Layout) -> None:
@@ -148,8 +167,10 @@ def _compare_copies(folders: Folders, layout: Layout) -> None:
 
 
 def _same_image(first: Path, second: Path) -> bool:
-    """Whether two files hold the same voxels on the same grid; what cannot be read is the same as nothing."""
+    """Whether two files hold the same voxels on the same grid; what cannot be read is the same as its own copy."""
     if first.samefile(second) or (gzip_checksum(first) and gzip_checksum(first) == gzip_checksum(second)):
+        return True
+    if filecmp.cmp(first, second, shallow=False):
         return True
     try:
         one, two = read_volume(first), read_volume(second)

@@ -123,7 +123,7 @@ def test_the_centre_is_what_the_id_says(release: Path) -> None:
 @pytest.mark.parametrize("tasks", [("Task 1",), ("Task 2", "Task 3"), ("Task 3",)])
 def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
     for task in set(TABLES) - set(tasks):
-        (release / task).rename(release / f"hidden {task}")
+        (release / task).rename(release / f".hidden {task}")
     read = read_release(release)
     assert read.problems == ()
     assert [case.patient_id for case in read.cases] == ["CHUM-002", "MDA-001"]
