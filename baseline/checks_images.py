@@ -18,16 +18,21 @@ from baseline.release import ReleaseCase
 from contract import labels
 from contract.errors import HecktorError
 from contract.geometry import Geometry
-from contract.images import Volume, read_header, read_volume
+from contract.images import Volume, read_volume
 
 # Scanners' voxels and fields of view, with room for coarse phantoms; centimetres or metres in a header lie beyond.
 LEAST_SPACING_MM, MOST_SPACING_MM = 0.2, 12.0
 LEAST_EXTENT_MM, MOST_EXTENT_MM = 100.0, 2500.0
+# Edges of a scanner's pixels agree but for rounding; axes of a header that were swapped do not.
+_SQUARE: Final = 0.01
 IDENTITY: Final = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 # A CT holds air and soft tissue; each must make up this share of it.
 _LEAST_SHARE: Final = 0.002
 # The hottest voxel of a head and neck with a tumour is far above the body's mean, which is SUV 1.
 LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
+
+# Twice what is prescribed; a dose in cGy has its highest value in the thousands.
+MOST_DOSE_GY: Final = 200.0
 
 _NIFTI1_SIZE: Final = 348
 _NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
@@ -58,7 +63,7 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
     """
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
-    paths = {"CT": case.ct, "PET": case.pet, "mask": case.mask}
+    paths = {"CT": case.ct, "PET": case.pet, "mask": case.mask, "planning CT": case.planning_ct, "dose": case.dose}
     for role, path in paths.items():
         if path is not None:
             file = path.relative_to(root).as_posix()
@@ -72,14 +77,8 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
             problems += not_finite
             if not any(problem.is_error for problem in not_finite):
                 problems += _CHECKS[role](volumes[role], told)
-            if role in {"PET", "mask"} and "CT" in volumes:
+            if role in _ON_THE_CT and "CT" in volumes:
                 problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, told)
-    for path in (case.planning_ct, case.dose):
-        if path is not None:
-            try:
-                read_header(path)
-            except HecktorError as problem:
-                problems.append(refused("unreadable", case.patient_id, path.relative_to(root).as_posix(), problem))
     return tuple(problems)
 
 
@@ -95,6 +94,9 @@ def _grid(grid: Geometry, told: _Told) -> Iterator[Problem]:
     if not all(LEAST_EXTENT_MM <= length <= MOST_EXTENT_MM for length in extent):
         expected = f"{LEAST_EXTENT_MM:g} to {MOST_EXTENT_MM:g} mm along each axis"
         yield told.warning("geometry", f"a field of view of {_numbers(extent)} mm", expected)
+    across, down, _ = grid.spacing_mm
+    if abs(across - down) > _SQUARE * max(across, down):
+        yield told.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", "square pixels in the axial plane")
     if np.abs(np.subtract(grid.direction, IDENTITY)).max() > 1e-3:
         yield told.warning("geometry", f"direction {_numbers(grid.direction)}", "the identity, as in the release")
 
@@ -143,6 +145,20 @@ def _check_mask(mask: Volume, told: _Told) -> Iterator[Problem]:
         yield told.warning("labels", "an empty mask", "a GTVp or a GTVn")
 
 
+def _check_planning_ct(_planning_ct: Volume, _told: _Told) -> Iterator[Problem]:
+    """Nothing measures it: it only has to be whole."""
+    yield from ()
+
+
+def _check_dose(dose: Volume, told: _Told) -> Iterator[Problem]:
+    lowest, highest = float(dose.array.min()), float(dose.array.max())
+    expected = f"Gy: zero or more, highest above zero and up to {MOST_DOSE_GY:g}"
+    if lowest < 0:
+        yield told.warning("dose", f"lowest value {lowest:g}: it is not measured", expected)
+    elif not 0 < highest <= MOST_DOSE_GY:
+        yield told.warning("dose", f"highest value {highest:g}: another unit", expected)
+
+
 def _mask_on_ct(mask: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
     differences = mask.differences(ct)
     if differences:
@@ -152,6 +168,11 @@ def _mask_on_ct(mask: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
 def _pet_on_ct(pet: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
     if not overlap(pet, ct):
         yield told.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
+
+
+def _dose_on_ct(dose: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
+    if not overlap(dose, ct):
+        yield told.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
 
 
 def _finite(path: Path, told: _Told) -> Iterator[Problem]:
@@ -180,5 +201,11 @@ def _numbers(values: Any) -> str:
     return "(" + ", ".join(f"{round(value, 6) + 0:.4g}" for value in values) + ")"
 
 
-_CHECKS: Final = {"CT": _check_ct, "PET": _check_pet, "mask": _check_mask}
-_ON_THE_CT: Final = {"PET": _pet_on_ct, "mask": _mask_on_ct}
+_CHECKS: Final = {
+    "CT": _check_ct,
+    "PET": _check_pet,
+    "mask": _check_mask,
+    "planning CT": _check_planning_ct,
+    "dose": _check_dose,
+}
+_ON_THE_CT: Final = {"PET": _pet_on_ct, "mask": _mask_on_ct, "dose": _dose_on_ct}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from baseline.checks import check_release
 from baseline.release import read_release
+from contract.images import Volume
 
 # severity, kind, file below the root, what is said to be found
 Told = tuple[str, str, str, str]
@@ -77,3 +81,65 @@ def test_a_folder_called_like_a_table_is_none(release: Release, tmp_path: Path) 
     (release.root / "Task 1" / "old.csv").mkdir()
     kinds = [(severity, kind) for severity, kind, _, _ in told(release, tmp_path)]
     assert kinds == [("error", "images-without-row")] + [("error", "missing-file")] * 3
+
+
+def with_dose(
+    release: Release, dose: Callable[[np.ndarray], np.ndarray] = lambda array: array, **geometry: Any
+) -> None:
+    """A planning CT like the CT, and on its grid a dose of 0 to 70 Gy, spoilt by `dose`."""
+    ct = release.read(P, "__CT")
+    release.write(P, "__CTPlanning", ct, tasks=("Task 2",))
+    gray = dose(np.clip(ct.array, 0, 70).astype(np.float32))
+    release.write(P, "__RTDOSE", Volume(gray, replace(ct.geometry, **geometry)), tasks=("Task 2",))
+
+
+def test_a_sound_dose_is_no_problem(release: Release, tmp_path: Path) -> None:
+    with_dose(release)
+    assert told(release, tmp_path) == []
+
+
+@pytest.mark.parametrize("role", ["__CTPlanning", "__RTDOSE"])
+def test_a_planning_ct_or_dose_that_is_cut_off(release: Release, tmp_path: Path, role: str) -> None:
+    """Its header is sound; only who reads to the end notices."""
+    with_dose(release)
+    path = release.path(P, role, "Task 2")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    ((severity, kind, file, found),) = told(release, tmp_path)
+    assert (severity, kind, file) == ("error", "unreadable", f"Task 2/{P}/{P}{role}.nii.gz")
+    assert found.startswith("truncated")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "geometry", "expected"),
+    [
+        (lambda dose: dose * 100, {}, ("warning", "dose", "highest value 7000: another unit")),
+        (lambda dose: dose * 0, {}, ("warning", "dose", "highest value 0: another unit")),
+        (lambda dose: dose - 1, {}, ("warning", "dose", "lowest value -1: it is not measured")),
+        (lambda dose: dose, {"origin_mm": (5000.0, 0.0, 0.0)}, ("warning", "geometry", "no overlap with the CT")),
+    ],
+    ids=["cGy", "zeros", "negative", "elsewhere"],
+)
+def test_a_dose_that_cannot_be_one(
+    release: Release,
+    tmp_path: Path,
+    spoil: Callable[[np.ndarray], np.ndarray],
+    geometry: dict[str, Any],
+    expected: tuple[str, str, str],
+) -> None:
+    with_dose(release, spoil, **geometry)
+    ((severity, kind, file, found),) = told(release, tmp_path)
+    assert (severity, kind, file) == (*expected[:2], f"Task 2/{P}/{P}__RTDOSE.nii.gz")
+    assert found.startswith(expected[2])
+
+
+def test_axes_swapped_in_a_header(release: Release, tmp_path: Path) -> None:
+    """Spacing (z, y, x) where (x, y, z) belongs, in CT and mask alike and in the PET."""
+    spacings = {}
+    for role in ("__CT", "__PT", ""):
+        spacing = release.read(P, role).geometry.spacing_mm
+        spacings[role] = "({2:.4g}, {1:.4g}, {0:.4g})".format(*spacing)
+        release.change(P, role, lambda array: array, spacing_mm=spacing[::-1])
+    assert sorted(told(release, tmp_path)) == [
+        ("warning", "geometry", f"Task 1/{P}/{P}{role}.nii.gz", f"spacing {spacings[role]} mm")
+        for role in ("__CT", "__PT")
+    ]
