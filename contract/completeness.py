@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from contract.metaimage import mha_fields
+from contract.metaimage import is_plain_header, mha_fields
 
 _BLOCK: Final = 1 << 20
 _NIFTI1_HEADER_BYTES: Final = 348
@@ -45,9 +45,19 @@ def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> str | None:
 
 
 def _mha_defect(path: Path, expected: int) -> str | None:
+    fault = _mha_pixels_defect(path, expected)
+    if fault:
+        return fault
+    with path.open("rb") as file:
+        return None if is_plain_header(file) else "a header that readers understand in several ways"
+
+
+def _mha_pixels_defect(path: Path, expected: int) -> str | None:
     fields, start = _mha_fields(path)
     if fields.get("ElementDataFile", "").upper() != "LOCAL":
         return "its pixels lie in another file, expected them in the same file"
+    if fields.get("HeaderSize", "0") != "0":
+        return f"HeaderSize {fields['HeaderSize'][:40]!r}, expected the pixels right after the header"
     present = path.stat().st_size - start
     if fields.get("CompressedData", "False").lower() != "true":
         as_text = fields.get("BinaryData", "True").lower() == "false"

@@ -116,7 +116,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     try:
         reader = _reader(path, error)
         header = _checked_header(reader, path, error)
-        array = metaimage.inflated(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
+        array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
         if array is None:
             array = _read_with_itk(reader, header, path, error)
     except OSError as problem:

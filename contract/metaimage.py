@@ -1,11 +1,15 @@
-"""Compressed MetaImages in one pass: inflated whole or not at all, and packed in memory.
+"""MetaImages in one pass: pixels read whole or not at all, and packed in memory.
 
 ITK takes a damaged stream for zeros, so that it would have to be inflated a second time to notice. Done here, one
-pass gives both the pixels and the certainty that all of them are there.
+pass gives both the pixels and the certainty that all of them are there. And they come from this very file: ITK also
+follows a header to pixels that lie in another one, such as the reference that a prediction is compared with.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -20,6 +24,10 @@ from contract.geometry import Geometry
 GEOMETRY_FIELDS: Final = frozenset(
     {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
 )
+_PIXELS_BEGIN: Final = "ElementDataFile"
+# What every reader of headers understands alike: a key without other signs, one `=`, a short printable value.
+_PLAIN_LINE: Final = re.compile(rb"([A-Za-z]+) *= *[!-~][ -~]{0,199}\r?\n")
+_MAX_LINE_BYTES: Final = 4096
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
 _ZEROS: Final = bytes(_PIECE)
@@ -35,8 +43,8 @@ _TYPES: Final = {
 }
 
 
-def inflated(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.NDArray[np.generic] | None:
-    """The pixels of a compressed `.mha` of one channel, in the machine's byte order.
+def read_pixels(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.NDArray[np.generic] | None:
+    """The pixels of an `.mha` of one channel, in the machine's byte order.
 
     Args:
         path: the file.
@@ -44,19 +52,32 @@ def inflated(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.ND
         bytes_per_voxel: by its header.
 
     Returns:
-        The array; None where the file is of another make, or its pixels are not exactly all there: then whoever
-        reads it otherwise says what is wrong.
+        The array; None where the file is of another make, or its pixels are not all there (in a compressed one:
+        exactly): then whoever reads it otherwise says what is wrong.
     """
     if not path.name.lower().endswith(".mha"):
         return None
     with path.open("rb") as file:
-        dtype = _dtype(mha_fields(file))
+        fields = mha_fields(file)
+        dtype = _dtype(fields)
         if dtype is None or dtype.itemsize != bytes_per_voxel:
             return None
-        voxels = np.zeros(shape, dtype=dtype)
-        if not _inflate_into(voxels.reshape(-1).view(np.uint8), file):
-            return None
-    return voxels.astype(dtype.newbyteorder("="), copy=False)
+        voxels = _inflated(file, shape, dtype) if _is_compressed(fields) else _copied(file, shape, dtype)
+    return None if voxels is None else voxels.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _inflated(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
+    voxels = np.zeros(shape, dtype=dtype)
+    return voxels if _inflate_into(voxels.reshape(-1).view(np.uint8), file) else None
+
+
+def _copied(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
+    # Looked at first, so that a header that lies about its size costs no memory.
+    present, count = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape)
+    if present < count * dtype.itemsize:
+        return None
+    voxels = np.fromfile(file, dtype, count)
+    return voxels.reshape(shape) if voxels.size == count else None
 
 
 def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
@@ -96,19 +117,40 @@ def _numbers(values: Iterable[float]) -> str:
 def mha_fields(file: BinaryIO) -> dict[str, str]:
     """The text header of a MetaImage; the file then stands where its pixels begin."""
     fields: dict[str, str] = {}
-    for raw in iter(lambda: file.readline(4096), b""):
+    for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
         key, _, value = raw.decode("latin-1").partition("=")
         fields[key.strip()] = value.strip()
-        if key.strip() == "ElementDataFile":
+        if key.strip() == _PIXELS_BEGIN:
             break
     return fields
 
 
+def is_plain_header(file: BinaryIO) -> bool:
+    """Whether the text header of a MetaImage says the same to every reader: plain lines, no key twice.
+
+    MetaIO also ends a key at a colon, and does not count as blank what Unicode does. So a header can name one place
+    of the pixels to `mha_fields` and another, in any file, to ITK.
+    """
+    seen: set[bytes] = set()
+    for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
+        line = _PLAIN_LINE.fullmatch(raw)
+        if line is None or line[1] in seen:
+            return False
+        seen.add(line[1])
+        if line[1] == _PIXELS_BEGIN.encode():
+            return True
+    return False
+
+
+def _is_compressed(fields: Mapping[str, str]) -> bool:
+    return fields.get("CompressedData", "False").lower() == "true"
+
+
 def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic] | None:
     plain = (
-        fields.get("ElementDataFile", "").upper() == "LOCAL"
-        and fields.get("CompressedData", "False").lower() == "true"
-        and fields.get("CompressedDataSize", "").isdecimal()
+        fields.get(_PIXELS_BEGIN, "").upper() == "LOCAL"
+        and fields.get("CompressedData", "False").lower() in ("true", "false")
+        and (not _is_compressed(fields) or fields.get("CompressedDataSize", "").isdecimal())
         and fields.get("BinaryData", "True").lower() == "true"
         and fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")).lower() == "false"
         and fields.get("ElementNumberOfChannels", "1") == "1"

@@ -50,9 +50,8 @@ def read_labels(path: Path, error: type[HecktorError]) -> Volume:
     Raises:
         HecktorError: of the class `error`: unreadable, a value that is no whole number, or another label than 0, 1, 2.
     """
-    header = read_header(path, error=error)
     volume = read_volume(path, error=error)
-    if not header.is_integer:
+    if volume.array.dtype.kind == "f":
         return Volume(_whole(volume.array, path.name, error), volume.geometry)
     unsigned = volume.array.dtype.kind == "u"
     low, high = 0 if unsigned else int(volume.array.min()), int(volume.array.max())

@@ -1,4 +1,4 @@
-"""Pixels of compressed MetaImages, inflated once, against ITK's own reading."""
+"""Pixels of MetaImages, read once, against ITK's own reading."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from contract.errors import InputError
 from contract.geometry import Geometry
-from contract.metaimage import inflated, packed
+from contract.images import read_volume
+from contract.metaimage import packed, read_pixels
 
 
-def written(path, array):
-    sitk.WriteImage(sitk.GetImageFromArray(array), str(path), useCompression=True)
+def written(path, array, compress=True):
+    sitk.WriteImage(sitk.GetImageFromArray(array), str(path), useCompression=compress)
     return path
 
 
+@pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"])
-def test_pixels_are_those_of_itk(tmp_path, dtype):
+def test_pixels_are_those_of_itk(tmp_path, dtype, compress):
     array = np.random.default_rng(0).integers(0, 100, (5, 6, 7)).astype(dtype)
-    path = written(tmp_path / "a.mha", array)
-    found = inflated(path, array.shape, array.dtype.itemsize)
+    path = written(tmp_path / "a.mha", array, compress)
+    found = read_pixels(path, array.shape, array.dtype.itemsize)
     np.testing.assert_array_equal(found, sitk.GetArrayFromImage(sitk.ReadImage(str(path))))
     assert found.dtype == array.dtype
     assert found.flags.writeable
@@ -29,10 +32,10 @@ def test_a_stream_of_many_pieces(tmp_path):
     """Four megabytes of which a half is noise: pieces and blocks of the file end at different places."""
     array = np.zeros((64, 256, 256), dtype=np.uint8)
     array[::2] = np.random.default_rng(1).integers(0, 255, (32, 256, 256))
-    assert np.array_equal(inflated(written(tmp_path / "a.mha", array), array.shape, 1), array)
+    assert np.array_equal(read_pixels(written(tmp_path / "a.mha", array), array.shape, 1), array)
 
 
-@pytest.mark.parametrize("change", ["cut", "damage", "longer", "shorter", "plain", "other name", "other type"])
+@pytest.mark.parametrize("change", ["cut", "damage", "longer", "shorter", "plain cut", "other name", "other type"])
 def test_anything_else_is_left_to_others(tmp_path, change):
     array = np.random.default_rng(2).integers(0, 3, (8, 9, 10)).astype(np.uint8)
     path = written(tmp_path / "a.mha", array)
@@ -45,13 +48,13 @@ def test_anything_else_is_left_to_others(tmp_path, change):
         shape = (7, 9, 10)
     elif change == "shorter":
         shape = (9, 9, 10)
-    elif change == "plain":
-        sitk.WriteImage(sitk.GetImageFromArray(array), str(path), useCompression=False)
+    elif change == "plain cut":
+        path.write_bytes(written(path, array, compress=False).read_bytes()[:-1])
     elif change == "other name":
         path = path.rename(tmp_path / "a.nii.gz")
     else:
         width = 2
-    assert inflated(path, shape, width) is None
+    assert read_pixels(path, shape, width) is None
 
 
 def oblique() -> tuple[float, ...]:
@@ -71,9 +74,54 @@ def test_what_is_packed_is_what_itk_reads(tmp_path):
     image = sitk.ReadImage(str(path))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(image), voxels)
     assert Geometry.of(image) == geometry
-    np.testing.assert_array_equal(inflated(path, voxels.shape, 1), voxels)
+    np.testing.assert_array_equal(read_pixels(path, voxels.shape, 1), voxels)
 
 
 def test_what_is_packed_fits_its_grid():
     with pytest.raises(ValueError, match="on a grid of"):
         packed(np.zeros((2, 2, 3), np.uint8), Geometry((2, 2, 3), (1, 1, 1), (0, 0, 0)))
+
+
+HEADER = (
+    b"ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = False\n"
+    b"TransformMatrix = 1 0 0 0 1 0 0 0 1\nOffset = 0 0 0\nElementSpacing = 1 1 1\nDimSize = 4 3 2\n"
+    b"ElementType = MET_UCHAR\n"
+)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "HeaderSize = -1\nElementDataFile: {other}\nElementDataFile = LOCAL\n",
+        "HeaderSize = -1\n\x1cElementDataFile = LOCAL\nElementDataFile = {other}\n",
+        "HeaderSize = -1\n\xa0ElementDataFile = LOCAL\nElementDataFile = {other}\n",
+        "HeaderSize = -1\nElementDataFile\xa0= LOCAL\nElementDataFile = {other}\n",
+        "CompressedData = 0\nElementDataFile: {other}\nElementDataFile = LOCAL\n",
+        "HeaderSize = 1000000\nElementDataFile = LOCAL\n",
+        "HeaderSize = -1\nElementDataFile = {other}\n",
+    ],
+)
+def test_no_header_leads_to_the_pixels_of_another_file(tmp_path, lines):
+    """ITK's own reader follows the first five to the other file, which may be the reference of a prediction."""
+    other = written(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
+    path = tmp_path / "a.mha"
+    path.write_bytes(HEADER + lines.format(other=other).encode("latin-1") + bytes(24))
+    with pytest.raises(InputError):
+        read_volume(path)
+
+
+@pytest.mark.parametrize("lines", ["", "Comment : {other}\n", "ElementDataFile: {other}\n"])
+def test_pixels_after_an_odd_header_are_those_of_the_file_itself(tmp_path, lines):
+    other = written(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
+    path = tmp_path / "a.mha"
+    pixels = np.arange(24, dtype=np.uint8)
+    path.write_bytes(HEADER + lines.format(other=other).encode() + b"ElementDataFile = LOCAL\n" + pixels.tobytes())
+    np.testing.assert_array_equal(read_volume(path).array.ravel(), pixels)
+
+
+def test_a_header_of_plain_lines_may_still_be_read_by_itk(tmp_path):
+    """Pixels as text, which are not read here."""
+    path = tmp_path / "a.mha"
+    header = HEADER.replace(b"BinaryData = True", b"BinaryData = False")
+    path.write_bytes(header + b"ElementDataFile = LOCAL\n" + b"".join(b"%d " % n for n in range(24)))
+    np.testing.assert_array_equal(read_volume(path).array.ravel(), np.arange(24))

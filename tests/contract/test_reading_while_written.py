@@ -32,13 +32,13 @@ def test_a_change_between_header_and_pixels(
 ) -> None:
     path = tmp_path / "a.mha"
     write_volume(path, Volume(np.zeros((8, 8, 8), np.int16), GRID))
-    real = images.metaimage.inflated
+    real = images.metaimage.read_pixels
 
-    def inflated(*arguments: object) -> object:
+    def changing(*arguments: object) -> object:
         found = real(*arguments)  # type: ignore[arg-type]
         change(path)
         return found
 
-    monkeypatch.setattr(images.metaimage, "inflated", inflated)
+    monkeypatch.setattr(images.metaimage, "read_pixels", changing)
     with pytest.raises(InputError, match=r"^a\.mha: changed while it was being read"):
         read_volume(path)

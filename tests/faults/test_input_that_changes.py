@@ -32,9 +32,9 @@ def test_a_compressed_image(run: Runs, change: str, call: int, name: str) -> Non
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_plain_image(run: Runs, case_folder: Any, change: str) -> None:
-    """As it goes to ITK, after its header."""
+    """As its pixels are read, after its header."""
     case_folder.write(compress=False)
-    fault = f"run contract.images:_read_with_itk 1 {CHANGES[change].format('str(arguments[2])')}"
+    fault = f"run contract.metaimage:_copied 1 {CHANGES[change].format('arguments[0].name')}"
     ended = run(SEGMENTATION, fault, options=THRESHOLD).whole()
     assert (ended.status, ended.files) == (1, [])
     assert ended.last.startswith("error: 0a1b2c3d-ct.mha: ")
