@@ -118,6 +118,9 @@ def train_network(
     # Processes of one group draw different patches; their weights are those of the first.
     torch.manual_seed(seed + fold + _BETWEEN_RANKS * rank)
     np.random.seed(seed + fold + _BETWEEN_RANKS * rank)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
+    if rank == 0:
+        for half in folders.fold(fold, backbone).glob(".partial-*"):  # of a process that was killed while it wrote
+            half.unlink()
     latest = folders.fold(fold, backbone) / "checkpoint_latest.pth"
     plans = read_json(folders.plans) | {"continue_training": latest.is_file()}
     dataset = read_json(folders.preprocessed / DATASET_NAME / "dataset.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -13,6 +14,7 @@ from algorithm.enhance import Enhanced
 from algorithm.networks import untrained_network
 from baseline.plans import CONFIGURATIONS, SAVE_EVERY, Plan
 from baseline.training_watch import Watcher
+from contract.files import atomic_path
 
 
 class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
@@ -78,6 +80,14 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         parameters = self.network.parameters()
         optimiser = torch.optim.AdamW(parameters, lr=self.plan.learning_rate, weight_decay=self.weight_decay)
         return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
+
+    def save_checkpoint(self, filename: str) -> None:
+        """nnU-Net's checkpoint, whole or not at all: a final one stands for a trained network, and the latest is all
+        that is left of an interrupted one.
+        """
+        if self.local_rank == 0:
+            with atomic_path(Path(filename)) as partial:
+                super().save_checkpoint(str(partial))
 
     def on_epoch_end(self) -> None:
         """nnU-Net's end of an epoch, then the page of the training.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -167,3 +168,33 @@ def test_two_processes_take_up_what_one_left(planned: Folders, monkeypatch: pyte
     logs = sorted(final.parent.glob("training_log_*.txt"))
     assert "Epoch 2" in logs[-1].read_text()
     assert "Epoch 0" not in logs[-1].read_text()
+
+
+def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
+    planned: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when the last checkpoint is written: it has no name, and the one of the epoch before is whole.
+    What a killed process left of one goes when the training is taken up again.
+    """
+    from baseline import trainer
+
+    plan, save = replace(PLAN, epochs=2), torch.save
+
+    def full(content: Any, filename: str) -> None:
+        if content["current_epoch"] == 2:
+            Path(filename).write_bytes(b"half")
+            raise RuntimeError("no space left")
+        save(content, filename)
+
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 1)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(RuntimeError, match="no space left"):
+        train_network(planned, plan, 1, "segresnet", Machine(), seed=3)
+    folder = planned.fold(1, "segresnet")
+    assert not planned.final(1, "segresnet").exists()
+    assert torch.load(folder / "checkpoint_latest.pth", weights_only=False)["current_epoch"] == 1
+    monkeypatch.setattr(torch, "save", save)
+    (folder / ".partial-killed.pth").write_bytes(b"half")
+    final = train_network(planned, plan, 1, "segresnet", Machine(), seed=3)
+    assert torch.load(final, weights_only=False)["current_epoch"] == 2
+    assert list(folder.glob(".partial-*")) == []
