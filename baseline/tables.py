@@ -57,11 +57,12 @@ def read_table(path: Path, file: str) -> Table:
     """
     table = Table(file)
     text = _text(path, table)
-    header, lines = _split(text, table)
-    columns = _columns(header, table)
-    if columns is None:
+    rows = _split(text, table)
+    columns = None if rows is None else _columns(*rows, table)
+    if rows is None or columns is None:
         table.readable = False
         return table
+    lines = rows[1]
     seen: list[tuple[int, str, list[str]]] = []
     place = columns.index(ID)
     for number, cells in lines:
@@ -102,35 +103,44 @@ def _text(path: Path, table: Table) -> str:
         return content.decode("latin-1")
 
 
-def _split(text: str, table: Table) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header's cells, and each further row that is not blank with its number in the file."""
+def _split(text: str, table: Table) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
+    """The header's cells, and each further row that is not blank with its number in the file; None, with an error
+    said, where it is no table.
+    """
+    if "\r" in text.replace("\r\n", ""):
+        table.dialect("lines that end with a carriage return", "a line feed")
     first = next((line for line in text.splitlines() if line.strip()), "")
     separator = max(_SEPARATORS, key=first.count)
     if first and separator != ",":
         table.dialect(f"cells separated by {separator!r}", "a comma")
     try:
-        rows = list(csv.reader(io.StringIO(text.replace("\0", "")), delimiter=separator))
+        rows = list(csv.reader(io.StringIO(text.replace("\0", ""), newline=None), delimiter=separator))
     except csv.Error as problem:
         table.say(ERROR, "csv-unreadable", "", f"not a readable table ({problem})", "a CSV file")
-        return [], []
+        return None
     numbered = [(number, row) for number, row in enumerate(rows, start=1) if any(cell.strip() for cell in row)]
     return (numbered[0][1], numbered[1:]) if numbered else ([], [])
 
 
-def _columns(header: Sequence[str], table: Table) -> list[str] | None:
+def _columns(header: Sequence[str], lines: Sequence[tuple[int, list[str]]], table: Table) -> list[str] | None:
     """The canonical name of each column; None, with an error said, where rows cannot be told apart."""
     known = {plain(name): name for name in COLUMNS} | {plain(old): new for old, new in _OTHER_NAMES.items()}
     columns = [known.get(plain(name), name.strip()) for name in header]
-    odd = [name for name, column in zip(header, columns, strict=True) if name not in {column, *_OTHER_NAMES}]
-    if odd:
-        table.dialect(f"column names {', '.join(map(repr, odd))}", "the release's spelling, without further blanks")
-    unused = [name for name in columns if name not in COLUMNS and name]
-    if unused:
-        table.say(WARNING, "csv-column", "", f"columns that nothing reads: {', '.join(unused)}", ", ".join(COLUMNS))
     if ID not in columns:
         names = ", ".join(columns)[:200] or "nothing"
         table.say(ERROR, "csv-unreadable", "", f"no column {ID} (found {names})", f"a CSV file with a column {ID}")
         return None
+    odd = [name for name, column in zip(header, columns, strict=True) if name not in {column, *_OTHER_NAMES}]
+    if odd:
+        table.dialect(f"column names {', '.join(map(repr, odd))}", "the release's spelling, without further blanks")
+    filled = {place for _, cells in lines for place, cell in enumerate(cells) if cell.strip()}
+    unused = [
+        name or "one without a name"
+        for place, name in enumerate(columns)
+        if name not in COLUMNS and (name or place in filled)
+    ]
+    if unused:
+        table.say(WARNING, "csv-column", "", f"columns that nothing reads: {', '.join(unused)}", ", ".join(COLUMNS))
     twice = sorted({name for name in columns if columns.count(name) > 1 and name in COLUMNS})
     if twice:
         table.say(ERROR, "csv-unreadable", "", f"column {twice[0]} stands twice", "each column once")

@@ -143,3 +143,45 @@ def test_axes_swapped_in_a_header(release: Release, tmp_path: Path) -> None:
         ("warning", "geometry", f"Task 1/{P}/{P}{role}.nii.gz", f"spacing {spacings[role]} mm")
         for role in ("__CT", "__PT")
     ]
+
+
+def respelled(release: Release, spell: Callable[[str], str]) -> None:
+    """Task 3's table in another spelling."""
+    release.spoil_table["Task 3"].append(spell)
+
+
+TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
+
+
+@pytest.mark.parametrize(
+    ("spell", "expected"),
+    [
+        (
+            lambda text: text.replace("MDA-001", "M" * 200_000),
+            ("error", "csv-unreadable", "not a readable table (field"),
+        ),
+        (
+            lambda text: text.replace("PatientID", "Name"),
+            ("error", "csv-unreadable", "no column PatientID (found Name"),
+        ),
+        (lambda text: text.replace("\n", "\r"), ("warning", "csv-dialect", "lines that end with a carriage return")),
+        (
+            lambda text: text.replace("\n", ",7\n").replace(",7", ",", 1),
+            ("warning", "csv-column", "columns that nothing"),
+        ),
+    ],
+    ids=["endless cell", "no ID", "old line ends", "column without a name"],
+)
+def test_a_table_is_named_once(
+    release: Release, tmp_path: Path, spell: Callable[[str], str], expected: tuple[str, str, str]
+) -> None:
+    respelled(release, spell)
+    ((severity, kind, file, found),) = told(release, tmp_path)
+    assert (severity, kind, file) == (*expected[:2], TABLE)
+    assert found.startswith(expected[2])
+
+
+def test_a_column_of_nothing_is_nobodys_business(release: Release, tmp_path: Path) -> None:
+    """As a spreadsheet leaves behind where a cell was touched."""
+    respelled(release, lambda text: text.replace("\n", ",\n"))
+    assert told(release, tmp_path) == []
