@@ -144,7 +144,7 @@ def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path
     try:
         array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
-        raise error(f"{path.name}: its pixels cannot be read ({_itk_reason(problem)})") from None
+        raise error(f"{path.name}: its pixels cannot be read ({_itk_reason(problem, path)})") from None
     return array
 
 
@@ -169,7 +169,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
-        raise OutputError(f"{path.name}: cannot be written ({_itk_reason(problem)})") from None
+        raise OutputError(f"{path.name}: cannot be written ({_itk_reason(problem, path)})") from None
 
 
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
@@ -219,7 +219,7 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
     try:
         reader.ReadImageInformation()
     except RuntimeError as problem:
-        raise error(f"{path.name}: not a readable image ({_itk_reason(problem)})") from None
+        raise error(f"{path.name}: not a readable image ({_itk_reason(problem, path)})") from None
     return reader
 
 
@@ -270,8 +270,9 @@ def _bytes_per_voxel(pixel_type: str) -> int:
     return int(bits.group(1)) // 8 if bits else 1
 
 
-def _itk_reason(problem: BaseException) -> str:
-    """The last sentence of an ITK message, without its source paths."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+def _itk_reason(problem: BaseException, path: Path) -> str:
+    """The last sentence of an ITK message, without paths and addresses: the same each time."""
+    told = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     last = lines[-1] if lines else type(problem).__name__
     return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]

@@ -84,6 +84,21 @@ def test_unusable_nifti(tmp_path: Path, content: bytes) -> None:
         read_volume(tmp_path / "scan.nii.gz")
 
 
+def test_what_itk_says_is_the_same_each_time_and_without_a_folder(tmp_path: Path) -> None:
+    """ITK names its reader's address in memory, and the folders with their blanks."""
+    for folder in ("Task 1", "Task 1 again"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "scan.nii.gz").write_bytes(gzip.compress(bytes(400)))
+    told = set()
+    for folder in ("Task 1", "Task 1 again"):
+        with pytest.raises(InputError) as refused:
+            read_volume(tmp_path / folder / "scan.nii.gz")
+        told.add(refused.value.message)
+    (message,) = told
+    assert "0x" not in message
+    assert "Task" not in message
+
+
 def test_a_single_page_tiff_is_two_dimensional(tmp_path: Path) -> None:
     write_dimensions(tmp_path / "scan.tif", 2)
     with pytest.raises(InputError, match=r"2 dimensions"):
