@@ -52,8 +52,9 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
                 "(or a new working directory)"
             )
         work.plan_json.unlink()
-    # Half a plan, or another one.
-    shutil.rmtree(work.folders.preprocessed / DATASET_NAME, ignore_errors=True)
+    # Of half a plan, or of another one, by which no network has come as far as a checkpoint.
+    for folder in (work.folders.preprocessed / DATASET_NAME, work.training):
+        shutil.rmtree(folder, ignore_errors=True)
     with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
     plan_and_preprocess(work.folders, plan, as_nnunet_splits(work.splits(), with_mask), jobs)
     write_json(work.plan_json, {"key": key, "options": asdict(plan)})

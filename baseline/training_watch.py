@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from baseline.training_curves import Curves
     from baseline.training_patients import Window
+    from baseline.work import Work
 
 LOGGER = logging.getLogger("hecktor")
 # Of the time since the training began, for the curves with the page and for the pictures each.
@@ -133,31 +134,29 @@ class Watcher:
 
         if self.latest is not None:
             write_text(_fold_folder(trainer) / FIGURE, curves_svg(self.latest))
-        page = write_page(_training_folder(trainer), time.time())
+        page = write_page(_work(trainer).training, time.time())
         if not self.told:
             trainer.print_to_log_file(f"training page: {page}")
             self.told = True
 
 
-def _work(trainer: Any) -> Path:
+def _work(trainer: Any) -> Work:
     """The working directory, above nnunet/results/<data set>/<network>/fold_<number>."""
-    return Path(trainer.output_folder).parents[4]
+    from baseline.work import Work
 
-
-def _training_folder(trainer: Any) -> Path:
-    return _work(trainer) / "training"
+    return Work(Path(trainer.output_folder).parents[4])
 
 
 def _fold_folder(trainer: Any) -> Path:
     output = Path(trainer.output_folder)
-    return _training_folder(trainer) / output.parent.name / output.name
+    return _work(trainer).training / output.parent.name / output.name
 
 
 def _name(trainer: Any) -> str:
     """What the split is called: `fold 3`, `without CHUM`."""
     from baseline.splits import read_splits
 
-    path = _work(trainer) / "splits.json"
+    path = _work(trainer).splits_json
     names = read_splits(path).names if path.is_file() else ()
     fold = int(trainer.fold)
     return names[fold] if fold < len(names) else f"fold {fold}"

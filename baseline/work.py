@@ -54,6 +54,11 @@ class Work:
         return self.root / "plan.json"
 
     @property
+    def training(self) -> Path:
+        """The page of all networks in training, and what each has left for it."""
+        return self.root / "training"
+
+    @property
     def features_json(self) -> Path:
         """Features from out-of-fold masks."""
         return self.root / "features.json"
