@@ -7,17 +7,16 @@ file that ends early gives fewer pages.
 from __future__ import annotations
 
 import gzip
-import math
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from contract import nifti
 from contract.metaimage import is_plain_header, mha_fields
 
 _BLOCK: Final = 1 << 20
-_NIFTI1_HEADER_BYTES: Final = 348
 # What may follow the pixels of a NIfTI; more is a stream that inflates without end.
 _SURPLUS: Final = 1 << 24
 # TIFF field types by which offsets and byte counts are written: SHORT, LONG, LONG8.
@@ -95,31 +94,19 @@ def _nifti_defect(path: Path) -> str | None:
     found = 0
     try:
         with gzip.open(path, "rb") as file:
-            header = file.read(_NIFTI1_HEADER_BYTES)
-            found, expected = len(header), _nifti1_bytes(header)
+            start = file.read(nifti.HEADER_BYTES)
+            header, found = nifti.parse_header(start), len(start)
+            if header.fault:
+                return header.fault
             while block := file.read(_BLOCK):
                 found += len(block)
-                if expected is not None and found > expected + _SURPLUS:
-                    return _overlong(expected)
+                if found > header.content_bytes + _SURPLUS:
+                    return _overlong(header.content_bytes)
     except EOFError:
         return f"truncated, its gzip stream ends after {found} bytes of content"
     except (gzip.BadGzipFile, zlib.error) as problem:
         return f"its gzip stream is damaged ({problem})"
-    return None if expected is None or found >= expected else _truncated(found, expected)
-
-
-def _nifti1_bytes(header: bytes) -> int | None:
-    """Content of a single-file NIfTI-1 in bytes, by its own header; None where the header is of another kind."""
-    if len(header) < _NIFTI1_HEADER_BYTES:
-        return _NIFTI1_HEADER_BYTES
-    order = next((o for o in "<>" if struct.unpack(f"{o}i", header[:4]) == (_NIFTI1_HEADER_BYTES,)), None)
-    if order is None:
-        return None
-    rank, *lengths = struct.unpack(f"{order}8h", header[40:56])
-    (bits,) = struct.unpack(f"{order}h", header[72:74])
-    (start,) = struct.unpack(f"{order}f", header[108:112])
-    voxels: int = math.prod(lengths[:rank])
-    return int(start) + voxels * int(bits) // 8
+    return None if found >= header.content_bytes else _truncated(found, header.content_bytes)
 
 
 def _tiff_defect(path: Path) -> str | None:

@@ -1,0 +1,73 @@
+"""NIfTI headers that say two things at once: ITK believes one of them, we none."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from contract.errors import PredictionError
+from contract.geometry import Geometry
+from contract.images import Volume, read_volume, write_volume
+from contract.nifti import parse_header
+
+NAN = float("nan")
+GRID = Geometry((4, 3, 2), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
+
+
+@pytest.fixture
+def content(tmp_path):
+    """A NIfTI of 24 bytes of pixels after 352 bytes of header, not compressed."""
+    path = tmp_path / "a.nii.gz"
+    write_volume(path, Volume(np.arange(24, dtype=np.uint8).reshape(2, 3, 4), GRID))
+    return bytearray(gzip.decompress(path.read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("layout", "place", "values", "message"),
+    [
+        ("<h", 70, (64,), "8 bits a voxel, expected 64"),
+        ("<h", 72, (4,), "4 bits a voxel, expected 8"),
+        ("<f", 84, (0.0,), r"spacing \(1, 0, 3\)"),
+        ("<f", 88, (NAN,), r"spacing \(1, 2, nan\)"),
+        ("<f", 256, (NAN,), "not finite"),
+        ("<f", 280, (float("inf"),), "not finite"),
+        ("<f", 108, (NAN,), "vox_offset nan"),
+        ("<f", 108, (1e30,), "truncated"),
+        ("<i", 0, (540,), "no NIfTI-1 header"),
+    ],
+)
+def test_what_disagrees_with_itself(tmp_path, content, layout, place, values, message):
+    """ITK makes an image on the right grid of most of these, of the first one in part of bytes that are not there."""
+    assert struct.unpack_from("<2h", content, 252) != (0, 0)
+    struct.pack_into("<2h", content, 252, 1, 1)
+    struct.pack_into(layout, content, place, *values)
+    path = tmp_path / "odd.nii.gz"
+    path.write_bytes(gzip.compress(bytes(content)))
+    with pytest.raises(PredictionError, match=message):
+        read_volume(path, error=PredictionError)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"])
+def test_what_itk_writes_is_sound(tmp_path, dtype):
+    path = tmp_path / "a.nii.gz"
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    sitk.WriteImage(sitk.GetImageFromArray(array), str(path))
+    header = parse_header(gzip.decompress(path.read_bytes())[:348])
+    assert (header.fault, header.content_bytes) == (None, 352 + array.nbytes)
+    np.testing.assert_array_equal(read_volume(path).array, array)
+
+
+def test_the_other_byte_order(content):
+    """24 voxels of 16 bits after 352 bytes, by a header of which these fields alone are in the other order."""
+    struct.pack_into(">i", content, 0, 348)
+    struct.pack_into(">8h", content, 40, 3, 4, 3, 2, 1, 1, 1, 1)
+    struct.pack_into(">2h", content, 70, 4, 16)
+    struct.pack_into(">4f", content, 76, 1, 1, 2, 3)
+    struct.pack_into(">f", content, 108, 352)
+    struct.pack_into(">2h", content, 252, 0, 0)
+    header = parse_header(bytes(content[:348]))
+    assert (header.fault, header.content_bytes) == (None, 352 + 48)
