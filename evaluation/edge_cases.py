@@ -26,6 +26,8 @@ from typing import Final
 
 MISSING_RULES: Final = ("worst", "skip", "stop")
 WORST_DSC: Final = 0.0
+# A metric of fewer cases, with one's own answers, would tell what the reference says of them.
+MIN_PUBLIC_CASES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,10 @@ NO_COMPARABLE_PAIR: Final = (
     "last follow-up"
 )
 ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected HPV positive and negative"
-NOTHING_TO_MEASURE: Final = "{metric}: no voxel or lesion of this kind in any case, so the value is null"
+NOTHING_TO_MEASURE: Final = (
+    "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, nobody at risk), "
+    "so the value is null"
+)
 INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
 SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
 DIRECTIONS: Final[dict[str, str]] = {

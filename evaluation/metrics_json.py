@@ -20,7 +20,7 @@ from contract.errors import HecktorError
 from contract.files import read_json
 from contract.tasks import Task
 from evaluation.bootstrap import Estimate, Estimates
-from evaluation.edge_cases import INFINITE, NOTHING_TO_MEASURE
+from evaluation.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE
 from evaluation.edition import Edition
 from evaluation.ground_truth import Reference
 from evaluation.overlap import WeightedMetric
@@ -29,8 +29,6 @@ from evaluation.submission import Submission
 
 METRICS_FORMAT: Final = 1
 MAX_METRICS_BYTES: Final = 512 * 1024 * 1024
-# A metric of fewer cases, with one's own answers, would tell what the reference says of them.
-MIN_PUBLIC_CENTRE_CASES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def centres(
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
         count = int(weights.sum())
-        if public and count < MIN_PUBLIC_CENTRE_CASES:
+        if public and count < MIN_PUBLIC_CASES:
             continue
         values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
         found = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}

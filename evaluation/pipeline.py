@@ -79,7 +79,7 @@ def evaluate(request: Request) -> dict[str, Any]:
     values = {name: estimates.by_metric[name].value for name in profile.metrics}
     report = {
         "aggregates": metrics_json.aggregates(estimates),
-        "centres": metrics_json.centres(measured.metrics, [row.case for row in counted], reference, request.public),
+        "centres": _centres(request, scorer, measured.metrics, counted, reference),
         "analyses": scorer.analyse(counted, request.public),
         "cases": metrics_json.case_counts(
             reference, submission, rows, counted, measured.skipped, public=request.public
@@ -90,6 +90,18 @@ def evaluate(request: Request) -> dict[str, Any]:
     }
     write_json(target, report)
     return report
+
+
+def _centres(
+    request: Request,
+    scorer: Scorer,
+    metrics: Mapping[str, WeightedMetric],
+    counted: Sequence[Row],
+    reference: Reference[Any],
+) -> dict[str, Any]:
+    if request.public and not scorer.public_centres:
+        return {}
+    return metrics_json.centres(metrics, [row.case for row in counted], reference, request.public)
 
 
 def _effort(request: Request) -> Effort:

@@ -116,6 +116,8 @@ class Scorer:
     `read_files` reads a submission that is no platform's: the folder or table, the cases, and those not evaluated.
     `score` gives a row for each answer, `measure` metrics for the rows, `analyse` tables that are no metric (with
     True for what anyone may see), `warn` lines for the metrics' values. `restore` makes a row of its JSON form.
+    `public_centres`: whether anyone may see the metrics of each centre; where all patients of a centre are of one
+    class, or none of them recurred, a metric that does not exist there would tell so.
     """
 
     read_reference: Callable[[Path], Reference[Any]]
@@ -125,6 +127,7 @@ class Scorer:
     analyse: Callable[[Sequence[Any], bool], dict[str, Any]]
     warn: Callable[[Mapping[str, float | None], Any], list[str]]
     restore: Callable[[Mapping[str, Any]], Any]
+    public_centres: bool
 
 
 def _score_segmentation(
@@ -263,6 +266,7 @@ SCORERS: Final[dict[str, Scorer]] = {
         _analyse_segmentation,
         _no_warning,
         SegmentationRow.from_json,
+        public_centres=True,
     ),
     "survival": Scorer(
         ground_truth.read_follow_up,
@@ -272,6 +276,7 @@ SCORERS: Final[dict[str, Scorer]] = {
         _no_analysis,
         _warn_of_flipped_sign,
         RiskRow.from_json,
+        public_centres=False,
     ),
     "classification": Scorer(
         ground_truth.read_hpv_status,
@@ -281,5 +286,6 @@ SCORERS: Final[dict[str, Scorer]] = {
         _analyse_classification,
         _no_warning,
         StatusRow.from_json,
+        public_centres=False,
     ),
 }

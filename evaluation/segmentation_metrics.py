@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from evaluation.cases import SegmentationRow
+from evaluation.edge_cases import MIN_PUBLIC_CASES
 from evaluation.lesions import f1_agg_metric
 from evaluation.overlap import (
     Floats,
@@ -75,7 +76,8 @@ def dsc_by_volume(rows: Sequence[SegmentationRow], *, public: bool) -> dict[str,
 
     Bins hold equally many cases, the first also those left over. Cases count that have a reference volume and a
     DSC. None with fewer cases than bins; the correlation is None where all DSC or all volumes are equal.
-    `public` leaves out the bounds of the bins, which are reference volumes.
+    `public` leaves out the bounds of the bins, which are reference volumes, and all bins where they hold few cases:
+    from a case's DSC and the volume predicted for it follows the volume of its reference.
     Source: the HECKTOR 2021 overview.
     """
     counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
@@ -83,7 +85,10 @@ def dsc_by_volume(rows: Sequence[SegmentationRow], *, public: bool) -> dict[str,
         return None
     volume = _column(counted, lambda row: row.gtvp.reference * row.voxel_volume_mm3 / _MM3_A_ML)
     dsc = _column(counted, lambda row: row.gtvp_dsc)
-    bins = [_bin(volume[part], dsc[part], public=public) for part in equal_bins(volume, VOLUME_BINS)]
+    parts = equal_bins(volume, VOLUME_BINS)
+    if public and min(part.size for part in parts) < MIN_PUBLIC_CASES:
+        parts = []
+    bins = [_bin(volume[part], dsc[part], public=public) for part in parts]
     return {"cases": len(counted), "spearman": spearman(volume, dsc), "bins": bins}
 
 

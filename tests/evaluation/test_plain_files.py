@@ -11,7 +11,11 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images import Volume, write_mask, write_volume
 from contract.tasks import HPV, RFS, SEGMENTATION
+from evaluation.cases import SegmentationRow
 from evaluation.cli import main
+from evaluation.lesions import LesionCounts
+from evaluation.overlap import Overlap
+from evaluation.segmentation_metrics import dsc_by_volume
 
 FOLLOW_UP = "PatientID;Relapse;RFS;CenterID\nP1;1;1;A\nP2;1;2;A\nP3;0;3;B\nP4;1;4;A\nP5;;;B\n"
 HPV_STATUS = "PatientID,HPV Status\nP1,1\nP2,1\nP3,0\nP4,0\nP5,\n"
@@ -166,7 +170,18 @@ def test_dsc_against_volume(phase_of, blank, grid):
     assert [part["cases"] for part in block["bins"]] == [2, 1, 1, 1, 1]
     assert block["bins"][0]["dsc_mean"] == pytest.approx((1 + 2 / 3) / 2)
     assert block["bins"][4]["volume_ml_low"] == pytest.approx(6 * 6 / 1000)
-    assert "volume_ml_low" not in phase.run(public=True)["analyses"]["gtvp_dsc_by_volume"]["bins"][0]
+    assert phase.run(public=True)["analyses"]["gtvp_dsc_by_volume"] == {**block, "bins": []}
+
+
+def test_public_bins_of_enough_cases_have_no_bounds():
+    """49 cases leave nine in four of the bins, 50 make five of ten."""
+    rows = [
+        SegmentationRow(f"C{n}", 6.0, Overlap(1, n, 1), Overlap(0, 0, 0), LesionCounts(0, 0, 0), 2 / (n + 1))
+        for n in range(1, 51)
+    ]
+    assert dsc_by_volume(rows[:49], public=True)["bins"] == []
+    bins = dsc_by_volume(rows, public=True)["bins"]
+    assert [set(part) for part in bins] == [{"cases", "dsc_mean"}] * 5
 
 
 @pytest.fixture

@@ -89,6 +89,25 @@ def test_of_statuses(phase_of, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("task", "table", "answer"),
+    [
+        (RFS, "PatientID,Relapse,RFS,CenterID\n{}Q0,1,5,D\nQ1,0,9,D\n", "1"),
+        (HPV, "PatientID,HPV Status,,CenterID\n{}Q0,1,,D\nQ1,0,,D\n", "true"),
+    ],
+)
+def test_a_centre_of_one_class_does_not_give_itself_away(phase_of, capsys, task, table, answer):
+    """Twelve patients of a centre that all lack a recurrence, or are negative: its C-index or sensitivity is null."""
+    phase = phase_of(task)
+    cases = [f"P{n:02d}" for n in range(12)]
+    phase.truth_table(table.format("".join(f"{case},0,7,C\n" for case in cases)))
+    for case in [*cases, "Q0", "Q1"]:
+        phase.value(case, answer)
+    assert phase.run()["centres"]["C"]["cases"] == 12
+    report, _ = public_report(phase, capsys)
+    assert report["centres"] == {}
+
+
+@pytest.mark.parametrize(
     ("task", "bad"),
     [
         ("rfs", "PatientID,Relapse,RFS\nP1,1,-987\n"),
