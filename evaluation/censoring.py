@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from evaluation.concordance import PairCounter
+from evaluation.concordance import PairCounter, PairSums
 from evaluation.edge_cases import MISSING_RISK_RULES
 from evaluation.overlap import Floats, WeightedMetric, ratio
 from evaluation.survival import Cohort
@@ -29,7 +29,7 @@ def uno_c_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
 
     def weighted(weights: Floats) -> Floats:
         pairs = counter.count(weights, weights / uncensored_before(cohort, weights) ** 2)
-        return ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable)
+        return _share(pairs, missing_score)
 
     return weighted
 
@@ -50,9 +50,14 @@ def dynamic_auc_metric(cohort: Cohort, missing_risk: str, time_days: float) -> W
     def weighted(weights: Floats) -> Floats:
         worth = weights / uncensored_before(cohort, weights)
         pairs = counter.count(weights[:, taking_part], worth[:, taking_part])
-        return ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable)
+        return _share(pairs, missing_score)
 
     return weighted
+
+
+def _share(pairs: PairSums, missing_score: float) -> Floats:
+    # Weights that are no whole numbers leave a perfect order an ulp above 1.
+    return np.clip(ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable), 0.0, 1.0)
 
 
 def uncensored_before(cohort: Cohort, weights: Floats) -> Floats:

@@ -116,11 +116,13 @@ def dsc_agg_metric(intersections: Floats, references: Floats, predictions: Float
 
 
 def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
-    """2 a b / (a + b) of two metrics, each 0 or more; NaN where both are 0 or one is undefined."""
+    """2 a b / (a + b) of two metrics, each 0 or more; 0 where both are, NaN where one is undefined."""
 
     def weighted(weights: Floats) -> Floats:
         mine, theirs = first(weights), second(weights)
-        return ratio(2 * mine * theirs, mine + theirs)
+        total = mine + theirs
+        mean: Floats = np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
+        return mean
 
     return weighted
 

@@ -87,3 +87,14 @@ def test_an_auc_without_cases_or_controls_does_not_exist():
     once = np.ones((1, 40))
     assert np.isnan(dynamic_auc_metric(of, "tie", 0.5)(once)[0])
     assert np.isnan(dynamic_auc_metric(of, "tie", 99.0)(once)[0])
+
+
+def test_a_perfect_order_is_never_above_one():
+    """Weights 1 / G^2 are no whole numbers: their sums differ by the order in which they are added up."""
+    times = np.arange(1.0, 41.0)
+    perfect = Cohort(times, times % 3 != 0, -times)
+    drawn = np.random.default_rng(3).multinomial(40, np.full(40, 1 / 40), 500).astype(float)
+    for metric in (uno_c_metric(perfect, "tie"), dynamic_auc_metric(perfect, "tie", 20.0)):
+        values = metric(drawn)
+        assert values.max() == 1.0
+        assert values.min() >= 1.0 - 1e-12

@@ -96,6 +96,13 @@ def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
     assert found["gtvp_dsc_agg"] == pytest.approx(2 * 12 / (16 + 14))
 
 
+def test_who_finds_nothing_is_last_and_not_left_out(masks):
+    """Precision and recall are 0, and so is their harmonic mean: a null would take the team out of the ranking."""
+    report = masks.run(predictions=masks.folder, edition="hecktor2021")
+    assert report["aggregates"]["gtvp_f1"] == {"value": 0.0, "ci95_low": 0.0, "ci95_high": 0.0}
+    assert not [line for line in report["warnings"] if "gtvp_f1" in line]
+
+
 def test_nearest_neighbour_resampling_is_an_option(masks, blank, grid):
     """A prediction of half the spacing along x holds each voxel twice; its first centre lies a quarter voxel before."""
     fine = replace(
