@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from baseline.splits import as_nnunet_splits
 from baseline.together import train_together
 from baseline.work import Work
 from contract.errors import HecktorError
+
+LOGGER = logging.getLogger("hecktor")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ def train_job(work: Work, job: Job, machine: Machine) -> Path:
     """Train one network to its end, or take up where it stopped; returns its final checkpoint.
 
     Raises:
-        HecktorError: there is nobody to train on or to validate on, or the machine is not as said.
+        HecktorError: there is nobody to train on or to validate on, the machine is not as said, or another process is
+            at it.
     """
     splits, plan = work.splits(), work.plan()
     with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
@@ -66,7 +72,27 @@ def train_job(work: Work, job: Job, machine: Machine) -> Path:
         raise HecktorError(f"{splits.names[job.fold]}: all reference masks are on one side, expected some on both")
     _check(machine, work.plans()["configurations"][CONFIGURATION]["batch_size"])
     train = train_network if machine.gpus == 1 else train_together
-    return train(work.folders, plan, job.fold, job.backbone, machine, splits.seed)
+    with _alone(job, work.folders.fold(job.fold, job.backbone)):
+        return train(work.folders, plan, job.fold, job.backbone, machine, splits.seed)
+
+
+@contextmanager
+def _alone(job: Job, folder: Path) -> Iterator[None]:
+    """Nobody else trains the job: a process that outlived its parent, or a cluster's second task.
+
+    Raises:
+        HecktorError: somebody does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            # Held by this process alone, not by those it forks, and gone with it.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise HecktorError(f"{job}: another process is training it, expected one at a time") from None
+        except OSError:  # a file system without locks
+            LOGGER.warning("*** WARNING *** %s: the file system cannot lock; train it only once at a time", job)
+        yield
 
 
 def train_apart(work: Work, jobs: Sequence[Job], machine: Machine) -> None:

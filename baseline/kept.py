@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -64,7 +66,7 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
         return
     # Fresh processes: forking one that has run ITK's threads can hang.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_begin_worker) as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
             for future in as_completed(futures):
@@ -73,5 +75,19 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
             pool.shutdown(cancel_futures=True)
 
 
-def _one_thread() -> None:
+def _begin_worker() -> None:
+    _end_with_parent()
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
+
+
+def _end_with_parent() -> None:
+    """Whoever is killed leaves workers behind that would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -22,6 +22,7 @@ from baseline.cross_validation import FORMAT_VERSION
 from baseline.encoder_alignment import aligned, check_folds
 from baseline.export import export_package
 from baseline.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
+from baseline.interruption import ended_at_once
 from baseline.jobs import remaining, shipped_jobs
 from baseline.kept import keep, key_of, read_kept
 from baseline.models_targets import TARGETS
@@ -56,7 +57,8 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
     for folder in (work.folders.preprocessed / DATASET_NAME, work.training):
         shutil.rmtree(folder, ignore_errors=True)
     with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
-    plan_and_preprocess(work.folders, plan, as_nnunet_splits(work.splits(), with_mask), jobs)
+    with ended_at_once("the plan is made anew next time"):
+        plan_and_preprocess(work.folders, plan, as_nnunet_splits(work.splits(), with_mask), jobs)
     write_json(work.plan_json, {"key": key, "options": asdict(plan)})
     return plan
 

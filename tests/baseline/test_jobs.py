@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from baseline import jobs
 from baseline.jobs import Job, chosen_jobs, remaining, train_job
 from baseline.nnunet import Machine
 from baseline.plans import Plan
@@ -132,3 +133,28 @@ sys.exit(run_main(main))
     for child in children:
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
+
+
+def test_a_network_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the parent was killed and its trainings go on: whoever comes meanwhile is told, and not when all is over."""
+    code = """
+import sys
+from pathlib import Path
+from baseline import jobs
+from baseline.jobs import Job, _alone
+
+with _alone(Job(0, "unet"), Path(sys.argv[1])):
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+    monkeypatch.setattr(jobs, "train_network", lambda *_: Path("final"))
+    work = Planned(tmp_path)
+    command = [sys.executable, "-c", code, str(work.folders.fold(0, "unet"))]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"begun\n"
+        with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it, expected one"):
+            train_job(work, Job(0, "unet"), Machine())
+        assert train_job(work, Job(1, "unet"), Machine()) == Path("final")
+        other.communicate()
+    assert train_job(work, Job(0, "unet"), Machine()) == Path("final")
