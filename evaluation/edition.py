@@ -7,6 +7,7 @@ that names the place. No code asks for an edition's name.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
@@ -16,7 +17,7 @@ from typing import Any, Final
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
 from contract.tasks import TASKS, Task
-from evaluation.rules import RULES_OF_KIND, Rules, measurable
+from evaluation.rules import LOWER_IS_BETTER, RULES_OF_KIND, WITHOUT_GOOD_END, Rules, measurable
 from evaluation.schemes import Scheme, parse_scheme
 
 FORMAT: Final = 1
@@ -92,13 +93,19 @@ def load_edition(name_or_path: str) -> Edition:
         raise HecktorError(
             f"unknown edition {name_or_path!r}: expected one of {', '.join(known_editions())} or a profile.json"
         )
-    return parse_edition(read_json(path, error=HecktorError), path.name)
+    edition = parse_edition(read_json(path, error=HecktorError), path.name)
+    if edition.name in known_editions() and edition != load_edition(edition.name):
+        raise HecktorError(
+            f"{path.name}.name: {edition.name!r} is an edition of the package with other contents, "
+            "expected a name of its own"
+        )
+    return edition
 
 
 def parse_edition(content: Any, source: str) -> Edition:
     """Check a profile against the schema. Raises HecktorError naming the place in `source`."""
     top = _mapping(content, source, ("format", "name", "title", "tasks"))
-    if top["format"] != FORMAT:
+    if top["format"] != FORMAT or isinstance(top["format"], bool):
         raise HecktorError(f"{source}: format {top['format']!r}, expected {FORMAT}")
     if not isinstance(top["tasks"], dict) or not top["tasks"]:
         raise HecktorError(f"{source}: `tasks` must be an object with at least one task")
@@ -115,7 +122,7 @@ def _task(raw: Any, where: str) -> TaskProfile:
     kind = str(_choice(content, "kind", tuple(RULES_OF_KIND), where))
     if not isinstance(content["metrics"], dict) or not content["metrics"]:
         raise HecktorError(f"{where}.metrics: expected an object with at least one metric")
-    metrics = {name: _metric(value, f"{where}.metrics.{name}") for name, value in content["metrics"].items()}
+    metrics = {name: _metric(name, value, f"{where}.metrics.{name}") for name, value in content["metrics"].items()}
     rules = _rules(RULES_OF_KIND[kind], content["rules"], f"{where}.rules")
     _check_measurable(metrics, rules, kind, where)
     ranking = _ranking(content["ranking"], metrics, f"{where}.ranking")
@@ -131,11 +138,12 @@ def _check_measurable(metrics: Mapping[str, MetricProfile], rules: Rules, kind: 
             )
 
 
-def _metric(raw: Any, where: str) -> MetricProfile:
+def _metric(name: str, raw: Any, where: str) -> MetricProfile:
     content = _mapping(raw, where, ("title", "higher_is_better"))
-    return MetricProfile(
-        _text(content, "title", where), bool(_choice(content, "higher_is_better", (True, False), where))
-    )
+    if name in WITHOUT_GOOD_END:
+        raise HecktorError(f"{where}: is best at 0, expected a metric that is best at one end")
+    higher = bool(_choice(content, "higher_is_better", (name not in LOWER_IS_BETTER,), where))
+    return MetricProfile(_text(content, "title", where), higher)
 
 
 def _rules(kind: type[Rules], raw: Any, where: str) -> Rules:
@@ -218,7 +226,7 @@ def _mapping(raw: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
 def _text(content: Mapping[str, Any], key: str, where: str) -> str:
     value = content[key]
     if not isinstance(value, str) or not value.strip():
-        raise HecktorError(f"{where}.{key}: found {value!r}, expected a text")
+        raise HecktorError(f"{where}.{key}: found {_shown(value)}, expected a text")
     return value
 
 
@@ -226,7 +234,8 @@ def _choice(content: Mapping[str, Any], key: str, choices: tuple[object, ...], w
     value = content[key]
     # `True == 1` in Python, so the type must agree as well
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise HecktorError(f"{where}.{key}: found {value!r}, expected one of {', '.join(map(repr, choices))}")
+        wanted = ", ".join(map(json.dumps, choices))
+        raise HecktorError(f"{where}.{key}: found {_shown(value)}, expected {'one of ' * (len(choices) > 1)}{wanted}")
     return choices[choices.index(value)]
 
 
@@ -234,6 +243,11 @@ def _number(content: Mapping[str, Any], key: str, bounds: tuple[float, float], w
     value, (low, high) = content[key], bounds
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
         raise HecktorError(
-            f"{where}.{key}: found {value!r}, expected a number from {low:g} up to, not including, {high:g}"
+            f"{where}.{key}: found {_shown(value)}, expected a number from {low:g} up to, not including, {high:g}"
         )
     return float(value)
+
+
+def _shown(value: object) -> str:
+    """A value as the profile spells it."""
+    return json.dumps(value)[:80]

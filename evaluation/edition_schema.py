@@ -7,8 +7,8 @@ from typing import Any
 
 from contract.tasks import TASKS
 from evaluation.edition import FORMAT, TIE_RULES
-from evaluation.rules import METRICS_OF_KIND, RULES_OF_KIND, Rules
-from evaluation.schemes import COMBINATIONS, WEIGHTED
+from evaluation.rules import LOWER_IS_BETTER, METRICS_OF_KIND, RULES_OF_KIND, WITHOUT_GOOD_END, Rules
+from evaluation.schemes import COMBINATIONS, MAX_WEIGHT, WEIGHTED
 
 
 def edition_schema() -> dict[str, Any]:
@@ -47,12 +47,13 @@ _SCHEMES: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"$ref": "#
 def _combination(word: str) -> dict[str, Any]:
     found = _object({word: _SCHEMES})
     if word in WEIGHTED:
-        found["properties"] |= {"weights": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}}
+        found["properties"] |= {
+            "weights": {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_WEIGHT}}
+        }
     return found
 
 
 def _task(kind: str, rules: type[Rules]) -> dict[str, Any]:
-    metric = _object({"title": {"type": "string", "minLength": 1}, "higher_is_better": {"type": "boolean"}})
     schemes = {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/scheme"}}
     return _object(
         {
@@ -61,11 +62,17 @@ def _task(kind: str, rules: type[Rules]) -> dict[str, Any]:
                 "type": "object",
                 "minProperties": 1,
                 "additionalProperties": False,
-                "properties": dict.fromkeys(METRICS_OF_KIND[kind], metric),
+                "properties": {name: _metric(name) for name in METRICS_OF_KIND[kind] if name not in WITHOUT_GOOD_END},
             },
             "rules": _object({field.name: _rule(rules, field.name) for field in fields(rules)}),
             "ranking": _object({"official": {"type": "string"}, "ties": {"enum": list(TIE_RULES)}, "schemes": schemes}),
         }
+    )
+
+
+def _metric(name: str) -> dict[str, Any]:
+    return _object(
+        {"title": {"type": "string", "minLength": 1}, "higher_is_better": {"const": name not in LOWER_IS_BETTER}}
     )
 
 

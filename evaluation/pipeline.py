@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.errors import GroundTruthError, HecktorError, OutputError, PredictionError
 from contract.files import write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
@@ -66,7 +66,7 @@ def evaluate(request: Request) -> dict[str, Any]:
             An unusable prediction is no error but counts by the edition's rule for missing cases.
     """
     target = request.output_dir / METRICS_JSON
-    target.unlink(missing_ok=True)
+    _remove_earlier(target)
     edition = with_options(load_edition(request.edition), request.task, request.options)
     profile = edition.profile(request.task)
     scorer, output = SCORERS[profile.kind], request.task.output
@@ -90,6 +90,16 @@ def evaluate(request: Request) -> dict[str, Any]:
     }
     write_json(target, report)
     return report
+
+
+def _remove_earlier(target: Path) -> None:
+    """An earlier result must not be taken for the one of a run that fails."""
+    try:
+        target.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError(
+            f"{target.name}: cannot be replaced ({problem.strerror}), expected a writable folder"
+        ) from None
 
 
 def _centres(

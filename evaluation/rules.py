@@ -115,6 +115,17 @@ METRICS_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
+# Which end of a metric is good is no edition's choice; of these the low one is, of all others the high one.
+LOWER_IS_BETTER: Final = frozenset(
+    {
+        *(f"{label}_{name}" for label in ("gtvp", "gtvn") for name in ("hd95_median_mm", "asd_median_mm")),
+        "brier",
+        "calibration_error",
+    }
+)
+# Best in the middle, at 0: teams cannot be ranked by them.
+WITHOUT_GOOD_END: Final = frozenset({"calibration_in_the_large"})
+
 
 def measurable(rules: Rules, kind: str) -> tuple[str, ...]:
     """The metrics of a kind of task that these rules measure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -44,6 +45,8 @@ COMBINATIONS: Final[dict[str, type[Borda | MedianRank | Lexicographic]]] = {
     "lexicographic": Lexicographic,
 }
 WEIGHTED: Final = ("borda", "mean_rank")
+# Beyond it the smaller weights of a sum would be lost in rounding.
+MAX_WEIGHT: Final = 1e6
 
 
 def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
@@ -73,7 +76,11 @@ def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
 
 def _weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
     numbers = raw if isinstance(raw, list) else []
-    sound = [isinstance(weight, int | float) and not isinstance(weight, bool) and weight > 0 for weight in numbers]
-    if len(numbers) != count or not all(sound):
-        raise HecktorError(f"{where}.weights: found {raw!r}, expected {count} numbers above 0, one a part")
+    if len(numbers) != count or not all(map(_is_weight, numbers)):
+        found = json.dumps(raw)[:80]
+        raise HecktorError(f"{where}.weights: found {found}, expected {count} numbers above 0, one a part")
     return tuple(float(weight) for weight in numbers)
+
+
+def _is_weight(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= MAX_WEIGHT

@@ -76,20 +76,20 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (("surplus",), 1, "unknown surplus"),
         (("tasks",), {}, "at least one task"),
         (("tasks", "tnm"), {}, "unknown task 'tnm'"),
-        ((*SEG, "kind"), "guess", "kind: found 'guess'"),
+        ((*SEG, "kind"), "guess", 'kind: found "guess"'),
         ((*SEG, "rules", "connectivity"), 8, "connectivity: found 8"),
         ((*SEG, "rules", "connectivity"), 26.0, "connectivity: found 26.0"),
         ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
-        ((*SEG, "rules", "iou_threshold"), "0.3", "iou_threshold: found '0.3'"),
-        ((*SEG, "rules", "iou_threshold"), True, "iou_threshold: found True"),
+        ((*SEG, "rules", "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
+        ((*SEG, "rules", "iou_threshold"), True, "iou_threshold: found true"),
         ((*SEG, "rules"), {}, "absent connectivity"),
         ((*SEG, "metrics"), {}, "at least one metric"),
         ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", "expected a text"),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
         ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
         ((*SEG, "rules", "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
-        ((*SEG, "ranking", "official"), "coin", "official: found 'coin'"),
-        ((*SEG, "ranking", "ties"), "random", "ties: found 'random'"),
+        ((*SEG, "ranking", "official"), "coin", 'official: found "coin"'),
+        ((*SEG, "ranking", "ties"), "random", 'ties: found "random"'),
         ((*SEG, "ranking", "schemes"), {}, "at least one ranking"),
         ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
         ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": []}, "expected a list"),
@@ -97,7 +97,16 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": ["gtvp_dsc_mean"], "x": 1}, "unknown x beside borda"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 numbers above 0"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights: found \[0\]"),
-        (WEIGHTED, {"mean_rank": ["gtvp_dsc_mean"], "weights": [True]}, r"weights: found \[True\]"),
+        (WEIGHTED, {"mean_rank": ["gtvp_dsc_mean"], "weights": [True]}, r"weights: found \[true\]"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, "expected 1 numbers above 0"),
+        ((*SEG, "rules", "iou_strict"), "False", r'found "False", expected one of true, false'),
+        ((*SEG, "metrics", "gtvp_dsc_mean", "higher_is_better"), False, "found false, expected true"),
+        (
+            ("tasks", "hpv", "metrics", "calibration_in_the_large"),
+            {"title": "Calibration", "higher_is_better": False},
+            "is best at 0",
+        ),
+        (("format",), True, "format True"),
         (WEIGHTED, {"median_rank": ["gtvp_dsc_mean"], "weights": [1]}, "unknown weights beside median_rank"),
     ],
 )
@@ -114,3 +123,17 @@ def test_what_breaks_the_schema_is_named(profile, path, value, message):
 def test_a_profile_that_is_no_object():
     with pytest.raises(HecktorError, match="found a list"):
         parse_edition([], "p.json")
+
+
+def test_an_edition_of_ones_own_does_not_take_a_known_name(profile, tmp_path):
+    """`hecktor rank` finds an edition by the name in metrics.json: that must not be another one's."""
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(profile))
+    assert load_edition(str(path)) == load_edition(profile["name"])
+    profile["tasks"]["segmentation"]["ranking"]["official"] = "flat_borda"
+    path.write_text(json.dumps(profile))
+    with pytest.raises(HecktorError, match=r"mine\.json\.name: .* expected a name of its own"):
+        load_edition(str(path))
+    profile["name"] = "mine"
+    path.write_text(json.dumps(profile))
+    assert load_edition(str(path)).name == "mine"

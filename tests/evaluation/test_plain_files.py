@@ -280,7 +280,7 @@ def test_a_probability_beyond_1_fails_its_case(phase_of):
     [
         ({"connectivity": "8"}, "connectivity: found 8"),
         ({"colour": "red"}, "unknown colour"),
-        ({"iou_threshold": "high"}, "iou_threshold: found 'high'"),
+        ({"iou_threshold": "high"}, 'iou_threshold: found "high"'),
     ],
 )
 def test_options_are_checked_as_profiles_are(masks, options, message):
