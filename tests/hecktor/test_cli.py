@@ -87,3 +87,9 @@ def test_commands_without_a_network_load_none(command: str) -> None:
         [sys.executable, "-c", program, command, "--help"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_package_runs_as_the_command_does() -> None:
+    done = subprocess.run([sys.executable, "-m", "hecktor", "nothing"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "error: unknown command 'nothing'" in done.stderr
