@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.read import LARGEST_PLAUSIBLE_SUV, SMALLEST_SIZE, overlap
-from baseline.problems import ERROR, WARNING, Problem, refused
+from baseline.checks_together import check_together
+from baseline.problems import Problem, Told, refused
 from baseline.release import ReleaseCase
 from contract import labels
 from contract.errors import HecktorError
@@ -40,20 +40,6 @@ _NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
 _Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class _Told:
-    """Makes problems of one file of one patient."""
-
-    patient_id: str
-    file: str
-
-    def error(self, kind: str, found: str, expected: str) -> Problem:
-        return Problem(ERROR, kind, self.patient_id, self.file, found, expected)
-
-    def warning(self, kind: str, found: str, expected: str) -> Problem:
-        return Problem(WARNING, kind, self.patient_id, self.file, found, expected)
-
-
 def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
     """Read all images of a patient and name what is wrong with them.
 
@@ -67,7 +53,7 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
     for role, path in paths.items():
         if path is not None:
             file = path.relative_to(root).as_posix()
-            told = _Told(case.patient_id, file)
+            told = Told(case.patient_id, file)
             try:
                 volumes[role] = read_volume(path)
                 not_finite = list(_finite(path, told))
@@ -79,10 +65,14 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
                 problems += _CHECKS[role](volumes[role], told)
             if role in _ON_THE_CT and "CT" in volumes:
                 problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, told)
+    if not any(problem.is_error or problem.kind == "geometry" for problem in problems):
+        files = {role: path.relative_to(root).as_posix() for role, path in paths.items() if path is not None}
+        whose = {role: Told(case.patient_id, file) for role, file in files.items()}
+        problems += check_together(volumes["CT"], volumes["PET"], volumes.get("mask"), whose)
     return tuple(problems)
 
 
-def _grid(grid: Geometry, told: _Told) -> Iterator[Problem]:
+def _grid(grid: Geometry, told: Told) -> Iterator[Problem]:
     if any(found < least for found, least in zip(grid.size, SMALLEST_SIZE, strict=True)):
         yield told.error("geometry", f"size {grid.size}", f"at least {SMALLEST_SIZE} voxels")
         return
@@ -101,7 +91,7 @@ def _grid(grid: Geometry, told: _Told) -> Iterator[Problem]:
         yield told.warning("geometry", f"direction {_numbers(grid.direction)}", "the identity, as in the release")
 
 
-def _check_ct(ct: Volume, told: _Told) -> Iterator[Problem]:
+def _check_ct(ct: Volume, told: Told) -> Iterator[Problem]:
     yield from _grid(ct.geometry, told)
     array = ct.array
     expected = "Hounsfield units: air near -1000, soft tissue near 0"
@@ -117,7 +107,7 @@ def _check_ct(ct: Volume, told: _Told) -> Iterator[Problem]:
         yield told.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
 
 
-def _check_pet(pet: Volume, told: _Told) -> Iterator[Problem]:
+def _check_pet(pet: Volume, told: Told) -> Iterator[Problem]:
     yield from _grid(pet.geometry, told)
     array = pet.array
     lowest, highest = float(array.min()), float(array.max())
@@ -135,7 +125,7 @@ def _check_pet(pet: Volume, told: _Told) -> Iterator[Problem]:
         yield told.warning("suv", f"{negative} voxels below zero (lowest {lowest:g}), taken for zero", expected)
 
 
-def _check_mask(mask: Volume, told: _Told) -> Iterator[Problem]:
+def _check_mask(mask: Volume, told: Told) -> Iterator[Problem]:
     values = [value for value in np.unique(mask.array) if value != 0]
     others = [value for value in values if value not in labels.FOREGROUND]
     if others:
@@ -145,12 +135,12 @@ def _check_mask(mask: Volume, told: _Told) -> Iterator[Problem]:
         yield told.warning("labels", "an empty mask", "a GTVp or a GTVn")
 
 
-def _check_planning_ct(_planning_ct: Volume, _told: _Told) -> Iterator[Problem]:
+def _check_planning_ct(_planning_ct: Volume, _told: Told) -> Iterator[Problem]:
     """Nothing measures it: it only has to be whole."""
     yield from ()
 
 
-def _check_dose(dose: Volume, told: _Told) -> Iterator[Problem]:
+def _check_dose(dose: Volume, told: Told) -> Iterator[Problem]:
     lowest, highest = float(dose.array.min()), float(dose.array.max())
     expected = f"Gy: zero or more, highest above zero and up to {MOST_DOSE_GY:g}"
     if lowest < 0:
@@ -159,23 +149,23 @@ def _check_dose(dose: Volume, told: _Told) -> Iterator[Problem]:
         yield told.warning("dose", f"highest value {highest:g}: another unit", expected)
 
 
-def _mask_on_ct(mask: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
+def _mask_on_ct(mask: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
     differences = mask.differences(ct)
     if differences:
         yield told.error("geometry", "; ".join(differences), "the CT's grid")
 
 
-def _pet_on_ct(pet: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
+def _pet_on_ct(pet: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
     if not overlap(pet, ct):
         yield told.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
 
 
-def _dose_on_ct(dose: Geometry, ct: Geometry, told: _Told) -> Iterator[Problem]:
+def _dose_on_ct(dose: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
     if not overlap(dose, ct):
         yield told.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
 
 
-def _finite(path: Path, told: _Told) -> Iterator[Problem]:
+def _finite(path: Path, told: Told) -> Iterator[Problem]:
     """Values that are not finite, which ITK reads from a NIfTI as zero without a word."""
     with gzip.open(path, "rb") as file:
         header = file.read(_NIFTI1_SIZE)

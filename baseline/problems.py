@@ -39,6 +39,22 @@ class Problem:
         return self.severity == ERROR
 
 
+@dataclass(frozen=True)
+class Told:
+    """Makes problems of one file of one patient; `file` is relative to the release's folder."""
+
+    patient_id: str
+    file: str
+
+    def error(self, kind: str, found: str, expected: str) -> Problem:
+        """What the case cannot be trained on for."""
+        return Problem(ERROR, kind, self.patient_id, self.file, found, expected)
+
+    def warning(self, kind: str, found: str, expected: str) -> Problem:
+        """What should be looked at."""
+        return Problem(WARNING, kind, self.patient_id, self.file, found, expected)
+
+
 def refused(kind: str, patient_id: str, file: str, error: HecktorError) -> Problem:
     """The problem that an error of the house tells of: "<file>: <found>, expected <expected>"."""
     text = error.message.removeprefix(f"{Path(file).name}: ")

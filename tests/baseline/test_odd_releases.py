@@ -185,3 +185,56 @@ def test_a_column_of_nothing_is_nobodys_business(release: Release, tmp_path: Pat
     """As a spreadsheet leaves behind where a cell was touched."""
     respelled(release, lambda text: text.replace("\n", ",\n"))
     assert told(release, tmp_path) == []
+
+
+def turned(array: np.ndarray) -> np.ndarray:
+    """Head for feet."""
+    return np.ascontiguousarray(array[::-1])
+
+
+def moved(array: np.ndarray) -> np.ndarray:
+    """Into a corner of the slices, where there is air."""
+    corner = np.zeros_like(array)
+    corner[2:4, 2:4, 2:4] = 1
+    return corner
+
+
+def cooled(array: np.ndarray) -> np.ndarray:
+    """No voxel above SUV 0.9 but the hottest one of the lowest slice, where no lesion is."""
+    cold = np.minimum(array, 0.9)
+    cold[0].flat[array[0].argmax()] = 3
+    return cold
+
+
+@pytest.mark.parametrize(
+    ("role", "spoil", "slices", "found"),
+    [
+        ("__PT", turned, 0, "% of what is above SUV 1 lies in the CT's air"),
+        ("__PT", lambda pet: pet, 50, "of the smaller field of view is both the CT's and the PET's"),
+        ("", moved, 0, "100% of the lesions lie in the CT's air"),
+        ("__PT", cooled, 0, "the lesions' highest SUV is 0.9"),
+    ],
+    ids=["PET head for feet", "PET of another region", "lesions in air", "cold lesions"],
+)
+def test_images_that_do_not_fit_together(
+    release: Release, tmp_path: Path, role: str, spoil: Callable[[np.ndarray], np.ndarray], slices: int, found: str
+) -> None:
+    grid = release.read(P, role).geometry
+    x, y, z = grid.origin_mm
+    release.change(P, role, spoil, origin_mm=(x, y, z + slices * grid.spacing_mm[2]))
+    ((severity, kind, file, said),) = told(release, tmp_path)
+    where = P + ("" if "lesions" in found else role)
+    assert (severity, kind, file) == ("warning", "together", f"Task 1/{P}/{where}.nii.gz")
+    assert found in said
+
+
+def test_lesions_beyond_the_pet(release: Release, tmp_path: Path) -> None:
+    """The PET begins above the lowest lesion: cut to where the middle of the lesions is."""
+    mask, pet = release.read(P, ""), release.read(P, "__PT")
+    middle = float(np.median(np.nonzero(mask.array)[0])) * mask.geometry.spacing_mm[2] + mask.geometry.origin_mm[2]
+    first = round((middle - pet.geometry.origin_mm[2]) / pet.geometry.spacing_mm[2])
+    part = pet.geometry.cropped((0, 0, first), (*pet.geometry.size[:2], pet.geometry.size[2] - first))
+    release.change(P, "__PT", lambda array: array[first:], size=part.size, origin_mm=part.origin_mm)
+    ((severity, kind, file, said),) = told(release, tmp_path)
+    assert (severity, kind, file) == ("warning", "together", f"Task 1/{P}/{P}.nii.gz")
+    assert said.endswith("% of the lesions lie beyond the PET")
