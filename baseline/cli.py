@@ -20,6 +20,7 @@ from baseline.preparing import PrepareOptions, check, prepare_release, summary
 from baseline.problems import as_text
 from baseline.work import Work
 from contract.arguments import positive_number, whole_number
+from contract.errors import HecktorError
 
 # The first backbone is the package's first member; channels follow each other as here.
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
@@ -28,10 +29,17 @@ _LARGEST_SEED: Final = 2**31
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one step of a training, or all of them; what is done already is not done again."""
+    """Run one step of a training, or all of them; what is done already is not done again.
+
+    Raises:
+        HecktorError: a step could not be done, or was interrupted by Ctrl-C.
+    """
     arguments = _parser().parse_args(argv)
     work = Work(arguments.work.resolve())
-    status: int = arguments.run(arguments, work)
+    try:
+        status: int = arguments.run(arguments, work)
+    except KeyboardInterrupt:
+        raise HecktorError("interrupted: what is done is kept, and the same command goes on from there") from None
     return status
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from baseline import cli
+from contract.errors import HecktorError
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc tells of other processes")
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
 # A pool's tidy end waits for ever where Ctrl-C caught one of its workers in the middle of an answer.
@@ -75,3 +78,12 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate(timeout=60)
     assert gone(children)
+
+
+def test_ctrl_c_in_any_step_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "fit_all_heads", interrupted)
+    with pytest.raises(HecktorError, match=r"^interrupted: what is done is kept, and the same command goes on"):
+        cli.main(["heads", "--work", str(tmp_path)])
