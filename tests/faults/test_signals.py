@@ -127,7 +127,9 @@ def test_sigterm_during_imports_of_the_first_process(
     assert ended.last.startswith("error: asked to end: no answer yet after ")
 
 
-def test_sigterm_before_python_runs_our_code(run: Runs) -> None:
-    """Python's own start has nothing to write and nothing to say."""
-    ended = run(SEGMENTATION).begin().send(signal.SIGTERM).end()
+def test_sigterm_before_python_runs_our_code(run: Runs, tmp_path: Path) -> None:
+    """Python's own start, which looks for a `sitecustomize` and pauses in it here, has nothing to write or to say."""
+    (tmp_path / "sitecustomize.py").write_text(f"import time\n{SAY_AND_WAIT}\n")
+    settings = {"env": {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}}
+    ended = run(SEGMENTATION, settings=settings).at_pause().send(signal.SIGTERM).end()
     assert (ended.status, ended.files, ended.said) == (-signal.SIGTERM, [], "")
