@@ -274,8 +274,10 @@ def test_a_signal_while_the_model_is_loaded_is_heeded_after_it():
 
 
 def open_below(process: int, *folders: Path) -> list[str]:
-    links = [Path(f"/proc/{process}/cwd"), *Path(f"/proc/{process}/fd").iterdir()]
-    targets = [str(link.readlink()) for link in links if link.is_symlink()]
+    targets = []
+    for link in (Path(f"/proc/{process}/cwd"), *Path(f"/proc/{process}/fd").iterdir()):
+        with suppress(FileNotFoundError):  # closed since it was listed: the reply's own connection is one
+            targets.append(str(link.readlink()))
     return [target for target in targets if any(target.startswith(str(folder.resolve())) for folder in folders)]
 
 
