@@ -97,7 +97,7 @@ def tree_memory_once_mib(pid: int) -> float:
     """
     members = _tree(pid)
     if len(members) == 1:
-        return tree_memory_mib(pid)
+        return _memory_mib(pid, "status", "VmRSS")  # children that were born since must not count whole
     return sum(_memory_mib(member, "smaps_rollup", "Pss") for member in members)
 
 
