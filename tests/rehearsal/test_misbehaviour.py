@@ -75,9 +75,10 @@ def test_the_time_limit_terminates(rehearse_toy):
 
 
 def test_what_ignores_sigterm_is_killed_five_seconds_later(rehearse_toy):
-    result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=1, parallel=2)
+    """Its 3 s are enough, on a busy machine too, to come to where it ignores the signal."""
+    result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=3, parallel=2)
     assert {job.outcome.exit_code for job in result.jobs} == {-9}
-    assert all(6 < job.outcome.seconds < 50 for job in result.jobs)
+    assert all(8 < job.outcome.seconds < 50 for job in result.jobs)
 
 
 def test_a_failed_job_stops_the_evaluation_unless_told_otherwise(rehearse_toy, tmp_path: Path):
