@@ -25,9 +25,9 @@ class Cluster:
             path.chmod(0o755)
 
     def run(self, *arguments: str, **settings: str) -> list[str]:
-        """Run the script; returns the calls it made, with the folder shown as `ROOT`."""
+        """Run the script with no settings but these; returns the calls it made, with the folder shown as `ROOT`."""
         environment = {
-            **os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "TOLD": str(self.told),
+            "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "TOLD": str(self.told),
             "WORK": str(self.root / "work"), "PACKAGE": str(self.root / "package"), **settings,
         }  # fmt: skip
         self.told.unlink(missing_ok=True)
