@@ -17,7 +17,12 @@ def kept_rows(folder: Path | None) -> Kept[MaskPair, SegmentationRow] | None:
     """The kept rows in a folder; None where none are to be kept."""
     if folder is None:
         return None
-    return Kept(RowStore(folder, SegmentationRow.as_json, SegmentationRow.from_json), _key)
+    return Kept(RowStore(folder, SegmentationRow.as_json, SegmentationRow.from_json), _key, _is_final)
+
+
+def _is_final(row: SegmentationRow) -> bool:
+    # What could not be read may be the fault of the machine: no memory, a disk that fails.
+    return row.error is None
 
 
 def _key(pair: MaskPair) -> str | None:

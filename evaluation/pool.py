@@ -64,10 +64,14 @@ def _be_silent() -> None:
 
 @dataclass(frozen=True)
 class Kept(Generic[Item, Row]):
-    """Rows that outlast an interrupted run: where they lie, and the key of an item (None: not to be kept)."""
+    """Rows that outlast an interrupted run: where they lie, and the key of an item (None: not to be kept).
+
+    A row for which `is_final` is False, of a disk that failed for instance, is made again by the next run.
+    """
 
     store: RowStore[Row]
     key: Callable[[Item], str | None]
+    is_final: Callable[[Row], bool]
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def map_cases(
     def done(index: int, row: Row) -> None:
         rows[index] = row
         key = keys.get(index)
-        if kept is not None and key is not None:
+        if kept is not None and key is not None and kept.is_final(row):
             kept.store.put(key, row)
 
     waiting = [index for index in range(len(items)) if index not in rows]
