@@ -113,11 +113,13 @@ def score_masks(pair: MaskPair) -> SegmentationRow:
     0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
 
     Raises:
-        GroundTruthError: the reference itself cannot be used.
+        GroundTruthError: the reference itself cannot be used, or nothing of it lies in the box.
     """
     reference = read_labels(pair.reference, GroundTruthError)
     region = pair.box.region(reference.geometry) if pair.box else (slice(None), slice(None), slice(None))
     mine = reference.array[region]
+    if mine.size == 0:
+        raise GroundTruthError(f"bounding box of {pair.answer.case}: lies beside the image, expected one inside it")
     try:
         path = answer_file(pair.answer, MASK)
         predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]

@@ -155,6 +155,14 @@ def test_bounding_boxes_that_cannot_be_used(masks, text, message):
         masks.run(predictions=masks.folder, bounding_boxes=boxes)
 
 
+def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks):
+    """The grid ends 24 mm from its first voxel along z, at 31 mm: a box in other coordinates would skip the case."""
+    boxes = masks.root / "boxes.csv"
+    boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,40,50\n")
+    with pytest.raises(GroundTruthError, match="bounding box of B: lies beside the image"):
+        masks.run(predictions=masks.folder, bounding_boxes=boxes)
+
+
 def test_centres_of_masks_stand_in_a_table_beside_them(masks, blank, grid):
     masks.truth_table("PatientID,CenterID\nA,1\nB,2\n")
     write_mask(masks.folder / "A.mha", tumour(blank()), grid)

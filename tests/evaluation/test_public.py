@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from contract.errors import GroundTruthError
+from contract.images import Volume, write_mask, write_volume
 from contract.tasks import HPV, RFS, SEGMENTATION, task_named
 from evaluation.cli import main
 
@@ -115,10 +117,24 @@ def test_a_centre_of_one_class_does_not_give_itself_away(phase_of, capsys, task,
         ("hpv", "PatientID,HPV Status\nP1,987\n"),
     ],
 )
-def test_an_error_of_the_reference_shows_no_value(phase_of, task, bad):
+def test_an_error_of_a_table_shows_no_value(phase_of, task, bad):
     phase = phase_of(task_named(task))
     phase.truth_table(bad)
     with pytest.raises(Exception, match="line 2") as found:
         phase.run()
     assert "987" not in str(found.value)
     assert str(phase.root) not in str(found.value)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(97, np.uint8), (97, np.float32), (1.97, np.float32), (-97, np.int16)])
+def test_an_error_of_a_reference_mask_shows_no_value(phase_of, blank, grid, value, dtype):
+    phase = phase_of(SEGMENTATION)
+    mask = blank().astype(dtype)
+    mask[3, 3, 3] = value
+    write_volume(phase.truth_dir / "A.mha", Volume(mask, grid))
+    with pytest.raises(GroundTruthError, match=r"A\.mha") as found:
+        phase.run()
+    assert "97" not in str(found.value)
+    write_volume(phase.job("A") / "m.mha", Volume(mask, grid))
+    write_mask(phase.truth_dir / "A.mha", blank(), grid)
+    assert "97" in phase.run()["cases"]["failed"][0]["why"]
