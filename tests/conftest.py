@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,16 @@ def segresnet() -> dict[str, Any]:
 def sign_package() -> Callable[..., None]:
     """Write a package's manifest anew after its files were changed."""
     return write_manifest
+
+
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    """Takes back what the algorithm's command line sets for its whole process: the root logger's handlers and level."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +31,8 @@ Predict = Callable[..., Answer]
 
 
 @pytest.fixture
-def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Predict]:
+def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str], root_logger: None) -> Predict:
     """Run the entry point's own code over `tmp_path/input`; what C++ libraries print is seen as well."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
 
     def run(task: str, *options: str, model: Path = tiny_package, output: Path | None = None) -> Answer:
         target = output or tmp_path / "output"
@@ -44,6 +41,4 @@ def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str
         status = run_main(main, [*arguments, "--device", "cpu", *options])
         return Answer(status, capfd.readouterr().err.splitlines(), files_below(target))
 
-    yield run
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return run

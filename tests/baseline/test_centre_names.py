@@ -78,6 +78,7 @@ def harmonised_head(tiny_release: Any) -> LinearHead:
     return fitted.also_known_as(names_in_tables(cases)).heads["rfs"].head
 
 
+@pytest.mark.usefixtures("root_logger")
 def test_from_the_release_to_an_answer_on_the_platform(
     tiny_release: Any, tiny_package: Path, sign_package: Callable[..., None], tmp_path: Path
 ) -> None:

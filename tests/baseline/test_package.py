@@ -138,6 +138,7 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
     assert load_package(tmp_path / "all").manifest["training"]["folds"] == ["all"]
 
 
+@pytest.mark.usefixtures("root_logger")
 def test_the_algorithm_runs_it_and_says_what_it_lacks(
     trained: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
