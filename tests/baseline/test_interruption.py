@@ -45,7 +45,7 @@ def is_there(process: int) -> bool:
     """Whether a process runs; one that has ended and waits for init to notice does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between opening and reading
         return False
 
 
