@@ -163,12 +163,17 @@ def _m_stage(raw: Any) -> str:
     return stage
 
 
+def centre_code(text: str) -> str:
+    """One spelling of a centre's code or number, however a table writes it."""
+    text = text.strip().upper()
+    whole = _WHOLE_NUMBER.fullmatch(text)  # a table with gaps writes 3 as 3.0
+    return whole[1] if whole else text
+
+
 def _centre(raw: Any) -> str:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise _ImpossibleValueError("a centre's code or number")
-    text = str(raw).strip().upper()
-    whole = _WHOLE_NUMBER.fullmatch(text)  # a table with gaps writes 3 as 3.0
-    return whole[1] if whole else text
+    return centre_code(str(raw))
 
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from contract.errors import GroundTruthError
 from contract.images import image_suffix, list_images
+from contract.patient import centre_code
 from evaluation.masks import BoundingBox
 from evaluation.tables import CENTRE_COLUMN, ID_COLUMN, Table, flag, number, read_table
 
@@ -148,7 +149,8 @@ def _centres(table: Table) -> dict[str, str]:
     """The centre of each patient of whom the table says one."""
     if CENTRE_COLUMN not in table.header:
         return {}
-    return {row[ID_COLUMN].strip(): row[CENTRE_COLUMN].strip() for row in table.rows if row[CENTRE_COLUMN].strip()}
+    known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]
+    return {row[ID_COLUMN].strip(): centre_code(row[CENTRE_COLUMN]) for row in known}
 
 
 def _check_folder(folder: Path) -> None:

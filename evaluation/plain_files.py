@@ -90,6 +90,8 @@ def _read_values(
             return Answer(case, None, "no prediction")
         if len(rows) > 1:
             return Answer(case, None, f"{len(rows)} rows, expected one", failed=True)
+        if rows[0] in table.faults:
+            return Answer(case, None, f"{table.where(rows[0])}: {table.faults[rows[0]]}", failed=True)
         try:
             value = parse(table.rows[rows[0]])
         except PredictionError as problem:

@@ -5,28 +5,35 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from contract.errors import GroundTruthError, HecktorError
+from contract.errors import GroundTruthError, HecktorError, PredictionError
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"
 MAX_TABLE_BYTES: Final = 16 * 1024 * 1024
 
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null"})
 
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: `rows` are texts by column, `lines` the line of the file on which each row ends."""
+    """A CSV file: `rows` are texts by column, `lines` the line of the file on which each row ends.
+
+    `faults` say by row what is wrong with a line of a submitted table: its own case fails, no other one.
+    """
 
     name: str
     header: tuple[str, ...]
     rows: Sequence[Mapping[str, str]]
     lines: Sequence[int]
+    faults: Mapping[int, str]
 
     def where(self, index: int) -> str:
         """A row's place, for messages."""
@@ -37,8 +44,8 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
     """Read a CSV file with a header; lines without any text are left out.
 
     Raises:
-        HecktorError: of the class `error`: no regular file, too large, no UTF-8 text, a column twice, or a line with
-            another number of fields than the header.
+        HecktorError: of the class `error`: no regular file, too large, no UTF-8 text, a column twice, or (unless the
+            table is a prediction) a line with another number of fields than the header.
     """
     text = _text(path, error)
     first = text.partition("\n")[0]
@@ -46,6 +53,7 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     rows: list[Mapping[str, str]] = []
     lines: list[int] = []
+    faults: dict[int, str] = {}
     try:
         header = tuple(name.strip() for name in next(reader, []))
         if len(set(header)) < len(header):
@@ -54,13 +62,15 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
             if not any(field.strip() for field in fields):
                 continue
             if len(fields) != len(header):
-                found = f"{path.name}, line {reader.line_num}: {len(fields)} fields"
-                raise error(f"{found}, expected one for each of {len(header)} columns")
-            rows.append(dict(zip(header, fields, strict=True)))
+                fault = f"{len(fields)} fields, expected one for each of {len(header)} columns"
+                if not issubclass(error, PredictionError):
+                    raise error(f"{path.name}, line {reader.line_num}: {fault}")
+                faults[len(rows)] = fault
+            rows.append(dict(zip_longest(header, fields[: len(header)], fillvalue="")))
             lines.append(reader.line_num)
     except csv.Error as problem:
         raise error(f"{path.name}, line {reader.line_num}: {problem}, expected a CSV file") from None
-    return Table(path.name, header, rows, lines)
+    return Table(path.name, header, rows, lines, faults)
 
 
 def _text(path: Path, error: type[HecktorError]) -> str:
@@ -85,10 +95,9 @@ def number(text: str, where: str, expected: str, error: type[HecktorError]) -> f
     """
     if text.strip().lower() in _MISSING:
         return None
-    try:
-        value = float(text.strip().replace(",", "."))
-    except ValueError:
-        value = math.nan
+    plain = text.strip().replace(",", ".")
+    # Python's own reading would also take 1_0 for ten, and digits of other scripts.
+    value = float(plain) if _NUMBER.fullmatch(plain) else math.nan
     if not math.isfinite(value):
         raise error(f"{where}{_shown(text, error)}, expected {expected}")
     return value

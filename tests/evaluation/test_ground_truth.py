@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from contract.errors import GroundTruthError
+from contract.errors import GroundTruthError, PredictionError
 from contract.images import write_mask
 from evaluation.ground_truth import FollowUp, case_of, read_follow_up, read_hpv_status, read_mask_folder
+from evaluation.tables import number
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,25 @@ def test_a_table_that_is_no_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(GroundTruthError, match="UTF-8"):
         read_hpv_status(tmp_path)
+
+
+def test_a_centre_has_one_spelling(tmp_path):
+    """A table with gaps writes 3 as 3.0."""
+    path = tmp_path / "hpv.csv"
+    path.write_text("PatientID,HPV Status,CenterID\nA,1,3.0\nB,0,3\nC,0, chum\nD,1,CHUM\nE,1,\n")
+    assert read_hpv_status(path).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "\N{ARABIC-INDIC DIGIT THREE}", "0x10", "1e999", "inf", ".", "1,000.5", "--1", "1 2"]
+)
+def test_what_is_no_plain_number(text):
+    with pytest.raises(PredictionError, match="expected a number"):
+        number(text, "risk", "a number", PredictionError)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1), ("-0,5", -0.5), (" +2.5e-1 ", 0.25), (".5", 0.5), ("7.", 7), ("1E3", 1000)]
+)
+def test_plain_numbers(text, value):
+    assert number(text, "risk", "a number", PredictionError) == value

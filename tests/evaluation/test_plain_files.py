@@ -233,6 +233,16 @@ def test_a_cell_that_is_no_risk_fails_its_case(risks, cell):
     assert "risks.csv, line 3" in failed["why"]
 
 
+@pytest.mark.parametrize(("line", "count"), [("P2,3,0", 3), ("P2", 1)])
+def test_a_line_of_other_fields_fails_its_case_alone(risks, line, count):
+    """As in the golden row, P2 without a risk leaves 2 of 5 pairs."""
+    risks.table.write_text(f"PatientID,risk\nP1,4\n{line}\nP3,2\nP4,1\n")
+    report = risks.run(predictions=risks.table)
+    why = f"risks.csv, line 3: {count} fields, expected one for each of 2 columns"
+    assert report["cases"]["failed"] == [{"case": "P2", "why": why}]
+    assert values(report)["c_index"] == pytest.approx(0.4)
+
+
 def test_a_patient_twice_fails_and_is_named(risks):
     risks.table.write_text("PatientID,risk\nP1,4\nP1,4\nP2,3\nP3,2\nP4,1\n")
     assert risks.run(predictions=risks.table)["cases"]["duplicate"] == ["P1"]
@@ -242,7 +252,6 @@ def test_a_patient_twice_fails_and_is_named(risks):
     ("content", "message"),
     [
         (b"PatientID,score\nP1,1\n", "columns PatientID, score; expected PatientID, risk"),
-        (b"PatientID,risk\nP0,1\nP1,1,2\n", "line 3: 3 fields, expected one for each of 2 columns"),
         (b"PatientID,risk,risk\nP1,1,2\n", "column stands twice"),
         (b"\xff\xfe\x00", "UTF-8"),
         (b"PatientID,risk\nP1," + b"1" * 200_000, "expected a CSV file"),
