@@ -11,6 +11,8 @@ from baseline.nnunet import Folders, Machine, train_network
 from baseline.plans import Plan
 from contract.errors import HecktorError
 
+# Waiting without an end would miss a signal that comes just before it begins.
+_LOOK_S: Final = 1.0
 # To end before it is killed.
 _GRACE_S: Final = 10
 
@@ -27,7 +29,7 @@ def train_together(folders: Folders, plan: Plan, fold: int, backbone: str, machi
         arguments = (f"{meeting}/group", folders, plan, fold, backbone, machine, seed)
         group = spawn(_member, args=arguments, nprocs=machine.gpus, join=False)
         try:
-            while not group.join():
+            while not group.join(timeout=_LOOK_S):
                 pass
         except ProcessExitedException as problem:
             raise HecktorError(f"training of fold {fold} ({backbone}): {problem}, expected all to end well") from None
