@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
+from algorithm.cpus import usable_cpus
 from baseline.description import DEFAULTS, read_description
 from baseline.interruption import interruptible
-from baseline.jobs import chosen_jobs, remaining, train_apart, train_job
+from baseline.jobs import check_device, chosen_jobs, remaining, train_apart, train_job
 from baseline.nnunet import Machine
 from baseline.pipeline import export, fit_all_heads, plan_network, report, submit
 from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS, Plan
@@ -108,6 +108,9 @@ def _export(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _all(arguments: argparse.Namespace, work: Work) -> int:
+    # What would end the last steps ends the first one already.
+    check_device(Machine(arguments.device, arguments.gpus, arguments.jobs))
+    read_description(arguments.description)
     arguments.fold, arguments.backbone, arguments.list, arguments.check_only = None, None, False, False
     for step in (_prepare, _plan, _fold, _heads, _report, _export):
         step(arguments, work)
@@ -119,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     steps = parser.add_subparsers(dest="step", required=True)
     work = argparse.ArgumentParser(add_help=False)
     work.add_argument("--work", type=Path, required=True, help="working directory of this training")
-    work.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="processes or threads")
+    work.add_argument("--jobs", type=whole_number(1), default=usable_cpus(), help="processes or threads (%(default)s)")
     prepare, plan, device, export = _prepare_options(), _plan_options(), _device_options(), _export_options()
     models = _model_options()
     gpus = argparse.ArgumentParser(add_help=False)

@@ -6,10 +6,12 @@ import fcntl
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from baseline.nnunet import Machine, train_network
 from baseline.plans import CONFIGURATION
@@ -19,6 +21,8 @@ from baseline.work import Work
 from contract.errors import HecktorError
 
 LOGGER = logging.getLogger("hecktor")
+# Waiting without an end would miss a signal that comes just before it begins: Python would only see it afterwards.
+_LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,10 @@ def train_job(work: Work, job: Job, machine: Machine) -> Path:
     with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
     if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
         raise HecktorError(f"{splits.names[job.fold]}: all reference masks are on one side, expected some on both")
-    _check(machine, work.plans()["configurations"][CONFIGURATION]["batch_size"])
+    check_device(machine)
+    batch = work.plans()["configurations"][CONFIGURATION]["batch_size"]
+    if not 1 <= machine.gpus <= batch:
+        raise HecktorError(f"--gpus: found {machine.gpus}, expected 1 to {batch}, the planned batch to be shared")
     train = train_network if machine.gpus == 1 else train_together
     with _alone(job, work.folders.fold(job.fold, job.backbone)):
         return train(work.folders, plan, job.fold, job.backbone, machine, splits.seed)
@@ -109,7 +116,9 @@ def train_apart(work: Work, jobs: Sequence[Job], machine: Machine) -> None:
         running = [subprocess.Popen(_command(work, job, machine, threads)) for job in begun]
         try:
             for job, process in zip(begun, running, strict=True):
-                if process.wait() != 0:
+                while process.poll() is None:
+                    time.sleep(_LOOK_S)
+                if process.returncode != 0:
                     raise HecktorError(f"training of {job} ended with status {process.returncode}, expected 0")
         finally:
             for process in running:
@@ -124,7 +133,12 @@ def _command(work: Work, job: Job, machine: Machine, threads: int) -> list[str]:
     return [*command, "--fold", str(job.fold), "--backbone", job.backbone]
 
 
-def _check(machine: Machine, batch: int) -> None:
+def check_device(machine: Machine) -> None:
+    """Whether the cards are there.
+
+    Raises:
+        HecktorError: there are none, or fewer than asked for.
+    """
     from torch import cuda
 
     if machine.device == "cuda" and not cuda.is_available():
@@ -135,5 +149,3 @@ def _check(machine: Machine, batch: int) -> None:
         raise HecktorError(
             f"--gpus: found {machine.gpus}, expected at most {cuda.device_count()}, as many as there are"
         )
-    if not 1 <= machine.gpus <= batch:
-        raise HecktorError(f"--gpus: found {machine.gpus}, expected 1 to {batch}, the planned batch to be shared")

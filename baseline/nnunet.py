@@ -15,8 +15,11 @@ import numpy as np
 
 from baseline.plans import CONFIGURATION, CONFIGURATIONS, PLANS_NAME, Plan, write_plans
 from baseline.prepare import DATASET_ID, DATASET_NAME
+from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
+# Processes that augment for a card: more take memory for patches that nobody waits for.
+MOST_AUGMENTING = 16
 # Far above any number of folds, so that no two processes draw alike.
 _BETWEEN_RANKS = 10_000
 
@@ -102,13 +105,16 @@ def train_network(
     """Train one network, from its last checkpoint where one lies; returns the final checkpoint.
 
     One of several processes that share each batch has its number as `rank` and has joined their group before.
+
+    Raises:
+        HecktorError: the card's memory is full.
     """
     final = folders.final(fold, backbone)
     if final.is_file():
         return final
     threads = max(1, machine.threads // machine.gpus)
     # On a CPU the network itself needs the cores; a card waits for whoever augments.
-    folders.announce(augmentation_workers=0 if machine.device == "cpu" else threads)
+    folders.announce(augmentation_workers=0 if machine.device == "cpu" else min(threads, MOST_AUGMENTING))
     import torch
 
     from baseline.trainer import ShortTrainer
@@ -129,5 +135,12 @@ def train_network(
     trainer.follow(plan, device)
     if latest.is_file():
         trainer.load_checkpoint(str(latest))
-    trainer.run_training()
+    try:
+        trainer.run_training()
+    except torch.OutOfMemoryError as problem:
+        said = str(problem).partition(". ")[0]
+        raise HecktorError(
+            f"fold {fold} ({backbone}): {said}, expected a card with nothing else on it, or a `plan` with a smaller "
+            "--memory-gb or --batch-size"
+        ) from None
     return final

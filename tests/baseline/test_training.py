@@ -18,6 +18,7 @@ from baseline.package_checkpoint import read_checkpoint
 from baseline.plans import CONFIGURATIONS, PLANS_NAME, Plan, write_plans
 from baseline.prepare import DATASET_NAME
 from baseline.together import train_together
+from contract.errors import HecktorError
 from contract.files import write_json
 from contract.geometry import Geometry
 from contract.images import Volume, write_volume
@@ -198,3 +199,17 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     final = train_network(planned, plan, 1, "segresnet", Machine(), seed=3)
     assert torch.load(final, weights_only=False)["current_epoch"] == 2
     assert list(folder.glob(".partial-*")) == []
+
+
+def test_a_full_card_is_told_in_one_line(planned: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    from baseline import trainer
+
+    def full(_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
+
+    planned.final(0, "segresnet").unlink(missing_ok=True)
+    monkeypatch.setattr(trainer.ShortTrainer, "run_training", full)
+    with pytest.raises(
+        HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory, expected .* smaller --memory-gb"
+    ):
+        train_network(planned, PLAN, 0, "segresnet", Machine(), seed=4)

@@ -1,0 +1,35 @@
+"""What the command line settles before anything is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from baseline.cli import _parser, main
+from contract.errors import HecktorError
+
+
+def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster's node the cores of the task, not the node's."""
+    monkeypatch.setattr("os.cpu_count", lambda: 128)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert _parser().parse_args(["report", "--work", "x"]).jobs == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "cuda"], "--device: found cuda and no card that PyTorch can use"),
+        (["--description", "absent.json"], "absent.json: not found"),
+    ],
+)
+def test_what_ends_the_last_step_ends_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
+) -> None:
+    """Not after the hours of those between."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    places = ["--release", str(tmp_path / "release"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "p")]
+    with pytest.raises(HecktorError, match=f"^{message}"):
+        main(["all", *places, *options])
+    assert list(tmp_path.iterdir()) == []
