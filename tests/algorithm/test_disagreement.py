@@ -14,6 +14,7 @@ from algorithm import disagreement as module
 from algorithm.disagreement import Disagreement, entropy_bits
 from algorithm.windows import Pass
 from contract import labels
+from tests.algorithm.two_passes import FIRST, SECOND
 
 
 def told(*passes: np.ndarray) -> Disagreement:
@@ -22,16 +23,6 @@ def told(*passes: np.ndarray) -> Disagreement:
     for fold, logits in enumerate(passes):
         found.add(Pass(fold), logits)
     return found
-
-
-def logits_of(*voxels: tuple[float, float, float]) -> np.ndarray:
-    """Logits (3, 1, 2, 2) of four voxels' probabilities of background, GTVp and GTVn, moved by what no softmax sees."""
-    return (np.log(np.array(voxels, dtype=np.float32)).T + 3).reshape(3, 1, 2, 2)
-
-
-# The passes differ in the second voxel alone, where the first says background and the second GTVp.
-FIRST = logits_of((1 / 4, 1 / 2, 1 / 4), (1 / 2, 1 / 4, 1 / 4), (1 / 8, 3 / 4, 1 / 8), (3 / 4, 1 / 8, 1 / 8))
-SECOND = logits_of((1 / 4, 1 / 2, 1 / 4), (1 / 4, 1 / 2, 1 / 4), (1 / 8, 3 / 4, 1 / 8), (3 / 4, 1 / 8, 1 / 8))
 
 
 def random_logits(rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:

@@ -28,7 +28,7 @@ from contract.files import read_json
 from contract.geometry import Geometry
 from contract.images import read_volume
 from contract.tasks import HPV, RFS, SEGMENTATION, Task
-from tests.algorithm.test_disagreement import FIRST, SECOND
+from tests.algorithm.two_passes import FIRST, SECOND
 
 MASK = f"{sockets.MASK.relative_path}/output.mha"
 GRID = Geometry((2, 2, 1), (2.0, 3.0, 4.0), (10.0, 20.0, 30.0))
