@@ -4,8 +4,9 @@
 #   WORK=/data/work PACKAGE=/data/package scripts/slurm-train.sh
 #
 # submits an array with one task for each network that remains (fold x backbone), and a job for heads, report and
-# export that starts once all of them are done. Run it again after a failure or a time-out: only what remains is
-# submitted, and begun trainings go on from their last checkpoint. Settings, with what they are without being set:
+# export that starts once all of them are done, or goes where one of them fails. Run it again once the array has ended
+# with a failure or a time-out: only what remains is submitted, and begun trainings go on from their last checkpoint.
+# Settings, with what they are without being set:
 #
 #   HECKTOR=hecktor     the command, e.g. /opt/hecktor/.venv/bin/hecktor
 #   GPUS=1              cards for each network; above 1 they share each batch
@@ -15,30 +16,30 @@ set -euo pipefail
 
 : "${WORK:?the working directory of the training}" "${PACKAGE:?the folder of the model package}"
 export WORK PACKAGE HECKTOR="${HECKTOR:-hecktor}" GPUS="${GPUS:-1}" CPUS="${CPUS:-12}"
-jobs="$WORK/slurm/jobs.txt"
 
 submit() {
     # shellcheck disable=SC2086 - options are words
-    sbatch --parsable --cpus-per-task="$CPUS" --mem="${MEMORY:-48G}" --time="${HOURS:-48}:00:00" \
+    sbatch --parsable --export=ALL --cpus-per-task="$CPUS" --mem="${MEMORY:-48G}" --time="${HOURS:-48}:00:00" \
         --gres="gpu:$1" --output="$WORK/slurm/%x-%A-%a.log" ${SBATCH_EXTRA:-} "${@:2}"
 }
 
 case "${1:-submit}" in
 submit)
     mkdir -p "$WORK/slurm"
-    # Written once: the list gets shorter while the array works through it.
+    # A list of this submission's own, written once: what remains gets fewer while the array works through it.
+    jobs=$(mktemp "$WORK/slurm/jobs-XXXXXX")
     "$HECKTOR" train fold --work "$WORK" --list >"$jobs"
     count=$(wc -l <"$jobs")
     after=()
     if [ "$count" -gt 0 ]; then
         # --requeue: a task whose node is taken away begins again by itself.
-        array=$(submit "$GPUS" --job-name=hecktor-train --array="0-$((count - 1))" --requeue "$0" network)
-        after=(--dependency="afterok:${array%%;*}")
+        array=$(submit "$GPUS" --job-name=hecktor-train --array="0-$((count - 1))" --requeue "$0" network "$jobs")
+        after=(--dependency="afterok:${array%%;*}" --kill-on-invalid-dep=yes)
     fi
-    submit 1 --job-name=hecktor-finish "${after[@]}" "$0" finish
+    submit 1 --job-name=hecktor-finish ${after[@]+"${after[@]}"} "$0" finish
     ;;
 network)
-    read -r fold backbone < <(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" "$jobs")
+    read -r fold backbone < <(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" "$2")
     # exec: the training itself gets SIGTERM at the time limit.
     exec "$HECKTOR" train fold --work "$WORK" --fold "$fold" --backbone "$backbone" \
         --device cuda --gpus "$GPUS" --jobs "$CPUS"

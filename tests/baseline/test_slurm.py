@@ -49,12 +49,17 @@ def test_three_networks_remain(cluster: Cluster) -> None:
     listed, array, finish = cluster.run(GPUS="2", CPUS="8", SBATCH_EXTRA="--partition=gpu --account=me")
     assert listed == "hecktor train fold --work ROOT/work --list"
     common = "--cpus-per-task=8 --mem=48G --time=48:00:00 --gres=gpu:{} --output=ROOT/work/slurm/%x-%A-%a.log"
-    common = f"sbatch --parsable {common} --partition=gpu --account=me"
-    assert array == common.format(2) + " --job-name=hecktor-train --array=0-2 --requeue SCRIPT network"
-    assert finish == common.format(1) + " --job-name=hecktor-finish --dependency=afterok:41 SCRIPT finish"
-    # By now one is done: the tasks keep to the list as it was.
+    common = f"sbatch --parsable --export=ALL {common} --partition=gpu --account=me"
+    (kept,) = (cluster.root / "work" / "slurm").iterdir()
+    task = f"SCRIPT network ROOT/work/slurm/{kept.name}"
+    assert array == common.format(2) + f" --job-name=hecktor-train --array=0-2 --requeue {task}"
+    dependency = "--dependency=afterok:41 --kill-on-invalid-dep=yes"
+    assert finish == common.format(1) + f" --job-name=hecktor-finish {dependency} SCRIPT finish"
+    # By now one is done, and the rest was submitted once more: the tasks keep to the list as it was.
     (cluster.root / "remaining").write_text("2 unet\n1 segresnet\n")
-    assert cluster.run("network", SLURM_ARRAY_TASK_ID="2", CPUS="8") == [
+    cluster.run()
+    assert len(list(kept.parent.iterdir())) == 2
+    assert cluster.run("network", str(kept), SLURM_ARRAY_TASK_ID="2", CPUS="8") == [
         "hecktor train fold --work ROOT/work --fold 1 --backbone segresnet --device cuda --gpus 1 --jobs 8"
     ]
 
