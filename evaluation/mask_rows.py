@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from contract.errors import PredictionError
 from contract.sockets import MASK
 from evaluation.cases import MaskPair, SegmentationRow
+from evaluation.masks import MAX_PREDICTION_VOXELS
 from evaluation.pool import Kept
 from evaluation.row_store import RowStore, key_of
 from evaluation.submission import answer_file
+
+# No mask that may be compared is larger; a file without end would be hashed to its end.
+MAX_KEYED_BYTES: Final = 9 * MAX_PREDICTION_VOXELS
 
 
 def kept_rows(folder: Path | None) -> Kept[MaskPair, SegmentationRow] | None:
@@ -26,9 +31,11 @@ def _is_final(row: SegmentationRow) -> bool:
 
 
 def _key(pair: MaskPair) -> str | None:
-    """Of both masks' bytes, the rules, the box and the case; None where there is no prediction's file to look at."""
+    """Of both masks' bytes, the rules, the box and the case; None where there is no file of a prediction's size."""
     try:
         prediction = answer_file(pair.answer, MASK)
+        if prediction.stat().st_size > MAX_KEYED_BYTES:
+            return None
         box = None if pair.box is None else asdict(pair.box)
         options = {"case": pair.answer.case, "rules": asdict(pair.rules), "box": box}
         return key_of(options, pair.reference, prediction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contract.images import write_mask
+from contract.images import Volume, read_volume, write_mask, write_volume
 from contract.tasks import SEGMENTATION
 from evaluation import cases, masks
 
@@ -77,6 +77,16 @@ def test_another_mask_makes_its_own_row_anew(phase, resumed, blank, grid):
     assert report["results"][1]["gtvp_dsc"] == 0.0
     write_mask(phase.truth_dir / "A.mha", blank(), grid)
     assert resumed()[1] == ["A"]
+
+
+def test_a_file_of_a_terabyte_is_not_hashed(phase, resumed):
+    """Sparse, so that it takes no room; its pixels are those that its header promises."""
+    path = phase.paths["B"]
+    write_volume(path, Volume(read_volume(path).array, read_volume(path).geometry), compress=False)
+    with path.open("r+b") as file:
+        file.truncate(2**40)
+    resumed()
+    assert resumed()[1] == ["B"]
 
 
 def test_a_fault_of_the_machine_is_forgotten(phase, resumed, monkeypatch):
