@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import SimpleITK as sitk
 from tqdm import tqdm
 
-from contract.errors import HecktorError
+from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
 
 Item = TypeVar("Item")
@@ -23,10 +23,22 @@ Result = TypeVar("Result")
 
 
 def key_of(files: Sequence[Path | None], options: Mapping[str, Any]) -> str:
-    """A digest of the files' names, sizes and times of change, and of the options; None stands for an absent file."""
-    stats = [None if path is None else (path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    """A digest of the files' names, sizes and times of change, and of the options; None stands for an absent file.
+
+    Raises:
+        InputError: a file is gone, as where the release was moved after it was prepared.
+    """
+    stats = [None if path is None else _stamp(path) for path in files]
     content = json.dumps([stats, dict(options)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError as problem:
+        raise InputError(f"{path.name}: {problem.strerror}, expected it in {path.parent}") from None
+    return path.name, found.st_size, found.st_mtime_ns
 
 
 def read_kept(path: Path, key: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from baseline.kept import each, keep, key_of, read_kept
+from contract.errors import InputError
 
 
 def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
@@ -40,6 +41,11 @@ def test_a_key_follows_size_time_presence_and_options(tmp_path: Path) -> None:
     os.utime(path, ns=(5, 5))
     keys.add(key_of((path, None), {"spacing": 3}))
     assert len(keys) == 6
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"^ct\.nii\.gz: No such file or directory, expected it in {tmp_path}$"):
+        key_of((tmp_path / "ct.nii.gz",), {})
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
