@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -41,9 +42,9 @@ class Region:
         """Voxel count times voxel volume (IBSI YEKZ)."""
         return float(np.count_nonzero(self.inside)) * self.voxel_ml
 
-    @property
+    @cached_property
     def centre_mm(self) -> npt.NDArray[np.float64]:
-        """Centre of mass (z, y, x) in mm from the whole grid's first voxel."""
+        """Centre of mass (z, y, x) in mm from the whole grid's first voxel; asked for once for every other lesion."""
         start = np.array([cut.start for cut in self.box], dtype=np.float64)
         return np.asarray((np.argwhere(self.inside).mean(0) + start) * self.spacing_mm, dtype=np.float64)
 
