@@ -60,6 +60,8 @@ def judge(record: Mapping[str, Any], bootstraps: int, seed: int) -> list[Judged]
         best = metrics[HEADS, "nested"]
         rivals = [name for name in _names(metrics) if name != HEADS]
         metrics |= {(name, BEHIND): _less(best, metrics[name, "nested"]) for name in rivals}
+    if not metrics:  # as where the release holds nobody's outcome
+        return []
     flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
     estimates = estimate_extras(flat, len(record["patients"]), bootstraps, seed).by_metric
     return [

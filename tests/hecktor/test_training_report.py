@@ -236,6 +236,16 @@ def test_a_target_that_nothing_could_be_said_of_still_has_its_section() -> None:
     assert "<svg" not in content
 
 
+def test_a_release_without_anyones_outcome_still_has_the_section() -> None:
+    """As where it holds Task 1 alone: no patients, no head, and the sentence that says so."""
+    why = {"why_not": "hpv: 0 training patients of the rarer class, expected at least 3"}
+    record = {"metric": "balanced_accuracy", "patients": [], "nested": why, "leave_one_centre_out": why}
+    html, plain = target_section(record, None, 50, 0)
+    assert "0 patients." in html
+    assert "Not possible here" in html
+    assert plain["judged"] == {}
+
+
 def test_segmentation_by_centre() -> None:
     found = {"gtvp_dsc_mean": {"value": 0.7, "ci95_low": 0.6, "ci95_high": 0.8}}
     report = {
