@@ -61,19 +61,23 @@ class Contest:
         table = TeamsTable(tuple(team.team for team in self.ranked), values, self.profile.metrics)
         object.__setattr__(self, "table", table)
 
+    def with_somebody(self) -> Contest:
+        """Itself. Raises HecktorError where no team has a value for every ranked metric."""
+        if not self.ranked:
+            raise HecktorError("rank: no team has a value for every ranked metric")
+        return self
+
 
 def contest(task: Task, teams: Sequence[TeamMetrics], options: RankOptions) -> Contest:
     """Check that the results may be compared.
 
     Raises:
-        HecktorError: they may not, naming what differs; or no team has every ranked metric.
+        HecktorError: they may not, naming what differs.
     """
     _check_comparable(task, teams)
     edition = load_edition(options.edition_file or str(teams[0].provenance["edition"]))
     profile = with_ranking(edition.profile(task), options.official, options.ties, "rank")
     ranked = tuple(team for team in teams if not _absent_metrics(team, profile))
-    if not ranked:
-        raise HecktorError("rank: no team has a value for every ranked metric")
     return Contest(profile, edition.name, ranked, tuple(team for team in teams if team not in ranked))
 
 
@@ -89,7 +93,7 @@ def leaderboard(task: Task, teams: Sequence[TeamMetrics], options: RankOptions |
         HecktorError: results that cannot be compared, naming what differs; or no team with every ranked metric.
     """
     options = options or RankOptions()
-    found = contest(task, teams, options)
+    found = contest(task, teams, options).with_somebody()
     profile, board = found.profile, rank_teams(found.table, found.profile.ranking)
     return {
         "task": task.name,

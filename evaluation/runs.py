@@ -36,15 +36,18 @@ def best_run(task: Task, team: str, paths: Sequence[Path], options: RankOptions)
 
     Source: HECKTOR 2021, where a team's five runs were ranked by the Borda count of the edition.
 
+    A team none of whose runs has a value for every ranked metric stands by its first run, unranked.
+
     Raises:
-        HecktorError: runs that cannot be compared, or none with every ranked metric.
+        HecktorError: runs that cannot be compared.
     """
     # Equal runs stand in the order of their names, which the numbers make that of the files.
     digits = len(str(len(paths)))
     runs = [read_metrics(path, f"{number:0{digits}d} {_short(path)}") for number, path in enumerate(paths, start=1)]
     found = contest(task, runs, options)
-    order = [found.ranked[index] for index in rank_teams(found.table, found.profile.ranking).order]
-    return ChosenRun(replace(order[0], team=team), order[0].team, (*order, *found.unranked))
+    places = rank_teams(found.table, found.profile.ranking).order if found.ranked else ()
+    order = (*(found.ranked[index] for index in places), *found.unranked)
+    return ChosenRun(replace(order[0], team=team), order[0].team, order)
 
 
 def _short(path: Path) -> str:

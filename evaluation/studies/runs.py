@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for team, files in paths.items()
         for number, path in enumerate(files, start=1)
     ]
-    found = contest(task, [run for _, run in runs], RankOptions(options.edition))
+    found = contest(task, [run for _, run in runs], RankOptions(options.edition)).with_somebody()
     usable = [(team, run) for team, run in runs if run in found.ranked]
     lines = [
         line

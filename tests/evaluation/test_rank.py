@@ -112,6 +112,18 @@ def test_a_null_metric_leaves_the_team_unranked(files, tmp_path):
     assert len(board["teams"]) == 4
 
 
+def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files, tmp_path):
+    for name in ("MEDAI", "Dolphins"):
+        files[name].write_text(json.dumps(metrics_of((None, 0.9, 0.9))))
+    runs = f"late={files['MEDAI']},{files['Dolphins']}"
+    board = rank([files["InterStellar"]], tmp_path / "out", "--runs", runs)
+    assert [entry["team"] for entry in board["teams"]] == ["InterStellar"]
+    assert board["unranked"] == [{"team": "late", "without": ["gtvp_dsc_mean"]}]
+    assert len(board["runs"]["late"]["order"]) == 2
+    with pytest.raises(HecktorError, match="no team has a value"):
+        rank([], tmp_path / "none", "--runs", runs)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("edition", "other"), ("options", {"connectivity": 6}), ("case_set_sha256", "1"), ("task", "rfs")],
