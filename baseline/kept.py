@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +14,7 @@ from tqdm import tqdm
 
 from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
+from contract.processes import fresh_processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -76,9 +74,7 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
     if min(jobs, len(items)) <= 1:
         yield from map(work, items)
         return
-    # Fresh processes: forking one that has run ITK's threads can hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_begin_worker) as pool:
+    with fresh_processes(min(jobs, len(items)), _one_thread) as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
             for future in as_completed(futures):
@@ -87,19 +83,5 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
             pool.shutdown(cancel_futures=True)
 
 
-def _begin_worker() -> None:
-    _end_with_parent()
+def _one_thread() -> None:
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
-
-
-def _end_with_parent() -> None:
-    """Whoever is killed leaves workers behind that would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

@@ -5,10 +5,9 @@ A process that dies costs its own case only: what it took down with it is done a
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from tqdm import tqdm
 
+from contract.processes import fresh_processes
 from evaluation.row_store import RowStore
 
 Item = TypeVar("Item")
@@ -49,9 +49,8 @@ class LocalProcesses:
         return (BrokenProcessPool,)
 
     def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """A pool of fresh interpreters: forked ones would inherit the locks of ITK's threads."""
-        spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(max(1, min(self.count, n_items)), mp_context=spawn, initializer=_be_silent)
+        """A pool of fresh interpreters."""
+        return fresh_processes(max(1, min(self.count, n_items)), _be_silent)
 
 
 def _be_silent() -> None:

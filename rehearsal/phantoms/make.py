@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import replace
 from pathlib import Path
 
 from contract import files
 from contract.errors import OutputError
+from contract.processes import fresh_processes
 from rehearsal.phantoms.centres import centre_named
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, write_table
@@ -59,9 +59,7 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
         for case in cases:
             yield make_patient(options, case, output)
         return
-    # Fresh processes: forking one that has run ITK's threads can hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=context) as pool:
+    with fresh_processes(min(jobs, len(cases))) as pool:
         futures = [pool.submit(make_patient, options, case, output) for case in cases]
         try:
             yield from _results(as_completed(futures))
