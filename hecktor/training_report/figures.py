@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.classification import calibration_table
-from evaluation.drawing import INK, new_figure, one_look, svg_text
+from evaluation.drawing import new_figure, one_look, svg_text
+from evaluation.studies.confidence_panels import draw_expected, draw_risk_coverage
 from evaluation.survival import kaplan_meier, log_rank_p
 from hecktor.training_report.coefficients import Coefficient
 from hecktor.training_report.judgement import KINDS, Flags, Floats, Judged, high_risk
-from hecktor.training_report.trust import MEASURES, Trust, risk_coverage
+from hecktor.training_report.trust import MEASURES, Trust
 
 COLOURS: Final = {"nested": "#0b69a3", "leave_one_centre_out": "#e07b00"}
 _DAYS_A_YEAR: Final = 365.25
@@ -110,12 +111,8 @@ def expected_plot(found: Mapping[str, Trust]) -> str:
     """Expected against true DSC of each patient, a panel a label; on the dotted line both agree."""
     figure, panels = new_figure(len(found), height=3.5, width=3.6 * len(found))
     for axes, (label, trust) in zip(panels, found.items(), strict=True):
-        axes.plot([0, 1], [0, 1], color="#9aa5b1", linewidth=1, linestyle="dotted")
-        given = trust.values["expected_dsc"]
-        axes.plot(given, trust.true_dsc, "o", color=COLOURS["nested"], markersize=4.5, alpha=0.6, clip_on=False)
-        axes.set_title(f"{label}, {given.size} patients", loc="left", fontsize=9, fontweight="bold")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="expected DSC")
-        axes.set_aspect("equal")
+        draw_expected(axes, trust.values["expected_dsc"], trust.true_dsc, COLOURS["nested"])
+        axes.set_title(f"{label}, {trust.true_dsc.size} patients", loc="left", fontsize=9, fontweight="bold")
     panels[0].set_ylabel("true DSC")
     return svg_text(figure)
 
@@ -124,19 +121,11 @@ def expected_plot(found: Mapping[str, Trust]) -> str:
 def risk_coverage_plot(found: Mapping[str, Trust]) -> str:
     """Mean 1 - DSC by the share of patients kept: by each measure, by the oracle and in random order."""
     figure, panels = new_figure(len(found), height=3.4, width=4.2 * len(found))
-    styles = {"expected_dsc": (COLOURS["nested"], "solid"), "pairwise_dsc": (COLOURS["leave_one_centre_out"], "solid")}
+    colours = {"expected_dsc": COLOURS["nested"], "pairwise_dsc": COLOURS["leave_one_centre_out"]}
     for axes, (label, trust) in zip(panels, found.items(), strict=True):
-        kept = np.arange(1, trust.risk.size + 1) / trust.risk.size
-        mean = float(trust.risk.mean())
-        axes.plot([0, 1], [mean, mean], color="#9aa5b1", linewidth=1.2, linestyle="dotted", label="random order")
-        for name, given in trust.values.items():
-            colour, style = styles[name]
-            axes.plot(kept, risk_coverage(given, trust.risk), color=colour, linestyle=style, label=MEASURES[name])
-        best = risk_coverage(trust.true_dsc, trust.risk)
-        axes.plot(kept, best, color=INK, linewidth=1.2, linestyle="dashed", label="oracle")
+        measures = [(MEASURES[name], given, colours[name]) for name, given in trust.values.items()]
+        draw_risk_coverage(axes, measures, trust.true_dsc)
         axes.set_title(label, loc="left", fontsize=9, fontweight="bold")
-        axes.set(xlim=(0, 1), xlabel="share of patients kept, the surest first")
-        axes.set_ylim(bottom=0)
     panels[0].set_ylabel("mean of 1 - DSC")
     handles, titles = panels[0].get_legend_handles_labels()
     figure.legend(handles, titles, fontsize=8, frameon=False, loc="outside upper right", ncols=4)

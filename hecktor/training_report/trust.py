@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from evaluation.bootstrap import Estimate
 from evaluation.extras import estimate_extras
-from evaluation.overlap import WeightedMetric, weighted_ratio
+from evaluation.overlap import WeightedMetric
+from evaluation.studies.risk_coverage import area, confidence_metrics
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -81,22 +82,11 @@ def judge_trust(
     }
     lesions = [[row for row in records[name]["lesions"] if row["label"] == label] for name in records]
     counted, auc = _judge_lesions(lesions, draws, seed)
-    estimates = {name: _estimates(given, truth, draws, seed) for name, given in values.items()}
-    return Trust(truth, values, len(rows) - len(judged), estimates, counted, auc)
-
-
-def _estimates(given: Floats, truth: Floats, draws: int, seed: int) -> dict[str, Estimate]:
-    risk, best, own = 1 - truth, area_metric(truth, 1 - truth), area_metric(given, 1 - truth)
-    ones = np.ones(truth.size)
-    metrics: dict[str, WeightedMetric] = {
-        "spearman": spearman_metric(given, truth),
-        "mean_error": lambda weights: weighted_ratio(weights, given - truth, ones),
-        "mean_absolute_error": lambda weights: weighted_ratio(weights, np.abs(given - truth), ones),
-        "aurc": own,
-        "excess_aurc": lambda weights: own(weights) - best(weights),
-        "below_random": lambda weights: weighted_ratio(weights, risk, ones) - own(weights),
+    estimates = {
+        name: estimate_extras(confidence_metrics(given, truth), truth.size, draws, seed).by_metric
+        for name, given in values.items()
     }
-    return dict(estimate_extras(metrics, truth.size, draws, seed).by_metric)
+    return Trust(truth, values, len(rows) - len(judged), estimates, counted, auc)
 
 
 def _judge_lesions(
@@ -115,49 +105,6 @@ def _judge_lesions(
     case, found, sure = (np.array(column) for column in zip(*known, strict=True))
     auc = lesion_auc_metric(case, found.astype(np.bool_), sure.astype(np.float64), len(lesions))
     return counted, estimate_extras({"auc": auc}, len(lesions), draws, seed).by_metric["auc"]
-
-
-def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
-    """Spearman's rank correlation (ties share their mean rank), NaN where either does not vary."""
-    order = [_below(values) for values in (first, second)]
-
-    def weighted(weights: Floats) -> Floats:
-        a, b = (weights @ below.T for below in order)
-        count = weights.sum(1, keepdims=True)
-        a, b = (ranks - (weights * ranks).sum(1, keepdims=True) / count for ranks in (a, b))
-        spread = np.sqrt((weights * a**2).sum(1) * (weights * b**2).sum(1))
-        product = (weights * a * b).sum(1)
-        return np.asarray(np.divide(product, spread, out=np.full(len(product), np.nan), where=spread > 1e-9))
-
-    return weighted
-
-
-def _below(values: Floats) -> Floats:
-    return np.asarray((values < values[:, None]) + (values == values[:, None]) / 2, dtype=np.float64)
-
-
-def risk_coverage(confidence: Floats, risk: Floats, weights: Floats | None = None) -> Floats:
-    """Mean risk of the k cases that are surest, for k from 1 to all of them.
-
-    Cases of equal confidence are taken in random order: the mean over all such orders is given. `weights`, whole
-    numbers, say how often each case counts; None once each.
-    """
-    level = np.unique(-confidence, return_inverse=True)[1]
-    often = np.ones(risk.size) if weights is None else weights
-    counts = np.bincount(level, often).astype(np.intp)
-    sums = np.bincount(level, often * risk)
-    mean = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
-    return np.asarray(np.cumsum(np.repeat(mean, counts)) / np.arange(1, counts.sum() + 1))
-
-
-def area(confidence: Floats, risk: Floats, weights: Floats | None = None) -> float:
-    """Area under the risk-coverage curve: the mean of its points (AURC; Geifman, Uziel and El-Yaniv 2019)."""
-    return float(risk_coverage(confidence, risk, weights).mean())
-
-
-def area_metric(confidence: Floats, risk: Floats) -> WeightedMetric:
-    """`area` as a function of case weights."""
-    return lambda weights: np.array([area(confidence, risk, row) for row in weights])
 
 
 def lesion_auc_metric(

@@ -11,10 +11,11 @@ from baseline.release import ReleaseCase
 from baseline.work import Work
 from contract.files import read_json
 from evaluation.bootstrap import Estimate
+from evaluation.studies.risk_coverage import risk_coverage
 from hecktor.training_report import page
 from hecktor.training_report.figures import expected_plot, risk_coverage_plot
 from hecktor.training_report.segmentation import dsc_of
-from hecktor.training_report.trust import KEPT, MEASURES, Trust, judge_trust, risk_coverage
+from hecktor.training_report.trust import KEPT, MEASURES, Trust, judge_trust
 
 HEADING: Final = "Does the uncertainty find the bad cases?"
 LABELS: Final = {"GTVp": "gtvp", "GTVn": "gtvn"}
