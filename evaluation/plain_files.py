@@ -16,6 +16,7 @@ from evaluation.tables import ID_COLUMN, Table, flag, number, read_table
 RISK_COLUMN: Final = "risk"
 HPV_COLUMN: Final = "hpv"
 PROBABILITY_COLUMN: Final = "probability"
+_SHARE: Final = "a number from 0 to 1"
 BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 
 
@@ -62,13 +63,25 @@ def read_status_table(path: Path, cases: Collection[str], not_evaluated: Collect
 
     def parse(row: Mapping[str, str]) -> Status | None:
         positive = flag(row[HPV_COLUMN], HPV_COLUMN, PredictionError)
-        wanted = "a number from 0 to 1"
-        probability = number(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN, wanted, PredictionError)
-        if probability is not None and not 0 <= probability <= 1:
-            raise PredictionError(f"{PROBABILITY_COLUMN} {probability:g}, expected {wanted}")
+        probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN)
         return None if positive is None else Status(positive, probability)
 
     return _read_values(path, (HPV_COLUMN,), parse, cases, not_evaluated)
+
+
+def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
+    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field gives none.
+
+    Raises as `read_risk_table`.
+    """
+    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, ())
+
+
+def _share(text: str, column: str) -> float | None:
+    value = number(text, column, _SHARE, PredictionError)
+    if value is not None and not 0 <= value <= 1:
+        raise PredictionError(f"{column} {value:g}, expected {_SHARE}")
+    return value
 
 
 def _read_values(

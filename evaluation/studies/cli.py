@@ -17,6 +17,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "influence": ("evaluation.studies.influence", "DSC against tumour volume and SUVmax: Spearman and five bins"),
     "baselines": ("evaluation.studies.baselines", "risks that are tumour volume or SUVmax, as submissions"),
     "best-of-k": ("evaluation.studies.best_of_k", "what the best of k random predictions scores on a cohort"),
+    "failures": ("evaluation.studies.failures", "whether an expected DSC tells which masks failed"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
 }
 

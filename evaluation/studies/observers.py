@@ -33,7 +33,7 @@ from evaluation.studies.agreement import (
     case_medians,
     pair_dsc_agg,
 )
-from evaluation.studies.outputs import add_bootstrap, add_output, add_workers, by_name, named_path, write_study
+from evaluation.studies.outputs import add_bootstrap, add_output, add_workers, by_name, named_path, shown, write_study
 from evaluation.studies.settings import default_rules
 from evaluation.studies.votes import CompactMask, stacked
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     written = write_study(options.output, STUDY, content, [row.line() for row in rows], _picture(rows, cases))
     for name, found in content["aggregates"].items():
-        sys.stdout.write(f"{name:<28} {_shown(found)}\n")
+        sys.stdout.write(f"{name:<28} {shown(found)}\n")
     sys.stdout.write(f"{len(cases)} cases, {len(alone)} drawn by one observer only\n")
     sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
     return 0
@@ -166,14 +166,6 @@ def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
         axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
         axes.set_axisbelow(True)
     return figure
-
-
-def _shown(found: Mapping[str, Any]) -> str:
-    value, low, high = (
-        "inf" if key in found.get("infinite", ()) else "null" if found[key] is None else f"{found[key]:.4f}"
-        for key in ("value", "ci95_low", "ci95_high")
-    )
-    return f"{value}  [{low}, {high}]"
 
 
 def _parser() -> argparse.ArgumentParser:

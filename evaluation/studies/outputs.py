@@ -112,6 +112,15 @@ def write_study(
     return [*written, f"{name}.json"]
 
 
+def shown(found: Mapping[str, Any]) -> str:
+    """A figure of `aggregates` with its interval, for a line on the screen."""
+    value, low, high = (
+        "inf" if key in found.get("infinite", ()) else "null" if found[key] is None else f"{found[key]:.4f}"
+        for key in ("value", "ci95_low", "ci95_high")
+    )
+    return f"{value}  [{low}, {high}]"
+
+
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
     """Lines under the columns of all of them, in the order of their first appearance."""
     columns = list(dict.fromkeys(column for line in table for column in line))

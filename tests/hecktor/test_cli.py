@@ -56,6 +56,7 @@ def test_errors_and_statuses_are_handed_on(monkeypatch: pytest.MonkeyPatch, caps
         ("evaluate", "--bootstraps", "-1", "a whole number of at least 0"),
         ("report", "--max-patients", "-2", "a whole number of at least 0"),
         ("study observers", "--tolerance-mm", "1001", "a number from 0 to 1000"),
+        ("study failures", "--failed-below", "1.5", "a number from 0 to 1"),
         ("train plan", "--epochs", "abc", "a whole number of at least 1"),
         ("train plan", "--memory-gb", "0", "a finite number above 0"),
         ("train plan", "--learning-rate", "inf", "a finite number above 0"),

@@ -1,0 +1,213 @@
+"""Whether an expected DSC tells which masks failed: figures by hand, edge cases, and the command end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import HecktorError
+from contract.tasks import RFS, SEGMENTATION
+from evaluation.cases import SegmentationRow
+from evaluation.lesions import LesionCounts
+from evaluation.overlap import Overlap
+from evaluation.studies.cli import main
+from evaluation.studies.failures import curve, judge
+from evaluation.submission import Answer
+
+
+def judged(expected, shared, failed_below=0.5):
+    """GTVp of ten voxels in reference and mask each, of which so many are shared: a DSC of a tenth of it."""
+    answers = [Answer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
+    rows = [
+        SegmentationRow(f"P{n}", 1.0, Overlap(both, 10, 10), Overlap(0, 0, 0), LesionCounts(0, 0, 0), both / 10)
+        for n, both in enumerate(shared)
+    ]
+    return judge("gtvp", rows, answers, failed_below)
+
+
+def values(found):
+    return {name: one.value for name, one in found.estimates(0, 1).by_metric.items()}
+
+
+def test_four_cases_by_hand():
+    """DSC 0.9, 0.4, 0.7, 0.2, expected 0.8, 0.7, 0.6, 0.3: risks by falling expectation 0.1, 0.6, 0.3, 0.8.
+
+    Curve 0.1, 0.7 / 2, 1 / 3, 1.8 / 4; the oracle's 0.1, 0.2, 1 / 3, 0.45; random order's 0.45. Ranks 4, 3, 2, 1
+    and 4, 2, 3, 1: rho 1 - 6 * 2 / (4 * 15) = 0.8. Failed are those expected at 0.7 and 0.3: of the four pairs with
+    0.8 and 0.6 all but (0.6, 0.7) are right. Errors -0.1, 0.3, -0.1, 0.1.
+    """
+    found = judged([0.8, 0.7, 0.6, 0.3], [9, 4, 7, 2])
+    own, oracle = (0.1 + 0.35 + 1 / 3 + 0.45) / 4, (0.1 + 0.2 + 1 / 3 + 0.45) / 4
+    assert values(found) == pytest.approx(
+        {
+            "spearman": 0.8,
+            "mean_error": 0.05,
+            "mean_absolute_error": 0.15,
+            "aurc": own,
+            "excess_aurc": own - oracle,
+            "below_random": 0.45 - own,
+            "oracle_aurc": oracle,
+            "random_aurc": 0.45,
+            "failed_auc": 0.75,
+        }
+    )
+    lines = curve("gtvp", found)
+    assert [line["risk"] for line in lines] == pytest.approx([0.1, 0.35, 1 / 3, 0.45])
+    assert [line["oracle_risk"] for line in lines] == pytest.approx([0.1, 0.2, 1 / 3, 0.45])
+    assert [(line["kept"], line["coverage"]) for line in lines] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1)]
+
+
+def test_equally_sure_cases_count_half():
+    """Expected 0.6 of DSC 0.8 and 0.3, 0.9 of 0.9: the curve 0.1, (0.1 + 0.45) / 2, 1 / 3; pairs 1 and a half."""
+    found = values(judged([0.6, 0.6, 0.9], [8, 3, 9]))
+    assert found["failed_auc"] == 0.75
+    assert found["aurc"] == pytest.approx((0.1 + 0.275 + 1 / 3) / 3)
+
+
+def test_all_equal():
+    """Neither side varies: no correlation, every order the same, the error 0.2."""
+    found = values(judged([0.9] * 3, [7] * 3))
+    assert (found["spearman"], found["failed_auc"]) == (None, None)
+    assert found["aurc"] == found["oracle_aurc"] == pytest.approx(0.3)
+    assert found["below_random"] == pytest.approx(0)
+    assert found["mean_error"] == pytest.approx(0.2)
+
+
+def test_one_case():
+    found = judged([0.5], [8]).estimates(30, 1).by_metric
+    assert found["spearman"].value is None
+    assert (found["aurc"].value, found["aurc"].ci95_low, found["aurc"].ci95_high) == pytest.approx((0.2, 0.2, 0.2))
+
+
+def test_a_mask_at_the_bound_has_not_failed():
+    """DSC 0.5 is not below 0.5; below 0.6 it is, and told from 0.9 rightly."""
+    assert values(judged([0.4, 0.8], [5, 9]))["failed_auc"] is None
+    assert values(judged([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
+
+
+def test_nothing_to_compare():
+    found = judged([None, None], [5, 2])
+    assert set(values(found).values()) == {None}
+    assert (found.unwarned, curve("gtvp", found)) == (1, [])
+
+
+def test_intervals_hold_the_value():
+    rng = np.random.default_rng(0)
+    shared = rng.integers(0, 11, 40)
+    for name, one in judged(rng.random(40), shared).estimates(200, 1).by_metric.items():
+        assert one.ci95_low < one.value < one.ci95_high, name
+
+
+# The command
+
+
+@pytest.fixture
+def metrics(phase_of, blank):
+    """Four cases: GTVp of four voxels of which the mask has 4, 2, none and, in P4, no mask at all.
+
+    DSC 1, 2 * 2 / 6 and 0 twice. P1 has a GTVn of two voxels, of which the mask has one: DSC 2 / 3.
+    """
+    phase = phase_of(SEGMENTATION)
+    for case, voxels in (("P1", 4), ("P2", 2), ("P3", 0), ("P4", None)):
+        truth, mask = blank(), blank()
+        truth[2, 2, :4] = 1
+        if case == "P1":
+            truth[5, 5, :2], mask[5, 5, 0] = 2, 2
+        phase.truth_mask(case, truth)
+        if voxels is not None:
+            mask[2, 2, :voxels] = 1
+            phase.mask(case, mask)
+    phase.run()
+    return phase.output_dir / "metrics.json"
+
+
+def study(metrics, tmp_path, table, *more):
+    (tmp_path / "expected.csv").write_text(table)
+    out = tmp_path / "out"
+    arguments = [str(metrics), "--expected", str(tmp_path / "expected.csv"), "--bootstraps", "20", "--output", str(out)]
+    assert main(["failures", *arguments, *more]) == 0
+    return json.loads((out / "failures.json").read_text()), out
+
+
+def test_end_to_end(metrics, tmp_path, capsys):
+    """Of GTVp P1 and P2 are compared, in the right order; P3 and P4 failed and nothing was expected of them."""
+    table = "PatientID;gtvp_expected_dsc;gtvn_expected_dsc\nP1;0,9;0.5\nP2;0.8;\nP3;;\nP9;0.3;\n"
+    found, out = study(metrics, tmp_path, table)
+    assert (found["cases"], found["unknown"], found["duplicate"], found["missing"]) == (4, ["P9"], [], ["P4"])
+    gtvp, gtvn = found["labels"]["gtvp"], found["labels"]["gtvn"]
+    assert (gtvp["cases"], gtvp["failed"], gtvp["failed_without_expected"]) == (2, 0, 2)
+    assert gtvp["without_expected"] == [
+        {"case": "P3", "why": "no gtvp_expected_dsc"},
+        {"case": "P4", "why": "no prediction"},
+    ]
+    assert gtvp["aggregates"]["spearman"]["value"] == pytest.approx(1)
+    assert gtvp["aggregates"]["mean_error"]["value"] == pytest.approx((0.9 - 1 + 0.8 - 2 / 3) / 2)
+    assert gtvp["aggregates"]["failed_auc"]["value"] is None
+    # No voxel in mask and reference of P2 and P3; P4 has no mask, which counts as DSC 0.
+    assert (gtvn["cases"], gtvn["without_dsc"]) == (1, ["P2", "P3"])
+    assert gtvn["aggregates"]["aurc"]["value"] == pytest.approx(1 / 3)
+    with (out / "failures.csv").open() as file:
+        assert [(line["label"], line["kept"]) for line in csv.DictReader(file)] == [
+            ("gtvp", "1"),
+            ("gtvp", "2"),
+            ("gtvn", "1"),
+        ]
+    assert "<svg" in (out / "failures.svg").read_text()
+    said = capsys.readouterr()
+    assert said.err == "warning: P9: no case of the metrics.json\nwarning: P4: no line of the table\n"
+    assert "gtvp: 2 cases, 0 failed; without an expected DSC 2, of which failed 2" in said.out
+
+
+def test_one_column_is_enough_and_a_bad_line_fails_its_case_alone(metrics, tmp_path):
+    table = "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,1.5\nP3,0.2\nP3,0.1\nP4,0\n"
+    found, _ = study(metrics, tmp_path, table, "--failed-below", "0.7")
+    assert set(found["labels"]) == {"gtvp"}
+    assert found["duplicate"] == ["P3"]
+    why = {one["case"]: one["why"] for one in found["labels"]["gtvp"]["without_expected"]}
+    assert why == {
+        "P2": "expected.csv, line 3: gtvp_expected_dsc 1.5, expected a number from 0 to 1",
+        "P3": "2 rows, expected one",
+    }
+    # P1 with DSC 1, and P4 without a mask, expected at 0.
+    assert found["labels"]["gtvp"]["failed"] == 1
+    assert found["labels"]["gtvp"]["failed_without_expected"] == 2
+    assert found["labels"]["gtvp"]["aggregates"]["failed_auc"]["value"] == 1
+
+
+def test_what_does_not_count_is_named(metrics, tmp_path):
+    content = json.loads(metrics.read_text())
+    content["provenance"]["options"]["missing"] = "skip"
+    content["aggregates"] = {name: {**found, "value": None} for name, found in content["aggregates"].items()}
+    metrics.write_text(json.dumps(content))
+    found, _ = study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\nP2,0.8\nP3,0.1\nP4,0.1\n")
+    assert found["not_counted"] == ["P4"]
+    assert found["labels"]["gtvp"]["cases"] == 3
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("PatientID,gtvp\nP1,0.9\n", "columns PatientID, gtvp; expected PatientID and gtvp_expected_dsc or gtvn_"),
+        ("gtvp_expected_dsc\n0.9\n", "columns gtvp_expected_dsc; expected PatientID and"),
+        ("PatientID,gtvp_expected_dsc\nP1,\nP7,0.9\n", "expected.csv: no case has a true and an expected DSC"),
+    ],
+)
+def test_tables_that_cannot_be_used(metrics, tmp_path, table, says):
+    with pytest.raises(HecktorError, match=says):
+        study(metrics, tmp_path, table)
+    assert not (tmp_path / "out").exists()
+
+
+def test_metrics_that_cannot_be_used(metrics, tmp_path, phase_of):
+    content = json.loads(metrics.read_text())
+    metrics.write_text(json.dumps({**content, "results": []}))
+    with pytest.raises(HecktorError, match=r"no rows of masks, expected a metrics\.json of task 1"):
+        study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")
+    risks = phase_of(RFS)
+    risks.truth_table("PatientID,Relapse,RFS\nP1,1,1\nP2,1,2\n")
+    risks.run()
+    with pytest.raises(HecktorError, match="metrics of task 'rfs', expected 'segmentation'"):
+        study(risks.output_dir / "metrics.json", tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")
