@@ -10,6 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "slurm-train.sh"
 STUB = '#!/bin/sh\necho "$(basename "$0") $*" >>"$TOLD"\n'
+WORK = "ROOT/work"
 
 
 class Cluster:
@@ -48,10 +49,11 @@ def test_three_networks_remain(cluster: Cluster) -> None:
     """An array of three, and what comes after all of them; then a task trains the network of its own line."""
     listed, array, finish = cluster.run(GPUS="2", CPUS="8", SBATCH_EXTRA="--partition=gpu --account=me")
     assert listed == "hecktor train fold --work ROOT/work --list"
-    common = "--cpus-per-task=8 --mem=48G --time=48:00:00 --gres=gpu:{} --output=ROOT/work/slurm/%x-%A-%a.log"
+    logs = f"{WORK}/slurm"
+    common = f"--cpus-per-task=8 --mem=48G --time=48:00:00 --gres=gpu:{{}} --output={logs}/%x-%A-%a.log"
     common = f"sbatch --parsable --export=ALL {common} --partition=gpu --account=me"
     (kept,) = (cluster.root / "work" / "slurm").iterdir()
-    task = f"SCRIPT network ROOT/work/slurm/{kept.name}"
+    task = f"SCRIPT network {logs}/{kept.name}"
     assert array == common.format(2) + f" --job-name=hecktor-train --array=0-2 --requeue {task}"
     dependency = "--dependency=afterok:41 --kill-on-invalid-dep=yes"
     assert finish == common.format(1) + f" --job-name=hecktor-finish {dependency} SCRIPT finish"
