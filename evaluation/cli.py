@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract import sockets
-from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
 from evaluation.bootstrap import INTERVAL_METHODS
 from evaluation.edition import DEFAULT_EDITION, known_editions
-from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, Request, evaluate
-from evaluation.pool import usable_cpus
+from evaluation.options import add_bootstrap, add_workers
+from evaluation.pipeline import Request, evaluate
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,15 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         help="change a rule of the edition (docs/editions.md); may be given several times",
     )
     parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
-    parser.add_argument(
-        "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)"
-    )
-    parser.add_argument(
-        "--bootstraps",
-        type=whole_number(0),
-        default=DEFAULT_BOOTSTRAPS,
-        help="replicates, 0 for no intervals (%(default)s)",
-    )
+    add_bootstrap(parser)
     parser.add_argument(
         "--interval",
         choices=INTERVAL_METHODS,
@@ -124,8 +115,6 @@ def _parser() -> argparse.ArgumentParser:
         "--scheduler", metavar="ADDRESS", help="make the rows on the Dask cluster behind this address (docs/scale.md)"
     )
     parser.add_argument("--rows", type=Path, help="folder that keeps finished rows, so that a later run resumes there")
-    parser.add_argument(
-        "--workers", type=whole_number(0), default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
-    )
+    add_workers(parser)
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")
     return parser

@@ -16,8 +16,9 @@ from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, Task, task_named
 from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.ground_truth import read_follow_up, read_hpv_status
+from evaluation.pipeline import DEFAULT_SEED
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
-from evaluation.studies.outputs import DEFAULT_SEED, add_output, write_study
+from evaluation.studies.outputs import add_output, write_study
 
 STUDY: Final = "best-of-k"
 DEFAULT_TRIES: Final = (1, 5, 20, 100)

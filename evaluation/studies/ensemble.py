@@ -13,9 +13,10 @@ from contract.errors import HecktorError
 from contract.files import read_json, write_text
 from contract.tasks import RFS, SEGMENTATION, task_named
 from evaluation.metrics_json import MAX_METRICS_BYTES
+from evaluation.options import add_workers
 from evaluation.pool import map_cases
 from evaluation.studies.mask_ensemble import EnsembleRow, combine_case, find_cases, row_of_dead_worker
-from evaluation.studies.outputs import add_output, add_workers, as_csv, by_name, named_path, write_study
+from evaluation.studies.outputs import add_output, as_csv, by_name, named_path, write_study
 from evaluation.studies.risk_ensemble import RANK_METHODS, combined_risks, read_risks
 from evaluation.studies.votes import METHODS
 

@@ -24,12 +24,13 @@ from evaluation.edge_cases import dsc_of_case
 from evaluation.extras import estimate_extras
 from evaluation.leaderboard import RankOptions, contest
 from evaluation.metrics_json import TeamMetrics, aggregates, read_metrics
+from evaluation.options import add_bootstrap
 from evaluation.overlap import Floats, mean_metric
 from evaluation.plain_files import read_share_table
 from evaluation.stored import stored_cohort, without_rows
 from evaluation.studies.agreement import LABELS
 from evaluation.studies.confidence_panels import draw_expected, draw_risk_coverage
-from evaluation.studies.outputs import add_bootstrap, add_output, shown, write_study
+from evaluation.studies.outputs import add_output, shown, write_study
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 from evaluation.submission import Answer
 from evaluation.tables import ID_COLUMN, read_table

@@ -21,6 +21,7 @@ from evaluation.extras import estimate_extras
 from evaluation.ground_truth import read_mask_folder
 from evaluation.masks import read_labels
 from evaluation.metrics_json import aggregates
+from evaluation.options import add_bootstrap, add_workers
 from evaluation.overlap import Floats
 from evaluation.pool import map_cases
 from evaluation.rules import HD95_DEFINITIONS, SegmentationRules
@@ -33,7 +34,7 @@ from evaluation.studies.agreement import (
     case_medians,
     pair_dsc_agg,
 )
-from evaluation.studies.outputs import add_bootstrap, add_output, add_workers, by_name, named_path, shown, write_study
+from evaluation.studies.outputs import add_output, by_name, named_path, shown, write_study
 from evaluation.studies.settings import default_rules
 from evaluation.studies.votes import CompactMask, stacked
 

@@ -9,20 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
 
-from contract.arguments import whole_number
 from contract.errors import HecktorError
 from contract.files import write_json, write_text
 from evaluation.drawing import svg_text
-from evaluation.pool import usable_cpus
 
 Value = TypeVar("Value")
-
-DEFAULT_SEED: Final = 2025
-DEFAULT_BOOTSTRAPS: Final = 1000
 
 
 def named_path(text: str) -> tuple[str, Path]:
@@ -60,26 +55,6 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
 def add_output(parser: argparse.ArgumentParser) -> None:
     """The folder that every study writes to."""
     parser.add_argument("--output", type=Path, required=True, help="folder for the results")
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """How many processes work on cases."""
-    parser.add_argument(
-        "--workers", type=whole_number(0), default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
-    )
-
-
-def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Seed and number of bootstrap replicates."""
-    parser.add_argument(
-        "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)"
-    )
-    parser.add_argument(
-        "--bootstraps",
-        type=whole_number(0),
-        default=DEFAULT_BOOTSTRAPS,
-        help="replicates, 0 for no intervals (%(default)s)",
-    )
 
 
 def write_study(

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from contract.errors import GroundTruthError
 from evaluation.drawing import COLOURS, new_figure, one_look
 from evaluation.extras import estimate_extras
+from evaluation.options import add_bootstrap, add_workers
 from evaluation.overlap import WeightedMetric, mean_metric, median_metric
 from evaluation.plain_files import read_bounding_boxes
 from evaluation.pool import map_cases
-from evaluation.studies.outputs import add_bootstrap, add_output, add_workers, write_study
+from evaluation.studies.outputs import add_output, write_study
 from evaluation.studies.scans import find_scans
 from evaluation.studies.settings import default_rules
 from evaluation.studies.thresholding import (
