@@ -48,7 +48,8 @@ def _mha_defect(path: Path, expected: int) -> str | None:
     if fault:
         return fault
     with path.open("rb") as file:
-        return None if is_plain_header(file) else "a header that readers understand in several ways"
+        plain = is_plain_header(file)
+    return None if plain else "a header that readers understand in several ways, expected plain `key = value` lines"
 
 
 def _mha_pixels_defect(path: Path, expected: int) -> str | None:

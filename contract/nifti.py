@@ -46,7 +46,7 @@ def parse_header(header: bytes) -> NiftiHeader:
     """The header, of either byte order; anything that is no NIfTI-1 header has a fault."""
     order = next((o for o in "<>" if header[:4] == struct.pack(f"{o}i", HEADER_BYTES)), None)
     if order is None or len(header) < HEADER_BYTES:
-        return NiftiHeader(HEADER_BYTES, "no NIfTI-1 header")
+        return NiftiHeader(HEADER_BYTES, f"no NIfTI-1 header, expected one of {HEADER_BYTES} bytes")
     rank, *lengths = struct.unpack_from(f"{order}8h", header, 40)
     datatype, bits = struct.unpack_from(f"{order}2h", header, 70)
     (start,) = struct.unpack_from(f"{order}f", header, 108)
