@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+from algorithm.network.resident import Resident
 from algorithm.pipeline import CaseRun, Request
-from algorithm.resident import Resident
 from algorithm.stages import Stages
 
 POLL_S: Final = 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from algorithm.segmentation import Segmentation
+from algorithm.masks.segmentation import Segmentation
 
 
 class BestAnswer:

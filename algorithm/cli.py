@@ -13,15 +13,15 @@ from pathlib import Path
 
 from algorithm.answering import Termination, answer
 from algorithm.cpus import limit_itk_threads
-from algorithm.methods import METHODS, method_for
-from algorithm.model_package import default_package_path
+from algorithm.heads.methods import METHODS, method_for
+from algorithm.network.package import default_package_path
+from algorithm.network.resident import Resident
 from algorithm.pipeline import Request
-from algorithm.resident import Resident
 from algorithm.serve import PORT, serve
-from algorithm.uncertainty import prepare_folder
+from algorithm.uncertainty.record import prepare_folder
 from contract import sockets
-from contract.arguments import positive_number, whole_number
 from contract.errors import HecktorError
+from contract.options import positive_number, whole_number
 from contract.tasks import TASK_CHOICES, task_named
 
 LOGGER = logging.getLogger("hecktor")

@@ -18,16 +18,16 @@ from torch import nn
 from torch.nn import functional
 
 from algorithm.budget import Budget
-from algorithm.devices import is_device_failure, release, synchronise
-from algorithm.enhance import Enhanced
-from algorithm.features.deep import named
-from algorithm.features.region import TOUCHING, Feature
-from algorithm.model_package import ModelPackage
-from algorithm.networks import Networks
-from algorithm.read import Case
-from algorithm.segment import normalise, scan_channels
-from algorithm.segmentation import Segmentation
-from algorithm.windows import Box, pad_to
+from algorithm.case.read import Case
+from algorithm.heads.features.deep import named
+from algorithm.heads.features.region import TOUCHING, Feature
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.devices import is_device_failure, release, synchronise
+from algorithm.network.enhance import Enhanced
+from algorithm.network.networks import Networks
+from algorithm.network.package import ModelPackage
+from algorithm.network.segment import normalise, scan_channels
+from algorithm.network.windows import Box, pad_to
 
 LOGGER = logging.getLogger("hecktor")
 # The channels of different folds have nothing to do with each other: one fold's network measures everyone.
@@ -128,7 +128,7 @@ def deepest_maps(network: nn.Module, tile: torch.Tensor) -> torch.Tensor:
     """The last encoder stage of a U-Net of nnU-Net's or of a SegResNet, (batch, channel, z, y, x).
 
     Args:
-        network: as `algorithm.networks` builds it.
+        network: as `algorithm.network.networks` builds it.
         tile: normalised channels (batch, channel, z, y, x).
     """
     if isinstance(network, Enhanced):

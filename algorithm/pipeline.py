@@ -8,25 +8,25 @@ from pathlib import Path
 
 from algorithm.best import BestAnswer
 from algorithm.budget import Budget
-from algorithm.disagreement import Disagreement
-from algorithm.features.deep import is_deep
-from algorithm.heads import LinearHead
-from algorithm.hpv import hpv_positive
-from algorithm.localise import Region, localise
-from algorithm.measure import clinical_features, image_features
-from algorithm.methods import Method
-from algorithm.notices import Notices
-from algorithm.read import Case, reaches_into, read_case
-from algorithm.resident import Resident
-from algorithm.rfs import rfs_risk
-from algorithm.segmentation import Segmentation
+from algorithm.case.notices import Notices
+from algorithm.case.read import Case, reaches_into, read_case
+from algorithm.heads.features.deep import is_deep
+from algorithm.heads.hpv import hpv_positive
+from algorithm.heads.linear import LinearHead
+from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.methods import Method
+from algorithm.heads.rfs import rfs_risk
+from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.threshold import threshold_segmentation
+from algorithm.network.resident import Resident
+from algorithm.region.localise import Region, localise
 from algorithm.stages import Stages
-from algorithm.threshold import threshold_segmentation
-from algorithm.uncertainty import answers_over_folds, describe, write_maps, write_record
+from algorithm.uncertainty.disagreement import Disagreement
+from algorithm.uncertainty.record import answers_over_folds, describe, write_maps, write_record
 from contract import sockets
 from contract.errors import HecktorError, TimeLimitError
 from contract.files import write_json
-from contract.images import write_mask
+from contract.images.volumes import write_mask
 from contract.tasks import HPV, SEGMENTATION, Task
 
 LOGGER = logging.getLogger("hecktor")
@@ -38,7 +38,7 @@ class Request:
 
     `spent_s` of the time limit are gone already, by starting Python for instance. `most_passes` bounds the passes of
     the network where not all that fit are wanted; None is all that fit. `uncertainty_dir` is where to write how far the
-    answer can be trusted (`algorithm.uncertainty`); None asks for nothing of it.
+    answer can be trusted (`algorithm.uncertainty.record`); None asks for nothing of it.
     """
 
     task: Task
@@ -153,8 +153,8 @@ class CaseRun:
             self._load()
             # a package without the head is refused now, not after the passes
             deep = self.request.task is not SEGMENTATION and any(is_deep(term.feature) for term in self._head().terms)
-        from algorithm.passes import planned_passes  # torch is imported only where a network runs
-        from algorithm.segment import segment
+        from algorithm.network.passes import planned_passes  # torch is imported only where a network runs
+        from algorithm.network.segment import segment
 
         resident = self.resident
         passes = planned_passes(resident.package)[: self.request.most_passes]
@@ -177,7 +177,7 @@ class CaseRun:
         try:
             self.resident.load()
         except (RuntimeError, MemoryError) as problem:
-            from algorithm.devices import is_device_failure
+            from algorithm.network.devices import is_device_failure
 
             if not is_device_failure(problem):
                 raise

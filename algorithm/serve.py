@@ -27,8 +27,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from algorithm.answering import Termination, answer
+from algorithm.network.resident import Resident
 from algorithm.pipeline import Request
-from algorithm.resident import Resident
 from contract.errors import HecktorError
 
 LOGGER = logging.getLogger("hecktor")

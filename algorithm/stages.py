@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from algorithm.budget import Budget
-from algorithm.segmentation import Segmentation
+from algorithm.masks.segmentation import Segmentation
 
 
 @dataclass
@@ -64,6 +64,6 @@ def peak_memory_mib() -> float:
 def _gpu_peak_mib() -> float | None:
     if "torch" not in sys.modules:  # asking must not cost an import
         return None
-    from algorithm.devices import gpu_peak_mib
+    from algorithm.network.devices import gpu_peak_mib
 
     return gpu_peak_mib()

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
 from algorithm.cpus import usable_cpus
-from baseline.description import DEFAULTS, read_description
 from baseline.interruption import interruptible
-from baseline.jobs import check_device, chosen_jobs, remaining, train_apart, train_job
-from baseline.nnunet import Machine
-from baseline.pipeline import export, fit_all_heads, plan_network, report, submit
-from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS, Plan
-from baseline.preparing import PrepareOptions, check, prepare_release, summary
-from baseline.problems import as_text
+from baseline.network.jobs import check_device, chosen_jobs, remaining, train_apart, train_job
+from baseline.network.nnunet import Machine
+from baseline.network.plans import CONFIGURATIONS, ENHANCEMENTS, OPTIMISERS, PRESETS, Plan
+from baseline.package.description import DEFAULTS, read_description
+from baseline.pipeline import export, fit_all_heads, plan_network
+from baseline.release.prepare import PrepareOptions, check, prepare_release, summary
+from baseline.release.problems import as_text
+from baseline.report.report import make_report
 from baseline.work import Work
-from contract.arguments import positive_number, whole_number
 from contract.errors import HecktorError
+from contract.options import positive_number, whole_number
 
 # The first backbone is the package's first member; channels follow each other as here.
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
@@ -95,15 +95,13 @@ def _heads(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _report(arguments: argparse.Namespace, work: Work) -> int:
-    report(work, arguments.jobs)
+    print(f"report: {make_report(work.root, arguments.jobs)}", flush=True)
     return 0
 
 
 def _export(arguments: argparse.Namespace, work: Work) -> int:
     package = export(work, arguments.output, read_description(arguments.description))
     print(f"model package in {package}", flush=True)
-    if arguments.submission is not None:
-        submit(package, arguments.submission, shlex.split(arguments.submission_options))
     return 0
 
 
@@ -200,9 +198,4 @@ def _export_options() -> argparse.ArgumentParser:
     options.add_argument(
         "--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (each has a default)"
     )
-    options.add_argument(
-        "--submission", type=Path, help="folder of the files to upload: made, and rehearsed, only where this is given"
-    )
-    text = "for `hecktor submission`, with = before them, such as '--images cpu --gpus'"
-    options.add_argument("--submission-options", default="", help=text)
     return options

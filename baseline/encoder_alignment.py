@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from algorithm.heads.features.deep import named
 
 from algorithm.encoder import FOLD
-from algorithm.features.deep import named
-from algorithm.measure import Features
+from algorithm.heads.measure import Features
 from contract.errors import HecktorError
 
 # With fewer patients that two networks were shown, what they have in common is chance.

@@ -8,18 +8,18 @@ from pathlib import Path
 from torch import nn
 from tqdm import tqdm
 
-from algorithm.devices import device_named
 from algorithm.encoder import patch_of, pooled_features
-from algorithm.grids import resample_mask
-from algorithm.model_package import ModelPackage, load_package
-from algorithm.networks import Networks
-from algorithm.segment import normalise
-from baseline.kept import keep, key_of, read_kept
-from baseline.nnunet import Folders
-from baseline.out_of_fold_files import OutOfFold
-from baseline.prepare import CHANNELS, image_path
-from baseline.release import ReleaseCase
-from contract.images import read_volume
+from algorithm.network.devices import device_named
+from algorithm.network.networks import Networks
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.segment import normalise
+from algorithm.region.grids import resample_mask
+from baseline.cache import keep, key_of, read_kept
+from baseline.network.nnunet import Folders
+from baseline.network.out_of_fold_files import OutOfFold
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import CHANNELS, image_path
+from contract.images.volumes import read_volume
 
 # Raised when the same networks, images and masks give other features.
 _VERSION = 1

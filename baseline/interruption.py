@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from baseline.plans import SAVE_EVERY
+from baseline.network.plans import SAVE_EVERY
 from contract.errors import HecktorError
 
 # What a shell makes of an end by Ctrl-C.

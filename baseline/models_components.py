@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from algorithm.heads.features.deep import is_deep
 
-from algorithm.features.deep import is_deep
-from algorithm.heads import LinearHead, Term
-from baseline.models import Cohort, Floats, matrix, scaled_terms, weighted
-from baseline.models_selection import FitPath, Setting
+from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.models.selection import FitPath, Setting
+from baseline.heads.models.shared import Cohort, Floats, matrix, scaled_terms, weighted
 
 MOST_COMPONENTS: Final = 6
 # A component of less than this share of the channels' variance is rounding.

@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from algorithm.heads import LinearHead, parse_head
-from algorithm.measure import Features
-from baseline.card import model_card
-from baseline.cross_validation import FORMAT_VERSION
+from algorithm.heads.linear import LinearHead, parse_head
+from algorithm.heads.measure import Features
+from baseline.cache import keep, key_of, read_kept
 from baseline.encoder_alignment import aligned, check_folds
-from baseline.export import export_package
-from baseline.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
+from baseline.heads.cross_validation import FORMAT_VERSION
+from baseline.heads.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
+from baseline.heads.models.targets import TARGETS
 from baseline.interruption import ended_at_once
-from baseline.jobs import remaining, shipped_jobs
-from baseline.kept import keep, key_of, read_kept
-from baseline.models_targets import TARGETS
-from baseline.nnunet import plan_and_preprocess
-from baseline.plans import CONFIGURATIONS, Plan
-from baseline.prepare import DATASET_NAME
-from baseline.release import ReleaseCase
-from baseline.splits import as_nnunet_splits
+from baseline.network.jobs import remaining, shipped_jobs
+from baseline.network.nnunet import plan_and_preprocess
+from baseline.network.plans import CONFIGURATIONS, Plan
+from baseline.package.card.card import model_card
+from baseline.package.export import export_package
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import DATASET_NAME
+from baseline.release.splits import as_nnunet_splits
 from baseline.work import Work
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -91,18 +89,6 @@ def fit_all_heads(work: Work, device: str, encoder_features: bool = False) -> st
     return said(work.heads(), work.judged())
 
 
-def report(work: Work, jobs: int) -> None:
-    """Make the page `report/index.html`, in a process of its own: it needs the evaluation, which training does not.
-
-    Raises:
-        HecktorError: it ended with an error, which it has told itself.
-    """
-    command = [sys.executable, "-m", "hecktor.training_report", "--work", str(work.root), "--jobs", str(jobs)]
-    status = subprocess.run(command, check=False).returncode
-    if status != 0:
-        raise HecktorError(f"making the report ended with status {status}, expected 0")
-
-
 def export(work: Work, output: Path, description: Mapping[str, str]) -> Path:
     """Write the model package of the trained folds and fitted heads, with its model card; returns its folder."""
     records = work.heads()
@@ -118,24 +104,12 @@ def export(work: Work, output: Path, description: Mapping[str, str]) -> Path:
     return _export(work, output, heads, {**description, "training": _training(work), **results}, card)
 
 
-def submit(package: Path, output: Path, options: Sequence[str]) -> None:
-    """Make and rehearse the files to upload, in a process of its own: it needs the rehearsal, which training does not.
-
-    Raises:
-        HecktorError: it ended with an error, which it has told itself.
-    """
-    command = [sys.executable, "-m", "hecktor.submission", "--package", str(package), "--output", str(output)]
-    status = subprocess.run([*command, *options], check=False).returncode
-    if status != 0:
-        raise HecktorError(f"making the submission ended with status {status}, expected 0")
-
-
 def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
     """Features of each patient from the mask of the fold that never saw it; kept as `features.json`.
 
     Where a mask or its uncertainty is not there, it is made; what is kept stays what it is.
     """
-    from baseline.out_of_fold import measure_out_of_fold
+    from baseline.network.out_of_fold import measure_out_of_fold
 
     networks = _networks_key(work)
     doses = [case.dose for case in cases]

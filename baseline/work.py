@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baseline.kept import key_of
-from baseline.nnunet import Folders
-from baseline.out_of_fold_files import OutOfFold
-from baseline.plans import Plan
-from baseline.release import ReleaseCase, case_of
-from baseline.splits import Splits, read_splits
+from baseline.cache import key_of
+from baseline.network.nnunet import Folders
+from baseline.network.out_of_fold_files import OutOfFold
+from baseline.network.plans import Plan
+from baseline.release.cases import ReleaseCase, case_of
+from baseline.release.splits import Splits, read_splits
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 

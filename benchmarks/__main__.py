@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from algorithm.model_package import DEFAULT_PACKAGE, load_package
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from benchmarks import data as bench_data
 from benchmarks.cases import Measurement, all_measurements
 from benchmarks.data import Data, make_data

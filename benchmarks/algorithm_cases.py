@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from algorithm import grids
 from algorithm.budget import Budget
-from algorithm.hpv import hpv_positive
-from algorithm.localise import localise
-from algorithm.measure import clinical_features, image_features
-from algorithm.model_package import load_package
-from algorithm.notices import Notices
-from algorithm.read import Case, read_case
-from algorithm.rfs import rfs_risk
-from algorithm.segmentation import Segmentation
+from algorithm.case.notices import Notices
+from algorithm.case.read import Case, read_case
+from algorithm.heads.hpv import hpv_positive
+from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.rfs import rfs_risk
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.package import load_package
+from algorithm.region import grids
+from algorithm.region.localise import localise
 from benchmarks import limits
 from benchmarks.cases import LONG, PROCESS, Command, Measurement, Setting, Work
 from benchmarks.data import SIZES
 from contract import sockets
-from contract.geometry import Geometry
-from contract.images import read_volume, write_mask
+from contract.images.geometry import Geometry
+from contract.images.volumes import read_volume, write_mask
 
 IMPORT_TORCH = "start-up/import torch alone"
 ONE_PASS = ("--passes", "1")
 READY = """
 import sys
 from pathlib import Path
-from algorithm import segment
-from algorithm.resident import Resident
+from algorithm.network import segment
+from algorithm.network.resident import Resident
 Resident(Path(sys.argv[1]), "cpu").load()
 """
 
@@ -147,7 +147,7 @@ def _forward_alone(setting: Setting, size: str) -> Work:
     import torch
     from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
 
-    from algorithm import devices, networks, windows
+    from algorithm.network import devices, networks, windows
 
     package, grid = load_package(setting.model_dir), _case_and_grid(setting, size)[1]
     patch = tuple(int(n) for n in package.configuration["patch_size"])
@@ -174,7 +174,7 @@ def _localise(setting: Setting, size: str) -> Work:
 
 
 def _resample(setting: Setting, size: str) -> Work:
-    from algorithm import segment
+    from algorithm.network import segment
 
     case, grid = _case_and_grid(setting, size)
     package = load_package(setting.model_dir)
@@ -183,7 +183,7 @@ def _resample(setting: Setting, size: str) -> Work:
 
 def _load_model(setting: Setting, size: str) -> Work:
     del size
-    from algorithm.resident import Resident
+    from algorithm.network.resident import Resident
 
     def load() -> None:
         Resident(setting.model_dir, "cpu").load()
@@ -192,7 +192,7 @@ def _load_model(setting: Setting, size: str) -> Work:
 
 
 def _one_pass(setting: Setting, size: str) -> Work:
-    from algorithm import devices, networks, passes, segment, windows
+    from algorithm.network import devices, networks, passes, segment, windows
 
     case, grid = _case_and_grid(setting, size)
     package, device = load_package(setting.model_dir), devices.device_named("cpu")

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract import files, images, predictions, sockets
-from contract.images import Volume
+from contract import files, predictions, sockets
+from contract.images import volumes as images
+from contract.images.volumes import Volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.layouts import csv_name, link_or_copy, write_table
 from rehearsal.phantoms.make import cohort_cases, make_cohort

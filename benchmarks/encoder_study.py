@@ -17,21 +17,21 @@ import numpy as np
 import torch
 
 from algorithm.budget import Budget
+from algorithm.case.notices import Notices
+from algorithm.case.read import Case, clean_ct, clean_pet
 from algorithm.encoder import FOLD, deep_features
-from algorithm.localise import localise
-from algorithm.measure import Features, clinical_features, image_features
-from algorithm.model_package import DEFAULT_PACKAGE, load_package
-from algorithm.networks import Networks
-from algorithm.notices import Notices
-from algorithm.passes import Passes
-from algorithm.read import Case, clean_ct, clean_pet
-from algorithm.segment import network_channels, network_grid, normalise
-from algorithm.segmentation import Segmentation
-from algorithm.windows import Pass
-from baseline.cross_validation import metric, nested
-from baseline.kept import keep, read_kept
-from baseline.models import Cohort, Outcomes
-from baseline.models_targets import TARGETS, Target, only
+from algorithm.heads.measure import Features, clinical_features, image_features
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.networks import Networks
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from algorithm.network.passes import Passes
+from algorithm.network.segment import network_channels, network_grid, normalise
+from algorithm.network.windows import Pass
+from algorithm.region.localise import localise
+from baseline.cache import keep, read_kept
+from baseline.heads.cross_validation import metric, nested
+from baseline.heads.models.shared import Cohort, Outcomes
+from baseline.heads.models.targets import TARGETS, Target, only
 from benchmarks.phantom_features import TRAINING_CENTRES
 from contract.errors import MetricError
 from contract.files import write_json

@@ -13,13 +13,13 @@ from benchmarks import limits
 from benchmarks.cases import PROCESS, Command, Measurement, Setting, Work
 from benchmarks.data import SIZES
 from contract.tasks import SEGMENTATION
-from evaluation.bootstrap import estimate
-from evaluation.cases import MaskPair, score_masks
-from evaluation.edition import DEFAULT_EDITION, load_edition
+from evaluation.editions.profile import DEFAULT_EDITION, load_edition
+from evaluation.execution.pool import Effort
+from evaluation.inputs.submission import Answer, read_submission
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
-from evaluation.pool import Effort
-from evaluation.scorers import SCORERS
-from evaluation.submission import Answer, read_submission
+from evaluation.rows.mask import MaskPair, score_masks
+from evaluation.rows.scorers import SCORERS
+from evaluation.statistics.bootstrap import estimate
 
 COHORT = "evaluation of a cohort"
 START = f"{COHORT}/import alone"

@@ -21,16 +21,16 @@ from benchmarks.machine import machine_facts
 from benchmarks.timing import Repeats, time_calls
 from contract.errors import HecktorError, run_main
 from contract.files import read_json, write_json
-from contract.geometry import Geometry
-from contract.images import write_mask
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
 from contract.tasks import SEGMENTATION
-from evaluation.cases import MaskPair, score_masks
-from evaluation.concordance import PairCounter
-from evaluation.edition import DEFAULT_EDITION, load_edition
-from evaluation.lesions import count_lesions
-from evaluation.rules import SegmentationRules
-from evaluation.submission import Answer
-from evaluation.surface import compare_surfaces
+from evaluation.editions.profile import DEFAULT_EDITION, load_edition
+from evaluation.editions.rules import SegmentationRules
+from evaluation.inputs.submission import Answer
+from evaluation.metrics.concordance import PairCounter
+from evaluation.metrics.lesions import count_lesions
+from evaluation.metrics.surface import compare_surfaces
+from evaluation.rows.mask import MaskPair, score_masks
 
 SPACING_MM = (1.0, 1.0, 2.0)
 IN_PLANE = 512

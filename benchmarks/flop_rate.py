@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from algorithm.devices import backends, cpu_has_bfloat16, device_named, prepare_gpu, synchronise
-from algorithm.model_package import CHANNELS, ModelPackage, load_package
-from algorithm.networks import Networks, untrained_network
+from algorithm.network.devices import backends, cpu_has_bfloat16, device_named, prepare_gpu, synchronise
+from algorithm.network.networks import Networks, untrained_network
+from algorithm.network.package import CHANNELS, ModelPackage, load_package
 from benchmarks.timing import run_command
 from contract import labels
 from contract.errors import HecktorError, run_main

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from algorithm.model_package import CHANNELS, DEFAULT_PACKAGE, FORMAT_VERSION, MANIFEST, PLANS, file_entry
-from algorithm.networks import own_tensors, untrained_network
+from algorithm.network.networks import own_tensors, untrained_network
+from algorithm.network.package import CHANNELS, DEFAULT_PACKAGE, FORMAT_VERSION, MANIFEST, PLANS, file_entry
 from contract import labels
 from contract.files import read_json, write_json
 

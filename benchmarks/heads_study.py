@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from baseline.cross_validation import cross_validation_document
-from baseline.models import area_under_curve, concordance
-from baseline.models_targets import TARGETS
+from baseline.heads.cross_validation import cross_validation_document
+from baseline.heads.models.shared import area_under_curve, concordance
+from baseline.heads.models.targets import TARGETS
 from benchmarks.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk
 from contract.files import write_json
 

@@ -10,8 +10,8 @@ import SimpleITK as sitk
 from zlib_ng import zlib_ng
 
 from contract import sockets
-from contract.geometry import Geometry
-from contract.images import Volume, find_single_image, read_volume, to_sitk
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, find_single_image, read_volume, to_sitk
 
 _DATA_MARK = b"ElementDataFile = LOCAL\n"
 
@@ -33,7 +33,7 @@ def inflate(paths: list[Path]) -> Callable[[], object]:
 
 
 def deflate(path: Path) -> Callable[[], object]:
-    """Just compressing an image's voxels at the level that `contract.images` uses."""
+    """Just compressing an image's voxels at the level that `contract.images.volumes` uses."""
     pixels = read_volume(path).array.tobytes()
     return lambda: zlib_ng.compress(pixels, 1)
 

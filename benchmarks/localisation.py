@@ -20,13 +20,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.localise import Region, localise
-from algorithm.notices import Notices
-from algorithm.read import Case, clean_ct, clean_pet
+from algorithm.case.notices import Notices
+from algorithm.case.read import Case, clean_ct, clean_pet
+from algorithm.region.localise import Region, localise
 from benchmarks.machine import machine_facts
 from contract.errors import HecktorError, run_main
 from contract.files import write_json
-from contract.images import Volume, read_volume, write_volume
+from contract.images.volumes import Volume, read_volume, write_volume
 from contract.patient import Patient
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from algorithm import grids
-from algorithm.read import AIR_HU
+from algorithm.case.read import AIR_HU
+from algorithm.region import grids
 from benchmarks.localisation import Found, Study, phantom
 from contract.files import atomic_path
-from contract.geometry import Geometry
+from contract.images.geometry import Geometry
 from rehearsal.phantoms.variants import KINDS
 
 SPACING_MM: Final = (4.0, 4.0, 4.0)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from contract import sockets
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, find_single_image, read_volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, find_single_image, read_volume, write_volume
 
 # Below the phantom's end its last slices come again, back and forth, as legs would.
 LEGS_MM: Final = 100.0

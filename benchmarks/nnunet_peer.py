@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithm.model_package import DEFAULT_PACKAGE, load_package
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from benchmarks import data as bench_data
 from benchmarks.bounds import Bound, bounds_table, markdown
 from benchmarks.data import Data, make_data

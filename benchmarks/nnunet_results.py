@@ -12,11 +12,11 @@ import numpy as np
 import SimpleITK as sitk
 import torch
 
-from algorithm.model_package import ModelPackage
-from algorithm.networks import build_network, load_weights
+from algorithm.network.networks import build_network, load_weights
+from algorithm.network.package import ModelPackage
 from contract import labels, sockets
 from contract.files import write_json
-from contract.images import find_single_image, read_volume
+from contract.images.volumes import find_single_image, read_volume
 
 DATASET: Final = "Dataset001_Peer"
 TRAINER: Final = "nnUNetTrainer"

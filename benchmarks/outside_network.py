@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.model_package import ModelPackage
+from algorithm.network.package import ModelPackage
 from benchmarks.bounds import Bound
 from benchmarks.watched import WatchedAnswer, WatchedRun, run_watched
 

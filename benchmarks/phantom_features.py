@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.measure import Features, clinical_features, image_features
-from baseline.models import Cohort, Outcomes
-from contract.geometry import Geometry
+from algorithm.heads.measure import Features, clinical_features, image_features
+from baseline.heads.models.shared import Cohort, Outcomes
+from contract.images.geometry import Geometry
 from contract.patient import parse_ehr
+from rehearsal.phantoms.anatomy.lesions import Surface
 from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.lesions import Surface
 from rehearsal.phantoms.outcome import Clinical
 from rehearsal.phantoms.scanner import CORE_HU, CORE_SUV_SHARE, FWHM_TO_SIGMA
 

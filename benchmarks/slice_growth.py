@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.model_package import ModelPackage
+from algorithm.network.package import ModelPackage
 from benchmarks import limits
 from benchmarks.bounds import Bound, gigabytes
 from benchmarks.long_scans import make_long_scans
 from benchmarks.timing import Repeats, time_calls
 from benchmarks.watched import run_watched
-from contract.images import read_header
+from contract.images.volumes import read_header
 
 # Of two scans' seconds in the network, or nanoseconds of reading a voxel, one may be so much larger.
 FLAT: Final = 1.25

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm import grids
 from algorithm.budget import Budget
-from algorithm.localise import localise
-from algorithm.model_package import load_package
-from algorithm.notices import Notices
-from algorithm.read import read_case
-from algorithm.windows import TILE_STEP, Plan, whole
+from algorithm.case.notices import Notices
+from algorithm.case.read import read_case
+from algorithm.network.package import load_package
+from algorithm.network.windows import TILE_STEP, Plan, whole
+from algorithm.region import grids
+from algorithm.region.localise import localise
 from benchmarks.flop_rate import T4_TFLOPS, FlopRate
 from benchmarks.timing import run_command
 from contract.errors import HecktorError

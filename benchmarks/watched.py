@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from algorithm.answering import Termination, answer
 from algorithm.budget import process_age_s
-from algorithm.methods import METHODS
-from algorithm.model_package import DEFAULT_PACKAGE
+from algorithm.heads.methods import METHODS
+from algorithm.network.package import DEFAULT_PACKAGE
+from algorithm.network.resident import Resident
 from algorithm.pipeline import Request
-from algorithm.resident import Resident
 from algorithm.stages import peak_memory_mib
 from benchmarks.timing import run_command
 from contract.errors import HecktorError, run_main
@@ -31,7 +31,7 @@ from contract.tasks import task_named
 if TYPE_CHECKING:
     import torch
 
-    from algorithm.networks import Networks
+    from algorithm.network.networks import Networks
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class WatchedResident(Resident):
     @cached_property
     def networks(self) -> Networks:
         """As the plain resident's; one network serves all folds."""
-        from algorithm.networks import Networks
+        from algorithm.network.networks import Networks
 
         networks = Networks(self.package)
         self._clock.watch(networks.of(0, self.device))

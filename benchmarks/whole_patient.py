@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.model_package import ModelPackage
+from algorithm.network.package import ModelPackage
 from benchmarks.bounds import Bound, gigabytes
 from benchmarks.data import SIZES, Data
 from benchmarks.nnunet_results import DATASET, FILE_ENDING, TRAINER, Results, dice, nnunet_input, results_folder

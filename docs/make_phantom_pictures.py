@@ -15,8 +15,8 @@ from PIL import Image
 
 from contract import labels
 from contract.files import atomic_path
-from contract.images import Volume
-from rehearsal.phantoms.canvas import Axes, sample
+from contract.images.volumes import Volume
+from rehearsal.phantoms.anatomy.canvas import Axes, sample
 from rehearsal.phantoms.centres import CENTRES, centre_named
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.protocol import axes_of

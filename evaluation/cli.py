@@ -10,10 +10,10 @@ from pathlib import Path
 from contract import sockets
 from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
-from evaluation.bootstrap import INTERVAL_METHODS
-from evaluation.edition import DEFAULT_EDITION, known_editions
-from evaluation.options import add_bootstrap, add_workers
+from evaluation.editions.profile import DEFAULT_EDITION, known_editions
+from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.pipeline import Request, evaluate
+from evaluation.statistics.bootstrap import INTERVAL_METHODS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,9 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 from contract.tasks import TASKS
-from evaluation.edition import FORMAT, TIE_RULES
-from evaluation.rules import LOWER_IS_BETTER, METRICS_OF_KIND, RULES_OF_KIND, WITHOUT_GOOD_END, Rules
-from evaluation.schemes import COMBINATIONS, MAX_WEIGHT, WEIGHTED
+from evaluation.editions.profile import FORMAT, TIE_RULES
+from evaluation.editions.rules import LOWER_IS_BETTER, METRICS_OF_KIND, RULES_OF_KIND, WITHOUT_GOOD_END, Rules
+from evaluation.editions.schemes import COMBINATIONS, MAX_WEIGHT, WEIGHTED
 
 
 def edition_schema() -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Final
 
 from contract.errors import PredictionError
 from contract.sockets import MASK
-from evaluation.cases import MaskPair, SegmentationRow
-from evaluation.masks import MAX_PREDICTION_VOXELS
-from evaluation.pool import Kept
+from evaluation.execution.pool import Kept
+from evaluation.inputs.masks import MAX_PREDICTION_VOXELS
+from evaluation.inputs.submission import answer_file
 from evaluation.row_store import RowStore, key_of
-from evaluation.submission import answer_file
+from evaluation.rows.mask import MaskPair, SegmentationRow
 
 # No mask that may be compared is larger; a file without end would be hashed to its end.
 MAX_KEYED_BYTES: Final = 9 * MAX_PREDICTION_VOXELS

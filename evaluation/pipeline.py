@@ -14,18 +14,18 @@ from contract.errors import GroundTruthError, HecktorError, OutputError, Predict
 from contract.files import write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
-from evaluation import metrics_json
-from evaluation.bootstrap import INTERVAL_METHODS, Estimate, Estimates, estimate
-from evaluation.cluster import DaskWorkers
-from evaluation.edition import Edition, TaskProfile, load_edition, with_options
-from evaluation.extras import estimate_extras
-from evaluation.ground_truth import Reference
-from evaluation.overlap import WeightedMetric
-from evaluation.plain_files import read_bounding_boxes
-from evaluation.pool import Effort
-from evaluation.rows import Row
-from evaluation.scorers import SCORERS, Scorer
-from evaluation.submission import Submission, read_submission
+from evaluation.editions.profile import Edition, TaskProfile, load_edition, with_options
+from evaluation.execution.cluster import DaskWorkers
+from evaluation.execution.pool import Effort
+from evaluation.inputs.ground_truth import Reference
+from evaluation.inputs.plain_files import read_bounding_boxes
+from evaluation.inputs.submission import Submission, read_submission
+from evaluation.metrics.overlap import WeightedMetric
+from evaluation.results import metrics_json
+from evaluation.rows.row import Row
+from evaluation.rows.scorers import SCORERS, Scorer
+from evaluation.statistics.bootstrap import INTERVAL_METHODS, Estimate, Estimates, estimate
+from evaluation.statistics.extras import estimate_extras
 
 DEFAULT_SEED: Final = 2025
 DEFAULT_BOOTSTRAPS: Final = 1000

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.arguments import whole_number
 from contract.errors import HecktorError
+from contract.options import whole_number
 from contract.sockets import METRICS_JSON
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
 from hecktor.cli import COMMANDS, command

@@ -14,16 +14,16 @@ from typing import Final
 
 from tqdm import tqdm
 
-from contract.arguments import positive_number, whole_number
 from contract.errors import EngineError, HecktorError
+from contract.options import positive_number, whole_number
 from contract.tasks import TASK_CHOICES, Task, task_named
 from rehearsal.comparison import comparison
-from rehearsal.containers import ContainerRunner
-from rehearsal.engines import ContainerEngine, find_engine
-from rehearsal.image_checks import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
-from rehearsal.jobs import JobResult
+from rehearsal.images.checks import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.platform import REPORT_NAME, Rehearsal, RehearsalResult, rehearse
-from rehearsal.runners import Limits, ProcessRunner, Runner
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.jobs import JobResult
+from rehearsal.runners.runner import Limits, ProcessRunner, Runner
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 

@@ -11,8 +11,8 @@ import numpy as np
 from contract import labels
 from contract.errors import OutputError
 from contract.files import read_json
-from contract.geometry import Geometry
-from contract.images import ImageHeader, read_header, read_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import ImageHeader, read_header, read_volume
 from contract.sockets import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES, Socket
 
 # MetaIO in two files is importable too; a job's own output never needs it, but the platform would take it.

@@ -16,15 +16,15 @@ from contract.errors import EngineError, GroundTruthError, HecktorError, OutputE
 from contract.files import read_json, write_json
 from contract.sockets import METRICS_JSON
 from contract.tasks import Task
-from rehearsal.cohort import find_cases
-from rehearsal.containers import ContainerRunner
-from rehearsal.image_checks import API_METHODS, upload_problems
-from rehearsal.invoke_jobs import invoke_jobs
-from rehearsal.jobs import JobResult, JobSettings, run_jobs
+from rehearsal.cases import find_cases
+from rehearsal.images.checks import API_METHODS, upload_problems
 from rehearsal.leaderboard import ranked_values
 from rehearsal.predictions import keep_by_case, stage_predictions
-from rehearsal.runners import GIB, Call, Limits, Runner
-from rehearsal.verdicts import log_warnings, run_failure
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.invoke_jobs import invoke_jobs
+from rehearsal.runners.jobs import JobResult, JobSettings, run_jobs
+from rehearsal.runners.runner import GIB, Call, Limits, Runner
+from rehearsal.runners.verdicts import log_warnings, run_failure
 
 REPORT_NAME: Final = "rehearsal.json"
 EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpus=2)

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from contract.files import write_json
-from contract.images import read_volume, write_volume
+from contract.images.volumes import read_volume, write_volume
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
 from contract.sockets import INPUTS_JSON, PREDICTIONS_JSON
-from rehearsal.cohort import place
-from rehearsal.jobs import JobResult
+from rehearsal.cases import place
 from rehearsal.outputs import CheckedOutput
+from rehearsal.runners.jobs import JobResult
 
 FAILED: Final = "Failed"
 

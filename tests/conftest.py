@@ -16,8 +16,8 @@ import pytest
 
 from contract import sockets
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 
 hypothesis.settings.register_profile("hecktor", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("hecktor")
@@ -148,7 +148,7 @@ def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict
 
 def write_manifest(root: Path, **changes: Any) -> None:
     """The manifest over all files below `root`, with right sizes and checksums."""
-    from algorithm.model_package import file_entry
+    from algorithm.network.package import file_entry
 
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
     manifest = {
@@ -184,7 +184,7 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     import torch
     from safetensors.torch import save_file
 
-    from algorithm.networks import own_tensors, untrained_network
+    from algorithm.network.networks import own_tensors, untrained_network
 
     plans = tiny_plans()
     plans["configurations"]["segresnet"] = plans["configurations"]["3d_fullres"] | {

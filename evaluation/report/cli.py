@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from contract.arguments import whole_number
 from contract.files import write_text
-from evaluation.pool import map_cases, usable_cpus
+from contract.options import whole_number
+from evaluation.execution.pool import map_cases, usable_cpus
 from evaluation.report.page import PageContent, build_page, colours_of
 from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
 from evaluation.report.sources import find_masks, find_patients, find_results, team_names

@@ -10,7 +10,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
-from evaluation.drawing import COLOURS
+from evaluation.report.drawing import COLOURS
 from evaluation.report.patient_table import facts_of, patient_table
 from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR, PatientPicture
 from evaluation.report.plots import metrics_plot, special_plots

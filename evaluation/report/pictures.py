@@ -16,9 +16,9 @@ from matplotlib.patheffects import withStroke
 
 from contract import labels
 from contract.errors import HecktorError, PredictionError
-from contract.images import Volume, read_volume
-from evaluation.drawing import one_look
-from evaluation.masks import read_labels
+from contract.images.volumes import Volume, read_volume
+from evaluation.inputs.masks import read_labels
+from evaluation.report.drawing import one_look
 from evaluation.report.planes import (
     VIEWS,
     Floats,

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from contract.geometry import Geometry
-from contract.images import Volume, to_sitk
-from evaluation.lesions import label_components
-from evaluation.overlap import foreground_box
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+from evaluation.metrics.lesions import label_components
+from evaluation.metrics.overlap import foreground_box
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Picture: TypeAlias = npt.NDArray[np.float32]

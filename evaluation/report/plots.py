@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from evaluation.bootstrap import Estimate
-from evaluation.classification import calibration_table
-from evaluation.drawing import new_figure, one_look, svg_text
-from evaluation.metrics_json import TeamMetrics
+from evaluation.metrics.classification import calibration_table
+from evaluation.metrics.survival import kaplan_meier, log_rank_p
+from evaluation.report.drawing import new_figure, one_look, svg_text
 from evaluation.report.sources import TaskResults
-from evaluation.segmentation_metrics import VOLUME_BINS, equal_bins
-from evaluation.survival import kaplan_meier, log_rank_p
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.rows.mask_metrics import VOLUME_BINS, equal_bins
+from evaluation.statistics.bootstrap import Estimate
 
 _DAYS_A_YEAR: Final = 365.25
 _MM3_A_ML: Final = 1000.0

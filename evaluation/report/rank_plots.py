@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from evaluation.drawing import new_figure, one_look, svg_text
+from evaluation.report.drawing import new_figure, one_look, svg_text
 from evaluation.report.sources import TaskResults
 
 SIGNIFICANT: Final = 0.05

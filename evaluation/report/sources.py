@@ -10,10 +10,10 @@ from typing import Any, Final
 from contract import sockets
 from contract.errors import HecktorError
 from contract.files import read_json
-from contract.images import find_single_image, list_images
+from contract.images.volumes import find_single_image, list_images
 from contract.tasks import SEGMENTATION, TASKS, Task
-from evaluation.ground_truth import case_of, read_mask_folder
-from evaluation.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
+from evaluation.inputs.ground_truth import case_of, read_mask_folder
+from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
 PREDICTIONS_DIR: Final = "predictions"

@@ -12,10 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from evaluation.edge_cases import dsc_of_case
-from evaluation.overlap import Floats, Overlap, WeightedMetric, average_metric, dsc_agg_metric, median_metric, ratio
-from evaluation.rules import SegmentationRules
-from evaluation.surface import compare_surfaces
+from evaluation.editions.edge_cases import dsc_of_case
+from evaluation.editions.rules import SegmentationRules
+from evaluation.metrics.overlap import (
+    Floats,
+    Overlap,
+    WeightedMetric,
+    average_metric,
+    dsc_agg_metric,
+    median_metric,
+    ratio,
+)
+from evaluation.metrics.surface import compare_surfaces
 
 LABELS: Final = {labels.NAMES[label].lower(): label for label in labels.FOREGROUND}
 MEASURES: Final = ("dsc", "hd95_mm", "asd_mm", "surface_dsc")

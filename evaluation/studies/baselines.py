@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from contract.files import write_text
-from evaluation.options import add_workers
-from evaluation.pool import map_cases
+from evaluation.execution.options import add_workers
+from evaluation.execution.pool import map_cases
 from evaluation.studies.outputs import add_output, as_csv, write_study
 from evaluation.studies.scans import burden_of_dead_worker, find_scans, measure_burden
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from contract.arguments import number_within, whole_number
 from contract.errors import HecktorError
+from contract.options import number_within, whole_number
 from contract.tasks import HPV, RFS, Task, task_named
-from evaluation.drawing import COLOURS, new_figure, one_look
-from evaluation.ground_truth import read_follow_up, read_hpv_status
+from evaluation.inputs.ground_truth import read_follow_up, read_hpv_status
 from evaluation.pipeline import DEFAULT_SEED
+from evaluation.report.drawing import COLOURS, new_figure, one_look
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.outputs import add_output, write_study
 

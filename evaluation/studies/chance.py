@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.errors import MetricError
-from evaluation.edge_cases import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
-from evaluation.overlap import Floats
+from evaluation.editions.edge_cases import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
+from evaluation.metrics.overlap import Floats
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
     the number of them with a lower risk is uniform on 0 to m, whatever their own order is: so one whole number a
     recurrence and draw is enough. Recurrences at one time are compared with the same m patients: of the m + 1 gaps
     between these, each next one takes a gap with a weight of 1 + the number of those already in it.
-    Which pairs are comparable says `evaluation.survival.c_index_metric`.
+    Which pairs are comparable says `evaluation.metrics.survival.c_index_metric`.
 
     Raises:
         MetricError: no pair is comparable.

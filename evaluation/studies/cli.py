@@ -11,13 +11,16 @@ from contract.errors import HecktorError
 
 # study -> (module with `main(argv) -> int`, what it does)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
-    "ensemble": ("evaluation.studies.ensemble", "STAPLE and average of teams' masks, mean and median rank of risks"),
+    "ensemble": (
+        "evaluation.studies.ensembles.study",
+        "STAPLE and average of teams' masks, mean and median rank of risks",
+    ),
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
-    "thresholds": ("evaluation.studies.thresholds", "PET thresholding at a range of percentages of SUVmax"),
+    "thresholds": ("evaluation.studies.thresholds.study", "PET thresholding at a range of percentages of SUVmax"),
     "influence": ("evaluation.studies.influence", "DSC against tumour volume and SUVmax: Spearman and five bins"),
     "baselines": ("evaluation.studies.baselines", "risks that are tumour volume or SUVmax, as submissions"),
     "best-of-k": ("evaluation.studies.best_of_k", "what the best of k random predictions scores on a cohort"),
-    "failures": ("evaluation.studies.failures", "whether an expected DSC tells which masks failed"),
+    "failures": ("evaluation.studies.failures.study", "whether an expected DSC tells which masks failed"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
 }
 

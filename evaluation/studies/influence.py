@@ -12,11 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract.errors import HecktorError
-from evaluation.drawing import COLOURS, new_figure, one_look
-from evaluation.metrics_json import TeamMetrics, read_metrics
-from evaluation.options import add_workers
-from evaluation.pool import map_cases
-from evaluation.segmentation_metrics import VOLUME_BINS, equal_bins, spearman
+from evaluation.execution.options import add_workers
+from evaluation.execution.pool import map_cases
+from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.results.metrics_json import TeamMetrics, read_metrics
+from evaluation.rows.mask_metrics import VOLUME_BINS, equal_bins, spearman
 from evaluation.studies.outputs import add_output, by_name, named_path, write_study
 from evaluation.studies.scans import Burden, burden_of_dead_worker, find_scans, measure_burden
 

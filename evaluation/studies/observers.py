@@ -13,18 +13,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract import labels
-from contract.arguments import number_within
 from contract.errors import GroundTruthError
-from contract.geometry import Geometry
-from evaluation.drawing import COLOURS, new_figure, one_look
-from evaluation.extras import estimate_extras
-from evaluation.ground_truth import read_mask_folder
-from evaluation.masks import read_labels
-from evaluation.metrics_json import aggregates
-from evaluation.options import add_bootstrap, add_workers
-from evaluation.overlap import Floats
-from evaluation.pool import map_cases
-from evaluation.rules import HD95_DEFINITIONS, SegmentationRules
+from contract.images.geometry import Geometry
+from contract.options import number_within
+from evaluation.editions.rules import HD95_DEFINITIONS, SegmentationRules
+from evaluation.execution.options import add_bootstrap, add_workers
+from evaluation.execution.pool import map_cases
+from evaluation.inputs.ground_truth import read_mask_folder
+from evaluation.inputs.masks import read_labels
+from evaluation.metrics.overlap import Floats
+from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.results.metrics_json import aggregates
+from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import (
     LABELS,
     MEASURES,
@@ -34,9 +34,9 @@ from evaluation.studies.agreement import (
     case_medians,
     pair_dsc_agg,
 )
+from evaluation.studies.ensembles.votes import CompactMask, stacked
 from evaluation.studies.outputs import add_output, by_name, named_path, shown, write_study
 from evaluation.studies.settings import default_rules
-from evaluation.studies.votes import CompactMask, stacked
 
 STUDY: Final = "observers"
 _TITLES: Final = {"dsc": "DSC", "hd95_mm": "HD95 (mm)", "asd_mm": "ASD (mm)", "surface_dsc": "surface DSC"}

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from contract.errors import HecktorError
 from contract.files import write_json, write_text
-from evaluation.drawing import svg_text
+from evaluation.report.drawing import svg_text
 
 Value = TypeVar("Value")
 

@@ -13,10 +13,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract.tasks import TASK_CHOICES, task_named
-from evaluation.drawing import COLOURS, new_figure, one_look
-from evaluation.edition import TaskProfile
-from evaluation.leaderboard import RankOptions, contest
-from evaluation.metrics_json import TeamMetrics, read_metrics
+from evaluation.editions.profile import TaskProfile
+from evaluation.ranking.leaderboard import RankOptions, contest
+from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.studies.outputs import add_output, by_name, named_paths, write_study
 
 STUDY: Final = "runs"

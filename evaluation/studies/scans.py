@@ -12,11 +12,11 @@ import SimpleITK as sitk
 
 from contract import labels, sockets
 from contract.errors import GroundTruthError
-from contract.geometry import Geometry
-from contract.images import Volume, find_single_image, image_suffix, list_images, read_volume, to_sitk
-from evaluation.ground_truth import read_mask_folder
-from evaluation.masks import read_labels
-from evaluation.overlap import Box, foreground_box
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, find_single_image, image_suffix, list_images, read_volume, to_sitk
+from evaluation.inputs.ground_truth import read_mask_folder
+from evaluation.inputs.masks import read_labels
+from evaluation.metrics.overlap import Box, foreground_box
 
 GROUND_TRUTH: Final = "ground_truth"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}

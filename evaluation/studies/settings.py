@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contract.tasks import SEGMENTATION
-from evaluation.edition import DEFAULT_EDITION, load_edition
-from evaluation.rules import SegmentationRules
+from evaluation.editions.profile import DEFAULT_EDITION, load_edition
+from evaluation.editions.rules import SegmentationRules
 
 
 def default_rules() -> SegmentationRules:

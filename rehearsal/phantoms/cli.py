@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from contract.arguments import whole_number
 from contract.errors import HecktorError
+from contract.options import whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.make import default_jobs, make_cohort

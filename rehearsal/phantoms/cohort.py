@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.phantoms.body import Body, random_body
-from rehearsal.phantoms.canvas import Frame
+from rehearsal.phantoms.anatomy.body import Body, random_body
+from rehearsal.phantoms.anatomy.canvas import Frame
+from rehearsal.phantoms.anatomy.lesions import Disease, random_disease
 from rehearsal.phantoms.centres import Centre
-from rehearsal.phantoms.lesions import Disease, random_disease
 from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded
 from rehearsal.phantoms.protocol import Protocol, random_protocol
 

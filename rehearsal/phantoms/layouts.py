@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import SimpleITK as sitk
 
-from contract import files, images, predictions, sockets
-from contract.images import Volume
+from contract import files, predictions, sockets
+from contract.images import volumes as images
+from contract.images.volumes import Volume
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.scanner import Rendered
 

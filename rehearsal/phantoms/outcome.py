@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rehearsal.phantoms.anatomy.lesions import Disease
 from rehearsal.phantoms.centres import Centre
-from rehearsal.phantoms.lesions import Disease
 
 # Log hazard ratios per unit of `hazard_terms`.
 HAZARD: dict[str, float] = {

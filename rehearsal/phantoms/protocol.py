@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from contract.geometry import Geometry
-from rehearsal.phantoms.canvas import Axes, Frame
+from contract.images.geometry import Geometry
+from rehearsal.phantoms.anatomy.canvas import Axes, Frame
 from rehearsal.phantoms.centres import Centre
 
 Range = tuple[float, float]

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from contract.geometry import Geometry
-from contract.images import Volume, to_sitk
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+from rehearsal.phantoms.anatomy.shapes import Column, Ellipsoid, Floats, Point
 from rehearsal.phantoms.protocol import axes_of
 from rehearsal.phantoms.scanner import Rendered
-from rehearsal.phantoms.shapes import Column, Ellipsoid, Floats, Point
 
 AIR_HU, SKIN_HU = -1024, -300
 TABLE_HALF_MM, TABLE_WALL_MM, TABLE_WALL_HU, TABLE_FOAM_HU = (210.0, 22.0), 4.0, 120, -890

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from contract import labels
-from contract.geometry import Geometry
-from contract.images import Volume
-from rehearsal.phantoms.anatomy import body_parts
-from rehearsal.phantoms.canvas import Axes, Canvas, regular_axes, sample
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from rehearsal.phantoms.anatomy.canvas import Axes, Canvas, regular_axes, sample
+from rehearsal.phantoms.anatomy.head_and_neck import body_parts
+from rehearsal.phantoms.anatomy.lesions import Lesion, Surface
+from rehearsal.phantoms.anatomy.shapes import Floats
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.lesions import Lesion, Surface
 from rehearsal.phantoms.protocol import LONG_SCAN_MM, axes_of
-from rehearsal.phantoms.shapes import Floats
 
 SLAB = 8
 BONE_LIMIT_HU = 250

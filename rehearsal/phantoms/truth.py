@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.phantoms import lesions, outcome
+from rehearsal.phantoms import outcome
+from rehearsal.phantoms.anatomy import lesions
 from rehearsal.phantoms.cohort import PhantomCase
 
 GENERATOR_VERSION = 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from contract.geometry import Geometry
+from contract.images.geometry import Geometry
 from rehearsal.phantoms import rearranged
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.protocol import BELOW_LESIONS_MM, LONG_SCAN_MM, LONG_SCAN_SLICE_MM, Range

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from contract.geometry import Geometry
+from contract.images.geometry import Geometry
 
 
 def oriented(order: tuple[int, ...], signs: tuple[float, ...], tilt: tuple[float, float]) -> tuple[float, ...]:

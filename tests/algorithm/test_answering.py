@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import passes as passes_module
 from algorithm import pipeline
 from algorithm.answering import Termination, answer
-from algorithm.methods import method_for
-from algorithm.passes import NoPassFitsError, Passes
+from algorithm.heads.methods import method_for
+from algorithm.network import passes as passes_module
+from algorithm.network.passes import NoPassFitsError, Passes
+from algorithm.network.resident import Resident
 from algorithm.pipeline import Request
-from algorithm.resident import Resident
 from contract import sockets
 from contract.errors import TimeLimitError
-from contract.images import read_volume
+from contract.images.volumes import read_volume
 from contract.tasks import RFS, SEGMENTATION, TASKS, Task
 
 MASK = f"{sockets.MASK.relative_path}/output.mha"
@@ -176,7 +176,7 @@ def test_a_network_in_use_by_a_case_that_was_ended_is_waited_for(
 
 SLOW_SECOND_PASS = """
 import sys, time
-from algorithm import passes
+from algorithm.network import passes
 real = passes.Passes._whole_pass
 def slow(self, step):
     if step != self.passes[0]:

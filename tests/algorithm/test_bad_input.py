@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 
 FORBIDDEN = ("Traceback", 'File "', "WARNING: In", "ITK", "itk::")
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from algorithm.budget import Budget
-from algorithm.methods import METHODS, method_for
-from algorithm.segmentation import Segmentation
+from algorithm.heads.methods import METHODS, method_for
+from algorithm.masks.segmentation import Segmentation
 from algorithm.stages import Stages, peak_memory_mib
 from contract.errors import HecktorError, TimeLimitError
-from contract.geometry import Geometry
+from contract.images.geometry import Geometry
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from contract import sockets
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume
 
 MASK = f"{sockets.MASK.relative_path}/{sockets.MASK_FILE_NAME}"
 

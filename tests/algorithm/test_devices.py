@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from algorithm.devices import GIB, Backend, backends, device_named, is_device_failure
+from algorithm.network.devices import GIB, Backend, backends, device_named, is_device_failure
 from contract.errors import HecktorError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")

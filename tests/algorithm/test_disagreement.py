@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm import disagreement as module
-from algorithm.disagreement import Disagreement, entropy_bits
-from algorithm.windows import Pass
+from algorithm.network.windows import Pass
+from algorithm.uncertainty import disagreement as module
+from algorithm.uncertainty.disagreement import Disagreement, entropy_bits
 from contract import labels
 from tests.algorithm.two_passes import FIRST, SECOND
 

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from algorithm.heads.features.deep import is_deep, named
 from torch import nn
 
 from algorithm import encoder
 from algorithm.budget import Budget
+from algorithm.case.read import Case
 from algorithm.encoder import MOST_TILES, deep_features, deepest_maps, lesion_tiles, pooled_features
-from algorithm.enhance import Enhanced
-from algorithm.features.deep import is_deep, named
-from algorithm.model_package import load_package
-from algorithm.networks import Networks, build_network, untrained_network
-from algorithm.read import Case
-from algorithm.segmentation import Segmentation
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.enhance import Enhanced
+from algorithm.network.networks import Networks, build_network, untrained_network
+from algorithm.network.package import load_package
 from contract import sockets
 from contract.files import read_json, write_json
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from contract.patient import Patient
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from algorithm.enhance import Enhanced, enhancements
+from algorithm.network.enhance import Enhanced, enhancements
 from contract.errors import ModelPackageError
 
 

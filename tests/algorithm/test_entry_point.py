@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from contract import sockets
-from contract.images import read_volume
+from contract.images.volumes import read_volume
 from contract.tasks import TASKS, Task
 
 

@@ -23,18 +23,18 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from torch import nn
 
 from algorithm import pipeline
-from algorithm.localise import localise
-from algorithm.methods import METHODS
-from algorithm.model_package import DEFAULT_PACKAGE, file_entry, load_package
-from algorithm.networks import Networks, build_network, load_weights
-from algorithm.notices import Notices
+from algorithm.case.notices import Notices
+from algorithm.case.read import read_case
+from algorithm.heads.methods import METHODS
+from algorithm.network.networks import Networks, build_network, load_weights
+from algorithm.network.package import DEFAULT_PACKAGE, file_entry, load_package
+from algorithm.network.segment import network_grid
 from algorithm.pipeline import Request
-from algorithm.read import read_case
-from algorithm.segment import network_grid
+from algorithm.region.localise import localise
 from contract import labels, sockets
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_volume
 from contract.tasks import SEGMENTATION
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case

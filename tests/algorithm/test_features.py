@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.features.dose import dose_on, dose_volume
-from algorithm.features.places import bilateral, distances, spread_mm
-from algorithm.features.region import Region, components, region
-from algorithm.features.shape import shape
-from algorithm.features.uptake import intensity_peak, thresholded
-from algorithm.measure import image_features
-from contract.geometry import Geometry
-from contract.images import Volume
+from algorithm.heads.features.dose import dose_on, dose_volume
+from algorithm.heads.features.places import bilateral, distances, spread_mm
+from algorithm.heads.features.region import Region, components, region
+from algorithm.heads.features.shape import shape
+from algorithm.heads.features.uptake import intensity_peak, thresholded
+from algorithm.heads.measure import image_features
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

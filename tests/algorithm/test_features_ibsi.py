@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from algorithm.features.region import Region, region
-from algorithm.features.shape import axis_lengths_mm, mesh, mesh_volume_mm3
-from algorithm.measure import image_features
-from contract.geometry import Geometry
-from contract.images import read_volume
+from algorithm.heads.features.region import Region, region
+from algorithm.heads.features.shape import axis_lengths_mm, mesh, mesh_volume_mm3
+from algorithm.heads.measure import image_features
+from contract.images.geometry import Geometry
+from contract.images.volumes import read_volume
 
 pytestmark = pytest.mark.shared
 SHARED = Path(os.environ.get("HECKTOR_SHARED", Path(__file__).parents[3] / "shared"))

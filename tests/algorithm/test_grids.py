@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm import grids
-from algorithm.grids import grid_over, resample, resample_mask
-from contract.geometry import Geometry
-from contract.images import Volume
+from algorithm.region import grids
+from algorithm.region.grids import grid_over, resample, resample_mask
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from tests.algorithm.oriented_grids import DIRECTIONS, SPACINGS, covering, points_mm
 
 # grid_over

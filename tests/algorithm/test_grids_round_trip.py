@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from algorithm.grids import grid_over, restore_labels
-from algorithm.localise import Region
-from algorithm.read import Case
-from algorithm.segment import network_channels, network_grid
-from algorithm.segmentation import Segmentation
-from contract.geometry import Geometry
-from contract.images import Volume
+from algorithm.case.read import Case
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.segment import network_channels, network_grid
+from algorithm.region.grids import grid_over, restore_labels
+from algorithm.region.localise import Region
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from contract.patient import Patient
 from tests.algorithm.oriented_grids import DIRECTIONS, SPACINGS, covering, oriented, points_mm
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads import Calibration, CentreShift, LinearHead, Term, parse_head
-from algorithm.hpv import hpv_positive, hpv_probability
-from algorithm.model_package import DEFAULT_PACKAGE
-from algorithm.rfs import rfs_risk
+from algorithm.heads.hpv import hpv_positive, hpv_probability
+from algorithm.heads.linear import Calibration, CentreShift, LinearHead, Term, parse_head
+from algorithm.heads.rfs import rfs_risk
+from algorithm.network.package import DEFAULT_PACKAGE
 from contract.errors import ModelPackageError
 
 HEAD = LinearHead(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.coarse import Coarse, coarse_picture, without_cold
-from algorithm.landmarks import brain_centre_mm, lung_apex_mm
-from algorithm.localise import localise
-from algorithm.read import Case
-from contract.geometry import Geometry
-from contract.images import Volume
+from algorithm.case.read import Case
+from algorithm.region.coarse import Coarse, coarse_picture, without_cold
+from algorithm.region.landmarks import brain_centre_mm, lung_apex_mm
+from algorithm.region.localise import localise
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from contract.patient import Patient
 
 # 400 x 320 x 800 mm; the body's axis is x = y = 0, its upper end z = 380.

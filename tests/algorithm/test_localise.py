@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.localise import LONGEST_UNSURE_MM, Region, localise
-from algorithm.notices import Notices
-from algorithm.read import Case, clean_ct, clean_pet
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume
+from algorithm.case.notices import Notices
+from algorithm.case.read import Case, clean_ct, clean_pet
+from algorithm.region.localise import LONGEST_UNSURE_MM, Region, localise
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case

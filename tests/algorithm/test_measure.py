@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.features.uptake import THRESHOLD_NAMES
-from algorithm.measure import clinical_features, image_features
-from contract.geometry import Geometry
+from algorithm.heads.features.uptake import THRESHOLD_NAMES
+from algorithm.heads.measure import clinical_features, image_features
+from contract.images.geometry import Geometry
 from contract.patient import Patient
 
 # Voxels of 2 x 5 x 10 mm, 0.1 ml each.

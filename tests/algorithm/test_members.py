@@ -18,17 +18,17 @@ from dynamic_network_architectures.architectures.unet import PlainConvUNet
 from scipy.ndimage import gaussian_filter
 from torch import nn
 
-from algorithm import networks as networks_module
-from algorithm import passes as passes_module
-from algorithm import windows
 from algorithm.budget import Budget
-from algorithm.devices import Backend
-from algorithm.enhance import Enhanced
-from algorithm.model_package import ModelPackage, load_package
-from algorithm.networks import Networks
-from algorithm.passes import Passes, Progress, plan_passes
-from algorithm.resident import Resident
-from algorithm.windows import Pass
+from algorithm.network import networks as networks_module
+from algorithm.network import passes as passes_module
+from algorithm.network import windows
+from algorithm.network.devices import Backend
+from algorithm.network.enhance import Enhanced
+from algorithm.network.networks import Networks
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.passes import Passes, Progress, plan_passes
+from algorithm.network.resident import Resident
+from algorithm.network.windows import Pass
 from contract.errors import ModelPackageError
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from algorithm.model_package import DEFAULT_PACKAGE, default_package_path, load_package
+from algorithm.network.package import DEFAULT_PACKAGE, default_package_path, load_package
 from contract.errors import ModelPackageError
 
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from algorithm.model_package import ModelPackage, load_package
-from algorithm.networks import Networks, build_network, load_weights, own_tensors, untrained_network
+from algorithm.network.networks import Networks, build_network, load_weights, own_tensors, untrained_network
+from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
 
 CPU = torch.device("cpu")
@@ -228,9 +228,10 @@ def test_u_nets_never_wait_for_monai() -> None:
     """The shipped network in a process of its own."""
     code = """
 import sys
-from algorithm.model_package import DEFAULT_PACKAGE, load_package
-from algorithm.networks import build_network
-from algorithm import cli, pipeline, segment, serve
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from algorithm.network.networks import build_network
+from algorithm import cli, pipeline, serve
+from algorithm.network import segment
 build_network(load_package(DEFAULT_PACKAGE))
 assert "torch" in sys.modules
 sys.exit("monai" in sys.modules)
@@ -247,7 +248,7 @@ class Absent:
         if name.partition(".")[0] in {DEVELOPMENT_ONLY!r}:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
-from algorithm.networks import untrained_network
+from algorithm.network.networks import untrained_network
 untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
 assert "monai" in sys.modules
 """

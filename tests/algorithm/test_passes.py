@@ -17,14 +17,14 @@ from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from torch import nn
 
-from algorithm import passes as module
-from algorithm import windows
 from algorithm.budget import Budget
-from algorithm.devices import Backend
-from algorithm.model_package import ModelPackage, load_package
-from algorithm.networks import Networks, build_network, load_weights
-from algorithm.passes import NOT_LOOKED_AT, NoPassFitsError, Passes, Progress, StoppedError, plan_passes
-from algorithm.windows import Pass
+from algorithm.network import passes as module
+from algorithm.network import windows
+from algorithm.network.devices import Backend
+from algorithm.network.networks import Networks, build_network, load_weights
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.passes import NOT_LOOKED_AT, NoPassFitsError, Passes, Progress, StoppedError, plan_passes
+from algorithm.network.windows import Pass
 
 CPU = torch.device("cpu")
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.notices import Notices
-from algorithm.read import clean_ct, clean_pet, overlap, reaches_into, read_case
+from algorithm.case.notices import Notices
+from algorithm.case.read import clean_ct, clean_pet, overlap, reaches_into, read_case
 from contract import sockets
 from contract.errors import InputError
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 
 GRID = Geometry((4, 4, 4), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
 

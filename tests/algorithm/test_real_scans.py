@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.model_package import DEFAULT_PACKAGE
+from algorithm.network.package import DEFAULT_PACKAGE
 from contract import sockets
-from contract.images import read_header, read_volume
+from contract.images.volumes import read_header, read_volume
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
 

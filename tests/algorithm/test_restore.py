@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm import grids
-from algorithm.grids import OUTSIDE_LOGIT, resample, restore_labels
-from contract.geometry import Geometry
-from contract.images import Volume
+from algorithm.region import grids
+from algorithm.region.grids import OUTSIDE_LOGIT, resample, restore_labels
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 
 def everywhere(logits: np.ndarray, grid: Geometry, ct: Geometry) -> np.ndarray:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.localise import Region
-from algorithm.model_package import ModelPackage, load_package
-from algorithm.read import Case
-from algorithm.segment import focus_box, network_channels, network_grid, normalise, scan_channels
-from algorithm.segmentation import Segmentation
+from algorithm.case.read import Case
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.segment import focus_box, network_channels, network_grid, normalise, scan_channels
+from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from contract.patient import Patient
 
 

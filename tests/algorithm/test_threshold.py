@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.localise import Region
-from algorithm.read import Case
-from algorithm.threshold import SKULL_BASE_BELOW_BRAIN_MM, largest_is_primary, threshold_segmentation
-from contract.geometry import Geometry
-from contract.images import Volume
+from algorithm.case.read import Case
+from algorithm.masks.threshold import SKULL_BASE_BELOW_BRAIN_MM, largest_is_primary, threshold_segmentation
+from algorithm.region.localise import Region
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from contract.patient import Patient
 
 GRID = Geometry((30, 30, 40), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))

@@ -13,20 +13,20 @@ import pytest
 
 from algorithm import pipeline
 from algorithm.answering import Termination, answer
-from algorithm.disagreement import Disagreement
-from algorithm.grids import restore_bytes
-from algorithm.methods import method_for
-from algorithm.passes import NoPassFitsError, Passes
+from algorithm.heads.methods import method_for
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.passes import NoPassFitsError, Passes
+from algorithm.network.resident import Resident
+from algorithm.network.windows import Pass
 from algorithm.pipeline import Request
-from algorithm.resident import Resident
-from algorithm.segmentation import Segmentation
-from algorithm.uncertainty import describe, expected_dsc, lesions_of, prepare_folder
-from algorithm.windows import Pass
+from algorithm.region.grids import restore_bytes
+from algorithm.uncertainty.disagreement import Disagreement
+from algorithm.uncertainty.record import describe, expected_dsc, lesions_of, prepare_folder
 from contract import sockets
 from contract.errors import OutputError
 from contract.files import read_json
-from contract.geometry import Geometry
-from contract.images import read_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import read_volume
 from contract.tasks import HPV, RFS, SEGMENTATION, Task
 from tests.algorithm.two_passes import FIRST, SECOND
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import csv_name, write_nifti

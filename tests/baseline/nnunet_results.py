@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from algorithm.budget import Budget
-from algorithm.model_package import ModelPackage
-from algorithm.networks import Networks, untrained_network
-from algorithm.passes import Passes, plan_passes
+from algorithm.network.networks import Networks, untrained_network
+from algorithm.network.package import ModelPackage
+from algorithm.network.passes import Passes, plan_passes
 from hecktor.cli import main as hecktor_main
 
 CPU = torch.device("cpu")

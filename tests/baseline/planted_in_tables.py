@@ -8,7 +8,7 @@ import shutil
 
 import numpy as np
 
-from contract.images import Volume
+from contract.images.volumes import Volume
 from tests.baseline.planted import CSV, Expected, Plant, Release, error, image, warning
 
 

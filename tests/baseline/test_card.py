@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.card import model_card
-from baseline.card_results import NO_REPORT, STALE_REPORT
-from baseline.description import DEFAULTS, read_description
-from baseline.plans import Plan
-from baseline.release import ReleaseCase
+from baseline.network.plans import Plan
+from baseline.package.card.card import model_card
+from baseline.package.card.results import NO_REPORT, STALE_REPORT
+from baseline.package.description import DEFAULTS, read_description
+from baseline.release.cases import ReleaseCase
 from baseline.work import Work
 from contract.errors import HecktorError, InputError
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}

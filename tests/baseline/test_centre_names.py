@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from algorithm.cli import main
-from algorithm.heads import CentreShift, LinearHead, Term
-from baseline.fitting import FittedHeads, cohort_of, names_in_tables
-from baseline.heads import FittedHead
-from baseline.models import scaled_terms, weighted
-from baseline.models_targets import RFS
-from baseline.release import ReleaseCase, read_release
+from algorithm.heads.linear import CentreShift, LinearHead, Term
+from baseline.heads.fitted import FittedHead
+from baseline.heads.fitting import FittedHeads, cohort_of, names_in_tables
+from baseline.heads.models.shared import scaled_terms, weighted
+from baseline.heads.models.targets import RFS
+from baseline.release.cases import ReleaseCase, read_release
 from contract import sockets
 from contract.files import read_json, write_json
 from contract.patient import Patient

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baseline.checks_images import check_images
-from baseline.release import ReleaseCase
-from contract.images import Volume, read_volume
+from baseline.release.cases import ReleaseCase
+from baseline.release.checks.images import check_images
+from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
 from rehearsal.phantoms.layouts import write_nifti
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from baseline.cross_validation import (
+from baseline.heads.cross_validation import (
     OutOfSample,
     cross_validate,
     cross_validation_document,
@@ -18,12 +18,12 @@ from baseline.cross_validation import (
     metric,
     nested,
 )
-from baseline.heads import fit_target
-from baseline.models import Cohort, Outcomes, area_under_curve, balanced_accuracy, concordance
-from baseline.models_cox import fit_cox
-from baseline.models_selection import Family
-from baseline.models_signs import fit_signs
-from baseline.models_targets import HPV, RFS, RFS_FEATURES, Target, only
+from baseline.heads.fitted import fit_target
+from baseline.heads.models.cox import fit_cox
+from baseline.heads.models.selection import Family
+from baseline.heads.models.shared import Cohort, Outcomes, area_under_curve, balanced_accuracy, concordance
+from baseline.heads.models.signs import fit_signs
+from baseline.heads.models.targets import HPV, RFS, RFS_FEATURES, Target, only
 from benchmarks.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk
 
 pytestmark = pytest.mark.slow

@@ -8,25 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from algorithm.heads.features.deep import named
 
 from algorithm.encoder import patch_of, pooled_features
-from algorithm.features.deep import named
-from algorithm.measure import Features
-from algorithm.model_package import load_package
-from algorithm.networks import Networks
-from algorithm.segment import normalise
+from algorithm.heads.measure import Features
+from algorithm.network.networks import Networks
+from algorithm.network.package import load_package
+from algorithm.network.segment import normalise
 from baseline import encoder_alignment, pipeline
 from baseline.encoder_alignment import LEAST_SHARED, Alignment, aligned, check_folds
 from baseline.encoder_measuring import measure_deep
-from baseline.nnunet import Folders
-from baseline.out_of_fold_files import OutOfFold
-from baseline.prepare import image_path
-from baseline.release import ReleaseCase
-from baseline.splits import kept_splits
+from baseline.network.nnunet import Folders
+from baseline.network.out_of_fold_files import OutOfFold
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import image_path
+from baseline.release.splits import kept_splits
 from baseline.work import Work
 from contract.errors import HecktorError
-from contract.geometry import Geometry
-from contract.images import Volume, write_mask, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
 
 FOLDS, CHANNELS = 5, 40

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.model_package import load_package
+from algorithm.network.package import load_package
 from baseline.cli import main as baseline_main
 from contract import sockets
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
-from contract.images import read_volume
+from contract.images.volumes import read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import LAYOUTS

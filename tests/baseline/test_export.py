@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.heads import LinearHead, Term
-from algorithm.model_package import CARD, load_package
-from algorithm.networks import Networks, build_network, load_weights, untrained_network
-from baseline.export import export_package
+from algorithm.heads.linear import LinearHead, Term
+from algorithm.network.networks import Networks, build_network, load_weights, untrained_network
+from algorithm.network.package import CARD, load_package
+from baseline.package.export import export_package
 from contract.errors import ModelPackageError, OutputError
 
 HEAD = LinearHead("logit", 0.5, (Term("age_years", "identity", 60.0, 61.0, 9.0, -0.2),), 0.25)

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.measure import Features
-from algorithm.segmentation import Segmentation
+from algorithm.heads.measure import Features
+from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
-from baseline.fitting import cohort_of, expected, fit_heads, judged, said
-from baseline.kept import keep
-from baseline.models import Cohort
-from baseline.models_targets import HPV, RFS, TARGETS, Target
-from baseline.out_of_fold import features_of
-from baseline.release import ReleaseCase
-from baseline.splits import kept_splits
+from baseline.cache import keep
+from baseline.heads.fitting import cohort_of, expected, fit_heads, judged, said
+from baseline.heads.models.shared import Cohort
+from baseline.heads.models.targets import HPV, RFS, TARGETS, Target
+from baseline.network.out_of_fold import features_of
+from baseline.release.cases import ReleaseCase
+from baseline.release.splits import kept_splits
 from baseline.work import Work
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
 
 

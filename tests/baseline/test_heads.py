@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads import LinearHead, parse_head
-from baseline.heads import Cohort, FittedHead, Outcomes, best_threshold, concordance, fit_clinical, fit_target
-from baseline.models_selection import Family
-from baseline.models_targets import HPV, RFS, Target, only
+from algorithm.heads.linear import LinearHead, parse_head
+from baseline.heads.fitted import Cohort, FittedHead, Outcomes, best_threshold, concordance, fit_clinical, fit_target
+from baseline.heads.models.selection import Family
+from baseline.heads.models.targets import HPV, RFS, Target, only
 from contract.errors import MetricError
 
 TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from baseline import jobs
-from baseline.jobs import Job, chosen_jobs, remaining, train_job
-from baseline.nnunet import Machine
-from baseline.plans import Plan
-from baseline.splits import Splits
+from baseline.network import jobs
+from baseline.network.jobs import Job, chosen_jobs, remaining, train_job
+from baseline.network.nnunet import Machine
+from baseline.network.plans import Plan
+from baseline.release.splits import Splits
 from baseline.work import Work
 from contract.errors import HecktorError
 
@@ -102,11 +102,11 @@ def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> Non
     code = """
 import sys
 from pathlib import Path
-from baseline import jobs
+from baseline.network import jobs
 from baseline.interruption import interruptible
 from contract.errors import run_main
 from test_jobs import ALL, Planned
-from baseline.nnunet import Machine
+from baseline.network.nnunet import Machine
 
 sleep = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 jobs._command = lambda *_: [sys.executable, "-S", "-c", sleep]
@@ -140,8 +140,8 @@ def test_a_network_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypat
     code = """
 import sys
 from pathlib import Path
-from baseline import jobs
-from baseline.jobs import Job, _alone
+from baseline.network import jobs
+from baseline.network.jobs import Job, _alone
 
 with _alone(Job(0, "unet"), Path(sys.argv[1])):
     print("begun", flush=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.kept import each, keep, key_of, read_kept
+from baseline.cache import each, keep, key_of, read_kept
 from contract.errors import InputError
 
 

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
-from algorithm.heads import LinearHead, Term
-from baseline.models import (
+from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.models.logistic import platt, stable_threshold
+from baseline.heads.models.selection import Family, centre_folds, choose, scores_of, stratified_folds
+from baseline.heads.models.shared import (
     Cohort,
     Outcomes,
     area_under_curve,
@@ -23,10 +25,8 @@ from baseline.models import (
     usual_transforms,
     weighted,
 )
-from baseline.models_logistic import platt, stable_threshold
-from baseline.models_selection import Family, centre_folds, choose, scores_of, stratified_folds
-from baseline.models_signs import bag_weights, fit_signs, univariate_concordance
-from baseline.models_targets import HPV, RFS
+from baseline.heads.models.signs import bag_weights, fit_signs, univariate_concordance
+from baseline.heads.models.targets import HPV, RFS
 from contract.errors import MetricError
 
 Rows = Sequence[dict[str, float | None]]

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads import LinearHead, parse_head
+from algorithm.heads.linear import LinearHead, parse_head
 from baseline import pipeline
-from baseline.cross_validation import metric, nested
-from baseline.heads import fit_target
-from baseline.models import Cohort, Outcomes, matrix, scaled_terms, usual_transforms, weighted
+from baseline.heads.cross_validation import metric, nested
+from baseline.heads.fitted import fit_target
+from baseline.heads.models.logistic import fit_logistic
+from baseline.heads.models.selection import Family, choose, scores_of
+from baseline.heads.models.shared import Cohort, Outcomes, matrix, scaled_terms, usual_transforms, weighted
+from baseline.heads.models.targets import HPV, RFS, Target, only
 from baseline.models_components import MOST_COMPONENTS, Components, with_components
-from baseline.models_logistic import fit_logistic
-from baseline.models_selection import Family, choose, scores_of
-from baseline.models_targets import HPV, RFS, Target, only
-from baseline.release import ReleaseCase
-from baseline.splits import kept_splits
+from baseline.release.cases import ReleaseCase
+from baseline.release.splits import kept_splits
 from baseline.work import Work
 from contract.errors import HecktorError
 from contract.files import read_json

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.checks import check_release
-from baseline.release import read_release
-from contract.images import Volume
+from baseline.release.cases import read_release
+from baseline.release.checks.release import check_release
+from contract.images.volumes import Volume
 
 # severity, kind, file below the root, what is said to be found
 Told = tuple[str, str, str, str]

@@ -11,20 +11,20 @@ import torch
 from scipy import ndimage
 
 from algorithm.budget import Budget
-from algorithm.model_package import load_package
-from algorithm.networks import Networks
-from algorithm.passes import Passes
-from algorithm.segment import normalise
-from algorithm.segmentation import Segmentation
-from algorithm.windows import Pass
-from baseline.nnunet import Folders
-from baseline.out_of_fold import _passes, measure_out_of_fold
-from baseline.out_of_fold_files import OutOfFold
-from baseline.prepare import image_path, label_path
-from baseline.release import ReleaseCase
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.networks import Networks
+from algorithm.network.package import load_package
+from algorithm.network.passes import Passes
+from algorithm.network.segment import normalise
+from algorithm.network.windows import Pass
+from baseline.network.nnunet import Folders
+from baseline.network.out_of_fold import _passes, measure_out_of_fold
+from baseline.network.out_of_fold_files import OutOfFold
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import image_path, label_path
 from contract.files import read_json
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume, write_mask, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_mask, write_volume
 from contract.patient import Patient
 
 GRID = Geometry((14, 13, 12), (9.0, 9.0, 9.0), (-58.0, -54.0, -50.0))

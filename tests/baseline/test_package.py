@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm import windows
 from algorithm.cli import main as predict_main
-from algorithm.model_package import load_package
-from baseline.package_archive import unpack
+from algorithm.network import windows
+from algorithm.network.package import load_package
+from baseline.package.archive import unpack
 from contract.errors import run_main
 from tests.baseline.nnunet_results import CPU, DATASET, SPACING, TRANSPOSE, our_logits, package
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.model_package import load_package
+from algorithm.network.package import load_package
 from tests.baseline.nnunet_results import edit, edit_checkpoint, our_logits, package, package_both
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from baseline.package import known_features, read_heads
-from baseline.package_axes import axes_of, turned_axes, turned_configuration, turned_tensor
-from baseline.package_checkpoint import read_checkpoint
+from baseline.package.assemble import known_features, read_heads
+from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
+from baseline.package.checkpoint import read_checkpoint
 from contract.errors import ModelPackageError
 
 ORDERS = st.permutations([0, 1, 2]).map(tuple)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from baseline import pipeline
-from baseline.nnunet import Folders
-from baseline.out_of_fold_files import OutOfFold
+from baseline.network.nnunet import Folders
+from baseline.network.out_of_fold_files import OutOfFold
+from baseline.network.plans import Plan
 from baseline.pipeline import out_of_fold_features, plan_network
-from baseline.plans import Plan
-from baseline.prepare import DATASET_NAME
-from baseline.splits import Splits
+from baseline.release.data_set import DATASET_NAME
+from baseline.release.splits import Splits
 from baseline.work import Work
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
@@ -136,7 +136,7 @@ def test_what_is_gone_of_the_out_of_fold_files_is_made_again(
             write_text(work.out_of_fold.uncertainty(case.patient_id), "{}")
         return rows
 
-    monkeypatch.setattr("baseline.out_of_fold.measure_out_of_fold", measure_out_of_fold)
+    monkeypatch.setattr("baseline.network.out_of_fold.measure_out_of_fold", measure_out_of_fold)
     write_json(work.plan_json, {"key": "any", "options": asdict(PLAN)})
     for fold in (0, 1):
         write_text(work.folders.final(fold), "network")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.networks import untrained_network
+from algorithm.network.networks import untrained_network
 from baseline.cli import _parser, plan_of
-from baseline.nnunet import Folders
-from baseline.plans import CONFIGURATIONS, ENHANCEMENTS, PRESETS, Plan, segresnet, write_plans
-from baseline.prepare import DATASET_NAME
+from baseline.network.nnunet import Folders
+from baseline.network.plans import CONFIGURATIONS, ENHANCEMENTS, PRESETS, Plan, segresnet, write_plans
+from baseline.release.data_set import DATASET_NAME
 from contract.errors import HecktorError
 
 DATASET = {

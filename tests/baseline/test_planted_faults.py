@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from baseline.checks import check_release, sound_cases
-from baseline.problems import Problem, patients_with_errors
-from baseline.release import read_release
+from baseline.release.cases import read_release
+from baseline.release.checks.release import check_release, sound_cases
+from baseline.release.problems import Problem, patients_with_errors
 from contract.errors import InputError
 from tests.baseline.planted import Expected, Release, error
 from tests.baseline.planted_in_images import IMAGE_FAULTS

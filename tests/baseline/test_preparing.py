@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline import prepare as preparing
 from baseline.cli import main
-from baseline.prepare import DATASET_NAME
+from baseline.release import data_set as preparing
+from baseline.release.data_set import DATASET_NAME
 from baseline.work import Work
 from contract.errors import HecktorError, InputError
-from contract.images import read_volume
+from contract.images.volumes import read_volume
 
 Release = Any  # tests/baseline/conftest.py: TinyRelease
 PATIENTS = ("CHUM-001", "CHUM-002", "MDA-003", "MDA-004")

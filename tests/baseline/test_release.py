@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from baseline.problems import Problem
-from baseline.release import case_of, read_release
-from baseline.tables import read_table
+from baseline.release.cases import case_of, read_release
+from baseline.release.problems import Problem
+from baseline.release.tables import read_table
 from contract.errors import InputError
 
 TABLES = {

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baseline.release import ReleaseCase
-from baseline.splits import Splits, as_nnunet_splits, balanced_folds, kept_splits, make_splits, read_splits
+from baseline.release.cases import ReleaseCase
+from baseline.release.splits import Splits, as_nnunet_splits, balanced_folds, kept_splits, make_splits, read_splits
 from contract.errors import HecktorError, InputError
 from contract.patient import Patient
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.networks import untrained_network
-from baseline.nnunet import Folders, Machine, train_network
-from baseline.package_checkpoint import read_checkpoint
-from baseline.plans import CONFIGURATIONS, PLANS_NAME, Plan, write_plans
-from baseline.prepare import DATASET_NAME
-from baseline.together import train_together
+from algorithm.network.networks import untrained_network
+from baseline.network.ddp import train_together
+from baseline.network.nnunet import Folders, Machine, train_network
+from baseline.network.plans import CONFIGURATIONS, PLANS_NAME, Plan, write_plans
+from baseline.package.checkpoint import read_checkpoint
+from baseline.release.data_set import DATASET_NAME
 from contract.errors import HecktorError
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -128,7 +128,7 @@ def test_the_first_weights_of_a_u_net_are_nnunets(planned: Folders) -> None:
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    from baseline.trainer import ShortTrainer
+    from baseline.network.trainer import ShortTrainer
 
     manager = PlansManager(str(planned.plans))
     configuration = manager.get_configuration("3d_fullres")
@@ -145,7 +145,7 @@ def test_two_processes_take_up_what_one_left(planned: Folders, monkeypatch: pyte
     """Interrupted in its third epoch, a training goes on from the second, now with a batch of two shared by two
     processes on the CPU; both end, and three epochs are in the final checkpoint's log.
     """
-    from baseline import trainer
+    from baseline.network import trainer
 
     plan, third = replace(PLAN, epochs=3), [0]
 
@@ -177,7 +177,7 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     """The disk is full when the last checkpoint is written: it has no name, and the one of the epoch before is whole.
     What a killed process left of one goes when the training is taken up again.
     """
-    from baseline import trainer
+    from baseline.network import trainer
 
     plan, save = replace(PLAN, epochs=2), torch.save
 
@@ -202,7 +202,7 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
 
 
 def test_a_full_card_is_told_in_one_line(planned: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    from baseline import trainer
+    from baseline.network import trainer
 
     def full(_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")

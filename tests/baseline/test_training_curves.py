@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baseline.training_curves import Curves, curves_of, moving_average, read_curves, write_curves
+from baseline.network.progress.curves import Curves, curves_of, moving_average, read_curves, write_curves
 from contract.errors import InputError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from baseline import training_page
-from baseline.training_curves import Curves, write_curves
-from baseline.training_page import page_of, write_page
+from baseline.network.progress import page as training_page
+from baseline.network.progress.curves import Curves, write_curves
+from baseline.network.progress.page import page_of, write_page
 
 
 def leave(

@@ -19,12 +19,12 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from nnunetv2.training.logging.nnunet_logger import MetaLogger
 from torch import nn
 
-from baseline.training_patients import chosen, cut, dice, fixed_windows, largest_lesion, predicted
-from baseline.training_watch import Allowance, Watcher
+from baseline.network.progress.patients import chosen, cut, dice, fixed_windows, largest_lesion, predicted
+from baseline.network.progress.watch import Allowance, Watcher
 from contract.errors import InputError
 from contract.files import read_json
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 
 SHAPE, PATCH = (6, 8, 10), (4, 4, 12)
 DATA_SET, NETWORK = "Dataset101_HECKTOR", "ShortTrainer__hecktorPlans__3d_fullres"

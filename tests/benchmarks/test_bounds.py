@@ -15,8 +15,8 @@ from benchmarks.slice_growth import Growth, growth_bounds
 from benchmarks.timing import Timing, run_command, tree_memory_mib, tree_memory_once_mib
 from benchmarks.watched import WatchedAnswer, WatchedRun
 from benchmarks.whole_patient import PeerRun, WholePatient
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 
 @pytest.mark.parametrize(

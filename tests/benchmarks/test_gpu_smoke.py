@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from algorithm.budget import Budget
-from algorithm.model_package import load_package
-from algorithm.networks import Networks, own_tensors, untrained_network
-from algorithm.passes import planned_passes
-from algorithm.segmentation import Segmentation
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.networks import Networks, own_tensors, untrained_network
+from algorithm.network.package import load_package
+from algorithm.network.passes import planned_passes
 from algorithm.stages import Stages
 from benchmarks import gpu_smoke
 from benchmarks.flop_rate import T4_TFLOPS, flops_a_tile
@@ -21,7 +21,7 @@ from benchmarks.smoke_run import parsed, predicted
 from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json
-from contract.geometry import Geometry
+from contract.images.geometry import Geometry
 
 FULL = "3d_fullres"
 

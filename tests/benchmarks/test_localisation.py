@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.localise import Region
+from algorithm.region.localise import Region
 from benchmarks.localisation import Found, Study, by_kind, reference_extent_mm, smallest_margin_mm, table
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from rehearsal.phantoms.variants import KINDS
 
 # Voxels of 2 x 3 x 5 mm; the block reaches from (-1, -1.5, -2.5) to (19, 28.5, 47.5).

@@ -16,16 +16,16 @@ from nnunetv2.inference import predict_from_raw_data
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 
-from algorithm import windows
 from algorithm.budget import Budget
-from algorithm.model_package import DEFAULT_PACKAGE, PLANS, ModelPackage, load_package
-from algorithm.networks import Networks
-from algorithm.passes import Passes, planned_passes
+from algorithm.network import windows
+from algorithm.network.networks import Networks
+from algorithm.network.package import DEFAULT_PACKAGE, PLANS, ModelPackage, load_package
+from algorithm.network.passes import Passes, planned_passes
 from benchmarks.nnunet_results import FILE_ENDING, dice, nnunet_input, results_folder
 from benchmarks.whole_patient import predict_command
 from contract.files import read_json, write_json
-from contract.geometry import Geometry
-from contract.images import write_mask
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
 
 CPU = torch.device("cpu")
 

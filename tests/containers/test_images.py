@@ -9,13 +9,13 @@ import pytest
 
 from contract import sockets
 from contract.files import read_json, write_json
-from contract.images import read_header, read_volume, write_volume
+from contract.images.volumes import read_header, read_volume, write_volume
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
-from rehearsal.containers import ContainerRunner
-from rehearsal.engines import ContainerEngine
-from rehearsal.image_checks import upload_problems
+from rehearsal.images.checks import upload_problems
 from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
-from rehearsal.runners import GIB, Limits
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.runner import GIB, Limits
 
 pytestmark = pytest.mark.container
 

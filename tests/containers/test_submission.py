@@ -9,9 +9,9 @@ import pytest
 from contract.errors import EngineError
 from contract.files import read_json
 from contract.tasks import HPV
-from hecktor.submission.images import BuiltImages, find_images
-from hecktor.submission.submission import Request, make_submission
-from rehearsal.engines import ContainerEngine
+from rehearsal.runners.engines import ContainerEngine
+from rehearsal.submission.images import BuiltImages, find_images
+from rehearsal.submission.submission import Request, make_submission
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 

@@ -11,15 +11,15 @@ import pytest
 
 from contract.errors import EngineError
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 from contract.sockets import CT, EHR, PET
 from contract.tasks import task_named
-from rehearsal.containers import ContainerRunner
-from rehearsal.engines import ContainerEngine
-from rehearsal.image_checks import facts_of_archive, upload_problems
+from rehearsal.images.checks import facts_of_archive, upload_problems
 from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
-from rehearsal.runners import Limits
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.runner import Limits
 
 pytestmark = pytest.mark.container
 

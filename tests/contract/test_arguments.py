@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.arguments import number_within, positive_number, whole_number
+from contract.options import number_within, positive_number, whole_number
 
 Reader = Callable[[str], float]
 

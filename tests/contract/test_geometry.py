@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import GroundTruthError, InputError
-from contract.geometry import Geometry
+from contract.images.geometry import Geometry
 
 TURNED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 

@@ -17,8 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import GroundTruthError, InputError, OutputError
-from contract.geometry import Geometry
-from contract.images import Volume, find_single_image, read_header, read_volume, to_sitk, write_mask, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import (
+    Volume,
+    find_single_image,
+    read_header,
+    read_volume,
+    to_sitk,
+    write_mask,
+    write_volume,
+)
 from tests.contract.volumes import OBLIQUE, noise
 
 # Reading
@@ -172,8 +180,8 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path) -> None:
         from pathlib import Path
         import numpy as np
         from contract.errors import run_main
-        from contract.geometry import Geometry
-        from contract.images import Volume, write_volume
+        from contract.images.geometry import Geometry
+        from contract.images.volumes import Volume, write_volume
 
         def main(argv):
             grid = Geometry((60, 60, 60), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))

@@ -12,8 +12,8 @@ import pytest
 import SimpleITK as sitk
 
 from contract.errors import InputError
-from contract.geometry import Geometry
-from contract.images import read_header, read_volume, to_sitk, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import read_header, read_volume, to_sitk, write_volume
 from tests.contract.volumes import OBLIQUE, noise
 
 

@@ -7,9 +7,9 @@ import pytest
 import SimpleITK as sitk
 
 from contract.errors import InputError
-from contract.geometry import Geometry
-from contract.images import read_volume
-from contract.metaimage import packed, read_pixels
+from contract.images.geometry import Geometry
+from contract.images.metaimage import packed, read_pixels
+from contract.images.volumes import read_volume
 
 
 def written(path, array, compress=True):

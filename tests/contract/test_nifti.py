@@ -10,9 +10,9 @@ import pytest
 import SimpleITK as sitk
 
 from contract.errors import PredictionError
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume, write_volume
-from contract.nifti import parse_header
+from contract.images.geometry import Geometry
+from contract.images.nifti import parse_header
+from contract.images.volumes import Volume, read_volume, write_volume
 
 NAN = float("nan")
 GRID = Geometry((4, 3, 2), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract import images
 from contract.errors import InputError
-from contract.geometry import Geometry
-from contract.images import Volume, read_volume, write_volume
+from contract.images import volumes as images
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_volume
 
 GRID = Geometry((8, 8, 8), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
 

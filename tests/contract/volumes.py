@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 OBLIQUE = Geometry((9, 8, 7), (0.7, 1.3, 2.5), (-11.0, 22.0, -333.0), (0.8, -0.6, 0.0, 0.6, 0.8, 0.0, 0.0, 0.0, -1.0))
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from contract import sockets
-from contract.geometry import Geometry
-from contract.images import write_mask
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
 from contract.tasks import Task
-from evaluation.edition import DEFAULT_EDITION, load_edition
+from evaluation.editions.profile import DEFAULT_EDITION, load_edition
+from evaluation.editions.rules import SegmentationRules
 from evaluation.pipeline import Request, evaluate
-from evaluation.rules import SegmentationRules
 
 GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from contract.errors import PredictionError
-from contract.images import Volume, write_volume
-from evaluation.masks import read_prediction
+from contract.images.volumes import Volume, write_volume
+from evaluation.inputs.masks import read_prediction
 
 ZEROS = 64 * 1024 * 1024
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap, norm
 
 from contract.errors import MetricError
-from evaluation.bootstrap import _bca_tails, estimate, interval
-from evaluation.classification import Answers, classification_metrics
-from evaluation.overlap import mean_metric
+from evaluation.metrics.classification import Answers, classification_metrics
+from evaluation.metrics.overlap import mean_metric
+from evaluation.statistics.bootstrap import _bca_tails, estimate, interval
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_law():
@@ -86,7 +86,7 @@ def test_no_bootstraps_no_interval():
 
 
 def test_a_metric_that_no_draw_can_define_is_an_error(monkeypatch):
-    monkeypatch.setattr("evaluation.bootstrap.MAX_REDRAWS_A_REPLICATE", 20)
+    monkeypatch.setattr("evaluation.statistics.bootstrap.MAX_REDRAWS_A_REPLICATE", 20)
 
     def only_whole(weights):
         return np.where((weights == 1).all(axis=1) & (len(weights) == 1), 1.0, np.nan)
@@ -133,7 +133,7 @@ def test_bca_agrees_with_scipy():
 def test_bca_in_blocks_is_the_same(monkeypatch):
     metric = {"m": mean_metric(np.random.default_rng(6).exponential(size=30))}
     whole = estimate(metric, 30, 100, np.random.default_rng(7), "bca")
-    monkeypatch.setattr("evaluation.bootstrap._NUMBERS_AT_ONCE", 70)
+    monkeypatch.setattr("evaluation.statistics.bootstrap._NUMBERS_AT_ONCE", 70)
     assert estimate(metric, 30, 100, np.random.default_rng(7), "bca") == whole
 
 

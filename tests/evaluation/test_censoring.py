@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.censoring import dynamic_auc_metric, uncensored_before, uno_c_metric
-from evaluation.survival import Cohort, concordance_index
+from evaluation.metrics.censoring import dynamic_auc_metric, uncensored_before, uno_c_metric
+from evaluation.metrics.survival import Cohort, concordance_index
 
 
 def cohort(seed, n=40, censoring=0.5):

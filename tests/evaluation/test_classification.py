@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.classification import Answers, classification_metrics
+from evaluation.metrics.classification import Answers, classification_metrics
 
 
 def values(positive, correct):

@@ -16,8 +16,8 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import SEGMENTATION
-from evaluation.cluster import DaskWorkers
-from evaluation.pool import map_cases
+from evaluation.execution.cluster import DaskWorkers
+from evaluation.execution.pool import map_cases
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -113,6 +113,6 @@ def test_the_cluster_gives_the_table_of_local_processes(cluster, phase_of, blank
 
 
 def test_no_scheduler_is_an_error(monkeypatch):
-    monkeypatch.setattr("evaluation.cluster.CONNECT_TIMEOUT_S", 1)
+    monkeypatch.setattr("evaluation.execution.cluster.CONNECT_TIMEOUT_S", 1)
     with pytest.raises(HecktorError, match="no scheduler answers"):
         map_cases(abs, [1], DaskWorkers("tcp://127.0.0.1:9"), on_death=lambda _: None)

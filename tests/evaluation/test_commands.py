@@ -53,7 +53,7 @@ def test_usage_errors_exit_with_2(phase, more):
 
 def test_networks_are_never_imported():
     code = (
-        "import importlib, sys, evaluation.__main__, evaluation.rank_cli, evaluation.report.cli, evaluation.studies.cli\n"
+        "import importlib, sys, evaluation.__main__, evaluation.ranking.cli, evaluation.report.cli, evaluation.studies.cli\n"
         "[importlib.import_module(module) for module, _ in evaluation.studies.cli.STUDIES.values()]\n"
         "found = {'torch', 'monai', 'nnunetv2', 'algorithm', 'baseline', 'rehearsal'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or None)"

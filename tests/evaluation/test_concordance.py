@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.concordance import PairCounter
+from evaluation.metrics.concordance import PairCounter
 
 patients = st.lists(
     st.tuples(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import pytest
 
-from evaluation.drawing import new_figure, one_look, svg_text
+from evaluation.report.drawing import new_figure, one_look, svg_text
 
 # What nnU-Net's progress plot leaves behind, in short.
 LEFT_BEHIND = {

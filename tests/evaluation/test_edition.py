@@ -10,8 +10,8 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS
-from evaluation.edition import known_editions, load_edition, parse_edition
-from evaluation.schemes import Borda, Lexicographic
+from evaluation.editions.profile import known_editions, load_edition, parse_edition
+from evaluation.editions.schemes import Borda, Lexicographic
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import task_named
-from evaluation.edition import known_editions, load_edition, parse_edition
 from evaluation.edition_schema import edition_schema
-from evaluation.rules import METRICS_OF_KIND, RULES_OF_KIND
+from evaluation.editions.profile import known_editions, load_edition, parse_edition
+from evaluation.editions.rules import METRICS_OF_KIND, RULES_OF_KIND
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract.tasks import RFS, SEGMENTATION
-from evaluation.edition import load_edition
-from evaluation.overlap import harmonic_mean_metric
-from evaluation.ranking import TeamsTable, rank_teams
+from evaluation.editions.profile import load_edition
+from evaluation.metrics.overlap import harmonic_mean_metric
+from evaluation.ranking.rank import TeamsTable, rank_teams
 
 # HECKTOR 2021, Task 1, in the published order: DSC, HD95 (mm), precision, recall, F1. HD95 of the first four is
 # printed as 3.0882 for all; the overview gives two of them as 3.0881603 and two as 3.0881618.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import GroundTruthError, PredictionError
-from contract.images import write_mask
-from evaluation.ground_truth import FollowUp, case_of, read_follow_up, read_hpv_status, read_mask_folder
-from evaluation.tables import number
+from contract.images.volumes import write_mask
+from evaluation.inputs.ground_truth import FollowUp, case_of, read_follow_up, read_hpv_status, read_mask_folder
+from evaluation.inputs.tables import number
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import sys
 import pytest
 
 from contract.errors import PredictionError
-from contract.images import Volume, write_volume
+from contract.images.volumes import Volume, write_volume
 from contract.tasks import RFS, SEGMENTATION
-from evaluation.hostile import hostile
-from evaluation.pool import map_cases
+from evaluation.execution.pool import map_cases
+from evaluation.inputs.hostile import hostile
 
 
 @pytest.fixture

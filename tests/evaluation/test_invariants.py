@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from contract.tasks import HPV, RFS, SEGMENTATION
-from evaluation.cases import SegmentationRow
-from evaluation.edition import load_edition
-from evaluation.ground_truth import FollowUp
-from evaluation.lesions import LesionCounts, count_lesions
-from evaluation.overlap import Overlap
-from evaluation.scorers import SCORERS, RiskRow, StatusRow
-from evaluation.surface import SurfaceRow
+from evaluation.editions.profile import load_edition
+from evaluation.inputs.ground_truth import FollowUp
+from evaluation.metrics.lesions import LesionCounts, count_lesions
+from evaluation.metrics.overlap import Overlap
+from evaluation.metrics.surface import SurfaceRow
+from evaluation.rows.mask import SegmentationRow
+from evaluation.rows.scorers import SCORERS, RiskRow, StatusRow
 
 
 def segmentation_row(number, rng):

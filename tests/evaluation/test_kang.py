@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.kang import PairedRisks, comparable_pairs, concordance_scores, kang
-from evaluation.survival import Cohort, c_index_metric
+from evaluation.metrics.survival import Cohort, c_index_metric
+from evaluation.statistics.kang import PairedRisks, comparable_pairs, concordance_scores, kang
 
 NAN = float("nan")
 
@@ -87,7 +87,7 @@ def test_the_direct_definition_agrees(seed):
 @pytest.mark.parametrize("missing_score", [0.0, 0.5])
 @pytest.mark.parametrize("at_once", [1, 500, 1_000_000])
 def test_blocks_of_rows_give_the_numbers_of_whole_matrices(monkeypatch, at_once, missing_score):
-    monkeypatch.setattr("evaluation.kang._PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr("evaluation.statistics.kang._PAIRS_AT_ONCE", at_once)
     patients = replace(cohort(3, 90, missing=0.1), missing_score=missing_score)
     difference, variance = kang_of_all_pairs(patients)
     found = kang(patients)
@@ -97,14 +97,14 @@ def test_blocks_of_rows_give_the_numbers_of_whole_matrices(monkeypatch, at_once,
 
 def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
     """With 3,000 patients no block holds more than 300,000 pairs, of nine million."""
-    monkeypatch.setattr("evaluation.kang._PAIRS_AT_ONCE", 300_000)
+    monkeypatch.setattr("evaluation.statistics.kang._PAIRS_AT_ONCE", 300_000)
     seen = []
 
     def counted(times, events, rows):
         seen.append(rows.size * times.size)
         return comparable_pairs(times, events, rows)
 
-    monkeypatch.setattr("evaluation.kang.comparable_pairs", counted)
+    monkeypatch.setattr("evaluation.statistics.kang.comparable_pairs", counted)
     kang(cohort(4, 3000))
     assert len(seen) > 3
     assert max(seen) <= 300_000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from contract.tasks import SEGMENTATION
-from evaluation.edition import load_edition
-from evaluation.lesions import LesionCounts, count_lesions, f1_agg_metric, label_components, match_one_to_one
-from evaluation.rules import SegmentationRules
+from evaluation.editions.profile import load_edition
+from evaluation.editions.rules import SegmentationRules
+from evaluation.metrics.lesions import LesionCounts, count_lesions, f1_agg_metric, label_components, match_one_to_one
 
 masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))
 REACH = {6: 1, 18: 2, 26: 3}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evaluation.overlap import count_overlaps, dsc_agg_metric, foreground_box, mean_metric
+from evaluation.metrics.overlap import count_overlaps, dsc_agg_metric, foreground_box, mean_metric
 
 label_masks = hnp.arrays(np.uint8, (4, 5, 6), elements=st.integers(0, 2))
 volumes = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8)

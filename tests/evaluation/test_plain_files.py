@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from contract.images import Volume, write_mask, write_volume
+from contract.images.volumes import Volume, write_mask, write_volume
 from contract.tasks import HPV, RFS, SEGMENTATION
-from evaluation.cases import SegmentationRow
 from evaluation.cli import main
-from evaluation.lesions import LesionCounts
-from evaluation.overlap import Overlap
-from evaluation.segmentation_metrics import dsc_by_volume
+from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.overlap import Overlap
+from evaluation.rows.mask import SegmentationRow
+from evaluation.rows.mask_metrics import dsc_by_volume
 
 FOLLOW_UP = "PatientID;Relapse;RFS;CenterID\nP1;1;1;A\nP2;1;2;A\nP3;0;3;B\nP4;1;4;A\nP5;;;B\n"
 HPV_STATUS = "PatientID,HPV Status\nP1,1\nP2,1\nP3,0\nP4,0\nP5,\n"
@@ -117,7 +117,7 @@ def test_nearest_neighbour_resampling_is_an_option(masks, blank, grid):
 
 
 def test_a_prediction_of_too_many_voxels_is_not_resampled(masks, blank, grid, monkeypatch):
-    monkeypatch.setattr("evaluation.masks.MAX_PREDICTION_VOXELS", 100)
+    monkeypatch.setattr("evaluation.inputs.masks.MAX_PREDICTION_VOXELS", 100)
     write_mask(masks.folder / "A.mha", np.zeros((7, 10, 12), np.uint8), replace(grid, size=(12, 10, 7)))
     report = masks.run(predictions=masks.folder, options={"geometry": "resample_nearest"})
     assert "840 voxels, expected at most 100" in report["cases"]["failed"][0]["why"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from evaluation.report.planes import FIELD_MM, PIXEL_MM, VIEWS, centre_of_grid_mm, cut, lesion_centre_mm
 
 # LPS: +x is the patient's left, +y the back, +z the head.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import GroundTruthError
-from evaluation.pool import Kept, map_cases
+from evaluation.execution.pool import Kept, map_cases
 from evaluation.row_store import RowStore, key_of
 
 SCORES = """

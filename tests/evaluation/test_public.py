@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError
-from contract.images import Volume, write_mask, write_volume
+from contract.images.volumes import Volume, write_mask, write_volume
 from contract.tasks import HPV, RFS, SEGMENTATION, task_named
 from evaluation.cli import main
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.rank_cli import main
+from evaluation.ranking.cli import main
 
 TEAMS = {
     "MEDAI": (0.7418, 0.7640, 0.6472),

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from contract.tasks import HPV, SEGMENTATION
-from evaluation.metrics_json import TeamMetrics
 from evaluation.report import plots, rank_plots
 from evaluation.report.sources import TaskResults
+from evaluation.results.metrics_json import TeamMetrics
 
 COLOURS = {"ann": "#ff0000", "bea": "#0000ff"}
 

@@ -10,8 +10,8 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, SEGMENTATION
-from evaluation.rank_cli import main
-from evaluation.statistics import holm
+from evaluation.ranking.cli import main
+from evaluation.statistics.tests import holm
 
 FIRST_DAY = 10
 
@@ -98,7 +98,7 @@ def test_a_clear_winner_is_first_in_every_ranking(teams_of):
 
 def test_shares_of_ranks_are_those_of_the_draws(teams_of):
     """Noise over 60 patients: the rank counts are recomputed here from the same draws."""
-    from evaluation.survival import Cohort, c_index_metric
+    from evaluation.metrics.survival import Cohort, c_index_metric
 
     teams, n, rng = teams_of(RFS), 60, np.random.default_rng(1)
     predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from contract.errors import MetricError
 from contract.tasks import HPV, SEGMENTATION
-from evaluation.edition import MetricProfile, load_edition
-from evaluation.ranking import TeamsTable, rank_metric, rank_teams, standing
-from evaluation.schemes import Borda, Lexicographic, MeanRank, MedianRank
+from evaluation.editions.profile import MetricProfile, load_edition
+from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank
+from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, standing
 
 # The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
 TEAMS_2025 = {

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from contract.geometry import Geometry
-from contract.images import Volume, write_mask, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
 from contract.tasks import HPV, RFS, SEGMENTATION
-from evaluation.bootstrap import Estimate
-from evaluation.rank_cli import main as rank
+from evaluation.ranking.cli import main as rank
 from evaluation.report.cli import main as report
 from evaluation.report.plots import _axis_range
+from evaluation.statistics.bootstrap import Estimate
 
 GRID = Geometry((40, 40, 20), (3.0, 3.0, 5.0), (-60.0, -60.0, -50.0))
 PET_GRID = Geometry((30, 30, 25), (4.0, 4.0, 4.0), (-60.0, -60.0, -50.0))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contract.images import Volume, read_volume, write_mask, write_volume
+from contract.images.volumes import Volume, read_volume, write_mask, write_volume
 from contract.tasks import SEGMENTATION
-from evaluation import cases, masks
+from evaluation.inputs import masks
+from evaluation.rows import mask as cases
 
 
 @pytest.fixture

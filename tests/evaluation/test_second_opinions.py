@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.classification import Answers, classification_metrics, probability_metrics
-from evaluation.survival import Cohort, concordance_index
+from evaluation.metrics.classification import Answers, classification_metrics, probability_metrics
+from evaluation.metrics.survival import Cohort, concordance_index
 
 
 def test_the_cox_model_of_rossi():

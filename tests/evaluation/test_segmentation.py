@@ -10,8 +10,8 @@ import pytest
 import SimpleITK as sitk
 
 from contract.errors import GroundTruthError, PredictionError
-from contract.geometry import Geometry
-from contract.images import Volume, to_sitk, write_mask, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.tasks import SEGMENTATION
 
 

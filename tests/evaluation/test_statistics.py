@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics import (
+from evaluation.statistics.tests import (
     bootstrap_difference,
     holm,
     kendall_tau,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import PredictionError
-from evaluation.submission import Status, read_risk, read_status
+from evaluation.inputs.submission import Status, read_risk, read_status
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.7", 0.7), ("-3", -3.0), ("1e-300", 1e-300), (" 0.25\n", 0.25)])

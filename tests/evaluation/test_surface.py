@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from evaluation.surface import (
+from evaluation.metrics.surface import (
     BOTH_EMPTY,
     MEASURED,
     ONE_EMPTY,

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from contract.errors import MetricError
-from evaluation.survival import Cohort, c_index_metric, concordance_index, kaplan_meier, log_rank_p
+from evaluation.metrics.survival import Cohort, c_index_metric, concordance_index, kaplan_meier, log_rank_p
 
 NAN = float("nan")
 patients = st.lists(
@@ -101,7 +101,7 @@ def test_blocks_give_the_same_value(monkeypatch):
     many = cohort(rng.integers(1, 40, 90), rng.random(90) < 0.4, rng.normal(size=90).round(1))
     weights = rng.integers(0, 4, (7, 90)).astype(float)
     whole = c_index_metric(many, "tie")(weights)
-    monkeypatch.setattr("evaluation.concordance._BLOCK_NUMBERS", 200)
+    monkeypatch.setattr("evaluation.metrics.concordance._BLOCK_NUMBERS", 200)
     np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)
     value = concordance_index(many)
     assert value == pytest.approx(naive_c_index(many.times_days, many.events, many.risks, 0.0), abs=1e-12)

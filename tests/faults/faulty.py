@@ -1,6 +1,6 @@
 """`python -m algorithm` with faults in it: a program that the tests of this folder start in a process of its own.
 
-    faulty.py "pause algorithm.windows:_tile_logits 3 600" --task rfs ...
+    faulty.py "pause algorithm.network.windows:_tile_logits 3 600" --task rfs ...
 
 The first argument holds a fault a line: what to do, at which function, at which of its calls (from 1; 0 is every
 call), and more:
@@ -47,7 +47,7 @@ def three_backends() -> tuple[Any, ...]:
     """What a card offers, with the CPU in its place."""
     import torch
 
-    from algorithm.devices import Backend
+    from algorithm.network.devices import Backend
 
     return tuple(Backend(torch.device("cpu"), torch.device("cpu")) for _ in range(3))
 

@@ -10,8 +10,8 @@ import pytest
 from contract.tasks import HPV, RFS, SEGMENTATION, Task
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
-CARD: Final = "return algorithm.passes:backends 1 three_backends()"
-TILE: Final = "algorithm.windows:_tile_logits"
+CARD: Final = "return algorithm.network.passes:backends 1 three_backends()"
+TILE: Final = "algorithm.network.windows:_tile_logits"
 NEXT: Final = "going on with cpu"
 Runs = Callable[..., Any]
 
@@ -37,21 +37,21 @@ Runs = Callable[..., Any]
         ),
         pytest.param(
             RFS,
-            ["raise algorithm.networks:build_network 1 lost"],
+            ["raise algorithm.network.networks:build_network 1 lost"],
             [("the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU", 1)],
             "4 of 4 passes",
             id="lost while loading",
         ),
         pytest.param(
             SEGMENTATION,
-            ["raise algorithm.passes:backends 1 lost"],
+            ["raise algorithm.network.passes:backends 1 lost"],
             [("*** FALLBACK *** RuntimeError: no pass is made yet", 1)],
             "no pass, by PET threshold",
             id="lost between loading and the first pass",
         ),
         pytest.param(
             SEGMENTATION,
-            ["raise algorithm.segment:normalise 1 no-memory"],
+            ["raise algorithm.network.segment:normalise 1 no-memory"],
             [("*** FALLBACK *** MemoryError: no pass is made yet", 1)],
             "no pass, by PET threshold",
             id="no memory outside the network",

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm import devices
 from algorithm.budget import Budget
-from algorithm.model_package import load_package
-from algorithm.networks import Networks
-from algorithm.passes import Passes, Progress
-from algorithm.windows import Pass
+from algorithm.network import devices
+from algorithm.network.networks import Networks
+from algorithm.network.package import load_package
+from algorithm.network.passes import Passes, Progress
+from algorithm.network.windows import Pass
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device answers")
 MIB: Final = 2**20

@@ -14,14 +14,14 @@ from contract.tasks import HPV, RFS, SEGMENTATION, Task
 
 # In the middle of each stage; a pass over the small case has 8 tiles. In `write` the answer is whole and has no name.
 STAGES: Final = {
-    "read": "algorithm.read:clean_pet 1",
+    "read": "algorithm.case.read:clean_pet 1",
     "localise": "algorithm.pipeline:localise 1",
-    "load": "algorithm.networks:load_weights 1",
-    "first pass": "algorithm.windows:_tile_logits 3",
-    "later pass": "algorithm.windows:_tile_logits 11",
-    "restore": "algorithm.grids:restore_labels 1",
+    "load": "algorithm.network.networks:load_weights 1",
+    "first pass": "algorithm.network.windows:_tile_logits 3",
+    "later pass": "algorithm.network.windows:_tile_logits 11",
+    "restore": "algorithm.region.grids:restore_labels 1",
     "measure": "algorithm.pipeline:image_features 1",
-    "head": "algorithm.heads:LinearHead.missing 1",
+    "head": "algorithm.heads.linear:LinearHead.missing 1",
     "write": "contract.files:_link 1",
 }
 NO_ANSWER: Final = ("read", "localise")

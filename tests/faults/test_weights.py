@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from algorithm.model_package import load_package
-from algorithm.networks import build_network, load_weights, own_tensors
+from algorithm.network.networks import build_network, load_weights, own_tensors
+from algorithm.network.package import load_package
 from contract.errors import ModelPackageError
 from contract.tasks import RFS, SEGMENTATION
 

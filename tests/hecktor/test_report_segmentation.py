@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baseline.release import ReleaseCase
+from baseline.release.cases import ReleaseCase
+from baseline.report.segmentation import metric_titles, score_out_of_fold, worst_cases
 from baseline.work import Work
 from contract.errors import HecktorError
-from contract.geometry import Geometry
-from contract.images import Volume, write_mask, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
-from hecktor.training_report.segmentation import metric_titles, score_out_of_fold, worst_cases
 
 GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 

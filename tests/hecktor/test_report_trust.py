@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.bootstrap import Estimate
-from evaluation.studies.risk_coverage import area
-from hecktor.training_report.trust import judge_trust, lesion_auc_metric
-from hecktor.training_report.trust_section import in_words, trust_section
+from baseline.report.trust import judge_trust, lesion_auc_metric
+from baseline.report.trust_section import in_words, trust_section
+from evaluation.statistics.bootstrap import Estimate
+from evaluation.studies.failures.risk_coverage import area
 
 PATIENTS = 40
 

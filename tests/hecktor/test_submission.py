@@ -20,18 +20,18 @@ import pytest
 
 import baseline.cli
 import baseline.pipeline
-from algorithm.model_package import load_package
-from baseline.package_archive import unpack
+from algorithm.network.package import load_package
+from baseline.package.archive import unpack
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
-from hecktor.submission import cli, submission
-from hecktor.submission.images import BuiltImages, find_images
-from hecktor.submission.phantoms import KINDS, _cases, make_phantoms
-from hecktor.submission.submission import Request, make_submission
-from rehearsal.engines import ContainerEngine
-from rehearsal.image_layers import facts_of_whole
-from rehearsal.runners import ProcessRunner, Runner
+from rehearsal.images.layers import facts_of_whole
+from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.runner import ProcessRunner, Runner
+from rehearsal.submission import cli, submission
+from rehearsal.submission.images import BuiltImages, find_images
+from rehearsal.submission.phantoms import KINDS, _cases, make_phantoms
+from rehearsal.submission.submission import Request, make_submission
 
 TOY = Path(__file__).parents[1] / "rehearsal" / "toy_algorithm.py"
 LOADED = "model package: tiny (for tests)"
@@ -225,7 +225,7 @@ def test_the_step_export_makes_a_submission_where_it_is_asked_for(
     assert commands == []
     options += ["--submission", "upload", "--submission-options=--images cpu --gpus"]
     assert baseline.cli.main(options) == 0
-    command = ["-m", "hecktor.submission", "--package", "package", "--output", "upload", "--images", "cpu", "--gpus"]
+    command = ["-m", "rehearsal.submission", "--package", "package", "--output", "upload", "--images", "cpu", "--gpus"]
     assert commands == [command]
     with pytest.raises(HecktorError, match=r"^making the submission ended with status 1, expected 0"):
         baseline.cli.main(options)

@@ -10,11 +10,11 @@ import pytest
 
 from contract import sockets
 from contract.files import write_json
-from contract.geometry import Geometry
-from contract.images import Volume, write_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
 from contract.tasks import task_named
 from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
-from rehearsal.runners import Limits, ProcessRunner
+from rehearsal.runners.runner import Limits, ProcessRunner
 
 HERE = Path(__file__).parent
 GEOMETRY = Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))

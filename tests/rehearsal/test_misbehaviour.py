@@ -9,7 +9,7 @@ from contract.errors import EngineError
 from contract.predictions import read_predictions
 from contract.tasks import RFS
 from rehearsal.outputs import check_output
-from rehearsal.runners import Call, Limits, ProcessRunner
+from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from contract import sockets
 from contract.errors import EngineError, InputError
-from contract.images import Volume, read_volume, write_volume
+from contract.images.volumes import Volume, read_volume, write_volume
 from contract.tasks import RFS, SEGMENTATION, TASKS
+from rehearsal.cases import find_cases, stage_job
 from rehearsal.cli import memory_bytes
-from rehearsal.cohort import find_cases, stage_job
-from rehearsal.image_checks import ImageFacts, facts_of_archive, upload_problems
+from rehearsal.images.checks import ImageFacts, facts_of_archive, upload_problems
 from rehearsal.leaderboard import ranked_paths, ranked_values, value_at
-from rehearsal.runners import GIB, Limits
-from rehearsal.verdicts import last_line, log_warnings, run_failure
-from rehearsal.watching import Outcome
+from rehearsal.runners.runner import GIB, Limits
+from rehearsal.runners.verdicts import last_line, log_warnings, run_failure
+from rehearsal.runners.watching import Outcome
 
 
 def facts(**changes) -> ImageFacts:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contract import sockets
-from contract.images import Volume, write_mask, write_volume
+from contract.images.volumes import Volume, write_mask, write_volume
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError, HecktorError
-from contract.images import write_mask
+from contract.images.volumes import write_mask
 from contract.tasks import RFS, SEGMENTATION
-from evaluation.segmentation_metrics import equal_bins
+from evaluation.rows.mask_metrics import equal_bins
 from evaluation.studies.cli import main
 
 

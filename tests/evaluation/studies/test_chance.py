@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError, MetricError
+from evaluation.metrics.survival import Cohort, concordance_index
 from evaluation.studies.chance import best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.cli import main
-from evaluation.survival import Cohort, concordance_index
 
 
 def test_the_best_of_82_random_risks_on_101_patients_with_40_events():

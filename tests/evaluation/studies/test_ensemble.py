@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError, PredictionError
-from contract.images import read_volume, write_mask
+from contract.images.volumes import read_volume, write_mask
 from contract.tasks import RFS, SEGMENTATION
 from evaluation.studies.cli import STUDIES, main
-from evaluation.studies.risk_ensemble import combined_risks
+from evaluation.studies.ensembles.risks import combined_risks
 
 
 def tumour(blank, stop):

@@ -10,12 +10,12 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import RFS, SEGMENTATION
-from evaluation.cases import SegmentationRow
-from evaluation.lesions import LesionCounts
-from evaluation.overlap import Overlap
+from evaluation.inputs.submission import Answer
+from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.overlap import Overlap
+from evaluation.rows.mask import SegmentationRow
 from evaluation.studies.cli import main
-from evaluation.studies.failures import curve, judge
-from evaluation.submission import Answer
+from evaluation.studies.failures.study import curve, judge
 
 
 def judged(expected, shared, failed_below=0.5):

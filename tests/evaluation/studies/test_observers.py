@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from contract.errors import GroundTruthError
-from contract.images import write_mask
+from contract.images.volumes import write_mask
 from evaluation.studies.agreement import MEASURES, agreement_metrics, agreements
 from evaluation.studies.cli import main
 from evaluation.studies.settings import default_rules

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError
-from contract.images import Volume
+from contract.images.volumes import Volume
 from evaluation.studies.cli import main
-from evaluation.studies.thresholding import segmented
+from evaluation.studies.thresholds.thresholding import segmented
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract import images, patient, sockets
+from contract import patient, sockets
 from contract.errors import OutputError
+from contract.images import volumes as images
 from contract.predictions import read_inputs
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cli import main

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.geometry import Geometry
-from contract.images import Volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 from rehearsal.phantoms import rearranged
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case

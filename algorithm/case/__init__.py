@@ -1,0 +1,1 @@
+"""Read a case: CT, PET, dose and clinical variables from the input sockets."""

@@ -1,1 +1,0 @@
-"""Features of lesions, each module one family: shape, uptake, density, places, dose."""

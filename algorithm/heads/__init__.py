@@ -1,0 +1,1 @@
+"""Prediction heads: features of the mask and the patient, and the answers computed from them."""

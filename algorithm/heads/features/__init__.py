@@ -1,0 +1,1 @@
+"""Features of lesions: shape, uptake, density, location and dose."""

@@ -1,0 +1,95 @@
+"""Named features with units from a mask, CT and PET on one grid, and from the clinical variables.
+
+docs/features.md lists them; the definitions are in `algorithm.heads.features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.heads.features.density import density
+from algorithm.heads.features.dose import dose_on, dose_volume
+from algorithm.heads.features.places import bilateral, distances, spread_mm
+from algorithm.heads.features.region import Region, components, region
+from algorithm.heads.features.shape import shape
+from algorithm.heads.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
+from contract import labels
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from contract.patient import Patient
+
+CLINICAL: Final = ("age_years", "gender", "tobacco", "alcohol", "performance_status", "treatment", "m1")
+
+Features = Mapping[str, float | None]
+_Image = npt.NDArray[np.float32]
+
+
+def image_features(
+    mask: npt.NDArray[np.uint8], ct: _Image, pet: _Image | None, grid: Geometry, dose: Volume | None = None
+) -> dict[str, float | None]:
+    """Features of GTVp, GTVn and both together.
+
+    Args:
+        mask: labels 0, 1, 2 in (z, y, x) on `grid`.
+        ct: HU on the same grid.
+        pet: SUV on the same grid, or None where there is no usable PET.
+        grid: gives voxel volume and distances.
+        dose: the planned dose in Gy on a grid of its own, or None.
+
+    Returns:
+        Names with units to values. What cannot be measured is None: an intensity of an absent lesion, whatever needs
+        a PET or dose that is not there, a distance between fewer than two lesions (only `spread_mm` is 0 then). An
+        absent lesion's volumes and glycolysis are 0.
+    """
+    primary, all_nodes = region(mask == labels.GTVP, grid), region(mask == labels.GTVN, grid)
+    nodes, lesions = components(mask == labels.GTVN, grid), components(mask > 0, grid)
+    largest = max(nodes, key=lambda node: node.volume_ml, default=None)
+    gray = None if dose is None else dose_on(dose, grid)
+    features: dict[str, float | None] = {}
+    for name, structure in (("gtvp", primary), ("gtvn", all_nodes)):
+        measured = _structure(structure, ct, pet) | dose_volume(structure, gray)
+        features |= {f"{name}_{key}": value for key, value in measured.items()}
+    features |= {f"gtvp_{key}": value for key, value in shape(primary).items()}
+    features["gtvn_count"] = float(len(nodes))
+    features["gtvn_largest_ml"] = 0.0 if largest is None else largest.volume_ml
+    features["gtvn_largest_diameter_mm"] = shape(largest)["diameter_mm"]
+    features["gtvn_bilateral"] = bilateral(nodes, ct, grid)
+    features |= _together(features)
+    features["spread_mm"] = spread_mm(lesions)
+    return features | distances(primary, nodes, lesions)
+
+
+def clinical_features(patient: Patient) -> dict[str, float | None]:
+    """The clinical variables as numbers; None is missing."""
+    values: dict[str, Any] = {name: getattr(patient, name) for name in CLINICAL if name != "m1"}
+    stage = patient.m_stage
+    values["m1"] = None if stage is None else float(stage == "M1")
+    return {name: None if value is None else float(value) for name, value in values.items()}
+
+
+def _structure(structure: Region | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
+    return {
+        "volume_ml": 0.0 if structure is None else structure.volume_ml,
+        "tlg": glycolysis(structure, pet),
+        **statistics(structure, pet),
+        **thresholded(structure, pet),
+        **density(structure, ct),
+    }
+
+
+def _together(features: Features) -> dict[str, float | None]:
+    """Sums and maxima over GTVp and GTVn."""
+    sums = {"total_volume_ml": "volume_ml", "total_lesion_glycolysis": "tlg"} | {n: n for n in THRESHOLD_NAMES}
+    together = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
+    for name in ("suv_max", "suv_peak"):
+        known = [value for key in ("gtvp", "gtvn") if (value := features[f"{key}_{name}"]) is not None]
+        together[name] = max(known) if known else None
+    return together
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second

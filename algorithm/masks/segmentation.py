@@ -1,0 +1,49 @@
+"""What a segmenter hands on: logits on its own grid with the images they were computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.region import grids
+from contract import labels
+from contract.images.geometry import Geometry
+
+_Float = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
+
+    `how` names for the log by what plan and on what device the passes were made.
+    """
+
+    logits: _Float
+    ct: _Float
+    pet: _Float | None
+    grid: Geometry
+    passes_done: int = 1
+    passes_planned: int = 1
+    how: str = ""
+
+    @property
+    def by_network(self) -> bool:
+        """Whether passes of a network made it, rather than a threshold."""
+        return bool(self.how)
+
+    @classmethod
+    def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:
+        """A segmentation that is certain of `mask`."""
+        logits = np.stack([np.where(mask == label, 1.0, -1.0).astype(np.float32) for label in sorted(labels.NAMES)])
+        return cls(logits, ct, pet, grid)
+
+    def mask(self) -> npt.NDArray[np.uint8]:
+        """The label of each voxel of `grid`, (z, y, x)."""
+        return np.asarray(self.logits.argmax(0), dtype=np.uint8)
+
+    def mask_on(self, ct: Geometry) -> npt.NDArray[np.uint8]:
+        """The label of each voxel of the CT's grid, (z, y, x); background beyond the segmenter's grid."""
+        return grids.restore_labels(self.logits, self.grid, ct)

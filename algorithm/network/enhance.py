@@ -1,0 +1,76 @@
+"""Functions of the CT as further channels, made inside the network: files, augmentation and windows keep CT and PET."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from algorithm.network.package import CHANNELS
+from contract.errors import ModelPackageError
+
+_CT: Final = CHANNELS.index("CT")
+
+
+def _square(ct: torch.Tensor) -> torch.Tensor:
+    return ct * ct
+
+
+def _cube_root(ct: torch.Tensor) -> torch.Tensor:
+    return ct.sign() * ct.abs().pow(1 / 3)
+
+
+_ENHANCEMENTS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "ct_square": _square,
+    "ct_cube_root": _cube_root,
+}
+
+
+class Enhanced(nn.Module):
+    """A network that sees functions of the normalised CT behind its channels.
+
+    Args:
+        network: takes (batch, channels and `names`, z, y, x).
+        names: `ct_square` spreads what differs much from the mean CT, `ct_cube_root` what differs little, where soft
+            tissues lie; their order is that of the channels.
+    """
+
+    def __init__(self, network: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.network = network
+        self._functions = [_ENHANCEMENTS[name] for name in names]
+
+    def forward(self, data: torch.Tensor) -> Any:
+        """What the network answers to normalised channels (batch, channel, z, y, x), CT first."""
+        return self.network(self.seen(data))
+
+    def seen(self, data: torch.Tensor) -> torch.Tensor:
+        """The channels with the functions of the CT behind them."""
+        ct = data[:, _CT : _CT + 1]
+        return torch.cat([data, *(function(ct) for function in self._functions)], dim=1)
+
+    @property
+    def encoder(self) -> Any:
+        """The network's own, where it has one."""
+        return self.network.encoder
+
+    @property
+    def decoder(self) -> Any:
+        """The network's own, where it has one: nnU-Net's trainer turns deep supervision on and off here."""
+        return self.network.decoder
+
+
+def enhancements(names: Any) -> tuple[str, ...]:
+    """The names that an architecture gives under `enhance`, checked.
+
+    Raises:
+        ModelPackageError: no list of known names, each at most once.
+    """
+    known = isinstance(names, list) and all(isinstance(name, str) and name in _ENHANCEMENTS for name in names)
+    if not known or len(set(names)) < len(names):
+        raise ModelPackageError(
+            f"plans.json: enhance {names!r}, expected some of {', '.join(_ENHANCEMENTS)}, each once"
+        )
+    return tuple(names)

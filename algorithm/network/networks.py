@@ -1,0 +1,186 @@
+"""Networks from a package's plans and weights. A plans file is data: it chooses only among what is named here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from algorithm.network.devices import release
+from algorithm.network.enhance import Enhanced, enhancements
+from algorithm.network.package import ModelPackage
+from contract.errors import ModelPackageError
+
+_MODULES: Final[dict[str, type[nn.Module]]] = {
+    "torch.nn.modules.conv.Conv3d": nn.Conv3d,
+    "torch.nn.modules.instancenorm.InstanceNorm3d": nn.InstanceNorm3d,
+    "torch.nn.LeakyReLU": nn.LeakyReLU,
+    "torch.nn.ReLU": nn.ReLU,
+}
+_SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode")
+
+
+class Networks:
+    """The package's networks, one on one device at a time; weights are exchanged when another fold is asked for."""
+
+    def __init__(self, package: ModelPackage) -> None:
+        self.package = package
+        self._network: nn.Module | None = None
+        self._holds: tuple[str, torch.device] | None = None
+        self._fold: int | None = None
+
+    def check(self) -> None:
+        """See that every member can be built, and import now what that needs: in the middle of a case it is time lost.
+
+        Raises:
+            ModelPackageError: the plans describe no network that can be built.
+        """
+        named = self.package.fold_configurations
+        for name in dict.fromkeys(named):
+            with torch.device("meta"):  # tensors without memory
+                build_network(self.package, named.index(name))
+
+    def of(self, fold: int, device: torch.device) -> nn.Module:
+        """The network of `fold` on `device`, in evaluation mode.
+
+        Raises:
+            ModelPackageError: the weights cannot be read or do not fit the plans.
+        """
+        wanted = self.package.fold_configurations[fold], device
+        if self._network is None or wanted != self._holds:
+            if self._network is not None:
+                self.forget()
+                release(device)
+            self._network = build_network(self.package, fold).to(device).eval()
+            self._holds = wanted
+        if fold != self._fold:
+            self._fold = None
+            load_weights(self._network, self.package.fold_files[fold])
+            self._fold = fold
+        return self._network
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the network is now; None where there is none."""
+        return None if self._holds is None else self._holds[1]
+
+    def forget(self) -> None:
+        """Let go of the network: its device failed, or its memory is wanted."""
+        self._network, self._holds, self._fold = None, None, None
+
+
+def load_weights(network: nn.Module, path: Path) -> None:
+    """Fill `network` from a safetensors file that holds each of its tensors once.
+
+    Raises:
+        ModelPackageError: a tensor is missing, too many, of another shape, or not finite.
+    """
+    try:
+        weights = load_file(str(path))
+    except SafetensorError as problem:
+        raise ModelPackageError(f"{path.name}: not a safetensors file ({problem})") from None
+    except OSError as problem:
+        raise ModelPackageError(f"{path.name}: cannot be read ({problem.strerror or problem})") from None
+    own = dict(own_tensors(network))
+    if weights.keys() != own.keys():
+        odd = sorted(weights.keys() ^ own.keys())[0]
+        raise ModelPackageError(f"{path.name}: tensor {odd} is in only one of weights and network")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if tensor.shape != weights[name].shape:
+                found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+                raise ModelPackageError(f"{path.name}: {name} of shape {found}, expected {wanted}")
+            if not bool(torch.isfinite(weights[name]).all()):
+                raise ModelPackageError(f"{path.name}: {name} holds NaN or infinity, expected finite weights")
+            tensor.copy_(weights[name])
+
+
+def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
+    """The network of one fold before its weights are read, without deep supervision."""
+    channels, classes = len(package.manifest["channels"]), len(package.manifest["labels"])
+    return untrained_network(package.configuration_of(fold), channels, classes)
+
+
+def untrained_network(
+    configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
+) -> nn.Module:
+    """The network that an nnU-Net configuration describes, with PyTorch's own random weights.
+
+    Args:
+        configuration: `architecture` as nnU-Net writes it, or with MONAI's SegResNet; its optional `enhance` names
+            functions of the CT that the network sees as further channels (`algorithm.network.enhance`).
+        channels: of the images.
+        classes: of the logits.
+        deep_supervision: answer at every resolution, as nnU-Net's loss wants it. SegResNet has but one.
+
+    Raises:
+        ModelPackageError: the plans name a network or module that is not among the known ones, or it cannot be built.
+    """
+    try:
+        architecture = configuration["architecture"]
+        name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
+        if name not in _BUILDERS:
+            raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_BUILDERS)}")
+        more = enhancements(architecture.get("enhance", []))
+        network = _BUILDERS[name](configuration, channels + len(more), classes, deep_supervision)
+    except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
+        raise ModelPackageError(f"plans.json: not an architecture ({type(problem).__name__}: {problem})") from None
+    return Enhanced(network, more) if more else network
+
+
+def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter and buffer once: nnU-Net's decoder also lists the encoder's under a second name."""
+    yield from network.named_parameters()
+    yield from network.named_buffers()
+
+
+def _module(name: str | None) -> type[nn.Module] | None:
+    if name is None:
+        return None
+    if name not in _MODULES:
+        raise ModelPackageError(f"plans.json: module {name!r}, expected one of {', '.join(_MODULES)}")
+    return _MODULES[name]
+
+
+def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, bool], nn.Module]:
+    def build(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
+        architecture = configuration["architecture"]
+        arguments = dict(architecture["arch_kwargs"])
+        for key in architecture["_kw_requires_import"]:
+            arguments[key] = _module(arguments[key])
+        return network(input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments)
+
+    return build
+
+
+def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
+    """MONAI's SegResNet; of its arguments those that leave a network whose answer has the image's shape."""
+    arguments = dict(configuration["architecture"]["arch_kwargs"])
+    odd = sorted(arguments.keys() - _SEGRESNET)
+    if odd:
+        raise ModelPackageError(f"plans.json: argument {odd[0]!r} of SegResNet, expected {', '.join(_SEGRESNET)}")
+    from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do without
+
+    network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
+    down, up = len(network.down_layers), len(network.up_layers)
+    if down != up + 1:
+        raise ModelPackageError(
+            f"plans.json: {down} entries of blocks_down and {up} of blocks_up, expected one more down than up"
+        )
+    multiple, patch = 2**up, list(configuration["patch_size"])
+    if any(int(n) % multiple for n in patch):
+        raise ModelPackageError(f"plans.json: patch_size {patch}, expected multiples of {multiple} for this SegResNet")
+    return cast(nn.Module, network)
+
+
+_BUILDERS: Final = {
+    "PlainConvUNet": _u_net(PlainConvUNet),
+    "ResidualEncoderUNet": _u_net(ResidualEncoderUNet),
+    "SegResNet": _segresnet,
+}

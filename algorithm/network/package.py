@@ -1,0 +1,246 @@
+"""The model package: plain data with a checksum for every file, nothing that can execute.
+
+A package is a folder::
+
+    manifest.json          format, purpose, channels, labels, spacing, folds, heads, sha256 and size of every file
+    plans.json             nnU-Net's plans
+    fold_<k>.safetensors   one weights file a fold, no optimiser state; the most valuable first
+    heads/<name>.json      coefficients, imputation, thresholds
+    MODEL_CARD.md          for people: training data, licence, what to expect, limits; may be absent
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from algorithm.heads.linear import LinearHead, parse_head
+from contract import labels, sockets
+from contract.errors import ModelPackageError
+from contract.files import read_json
+
+FORMAT_VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+PLANS: Final = "plans.json"
+CARD: Final = "MODEL_CARD.md"
+CHANNELS: Final = ("CT", "PET")
+# What an image's own scale (z-score, 0 to 1) was taken from in training: the region of head and neck, or all of it.
+NORMALISED_OVER: Final = ("region", "scan")
+DEFAULT_PACKAGE: Final = Path(__file__).parents[1] / "default_model"
+_REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
+_ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
+_CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
+# All members of a package are shown the same array.
+_SHARED: Final = ("spacing", "normalization_schemes")
+
+
+@dataclass(frozen=True)
+class ModelPackage:
+    """A verified package; weights are read fold by fold when they are needed.
+
+    Its folds may be of several members: networks of different configurations, trained on the same grid and channels.
+    """
+
+    root: Path
+    manifest: Mapping[str, Any]
+    plans: Mapping[str, Any]
+    fold_files: tuple[Path, ...]
+    heads: Mapping[str, LinearHead]
+
+    @property
+    def name(self) -> str:
+        """Name and purpose in one line, for the log."""
+        return f"{self.manifest['name']} ({self.manifest['purpose']})"
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """The nnU-Net configuration whose spacing and normalisation all weights share."""
+        return self._configured(self.manifest["configuration"])
+
+    @property
+    def fold_configurations(self) -> tuple[str, ...]:
+        """Which configuration each of `fold_files` belongs to."""
+        return _fold_configurations(self.manifest)
+
+    def configuration_of(self, fold: int) -> Mapping[str, Any]:
+        """The nnU-Net configuration of one fold's network."""
+        return self._configured(self.fold_configurations[fold])
+
+    def numbers_of(self, fold: int) -> list[int]:
+        """Which of `fold_files` a training wrote for one of its folds, `fold` from 0: one of each configuration."""
+        numbers: dict[str, list[int]] = {}
+        for number, name in enumerate(self.fold_configurations):
+            numbers.setdefault(name, []).append(number)
+        return [of_one[fold] for of_one in numbers.values()]
+
+    def patch_of(self, fold: int) -> tuple[int, int, int]:
+        """Voxels (z, y, x) that one fold's network sees at once."""
+        z, y, x = (int(n) for n in self.configuration_of(fold)["patch_size"])
+        return (z, y, x)
+
+    def _configured(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.plans["configurations"][name]
+        return found
+
+    @property
+    def spacing_mm(self) -> tuple[float, float, float]:
+        """The network's voxel spacing in (x, y, z); the plans hold it in (z, y, x)."""
+        z, y, x = (float(v) for v in self.configuration["spacing"])
+        return (x, y, z)
+
+    @property
+    def normalised_over_scan(self) -> bool:
+        """Whether an image's own scale comes from the whole scan rather than from the region."""
+        return bool(self.manifest.get("normalised_over") == "scan")
+
+    def head(self, name: str) -> LinearHead:
+        """The head called `name`. Raises `ModelPackageError` where the package has none."""
+        if not self.heads:
+            raise ModelPackageError(
+                f"{MANIFEST}: no head {name!r}, expected a package with heads: this one segments only"
+            )
+        if name not in self.heads:
+            raise ModelPackageError(f"{MANIFEST}: no head {name!r}, expected one of {', '.join(self.heads)}")
+        return self.heads[name]
+
+
+def default_package_path(uploaded: Path = sockets.MODEL_DIR) -> Path:
+    """The uploaded package where there is one, else the one that is shipped with the code.
+
+    A folder that holds anything counts as uploaded: a package packed with a folder too many must fail, not be
+    answered for by another model.
+    """
+    return uploaded if uploaded.is_dir() and any(uploaded.iterdir()) else DEFAULT_PACKAGE
+
+
+def load_package(root: Path) -> ModelPackage:
+    """Read and verify a package.
+
+    Raises:
+        ModelPackageError: the manifest is absent or of another format; a file is missing, altered or not listed
+            as it should be; a head or the plans cannot be read.
+    """
+    manifest = _read_manifest(root)
+    files = _verified_files(root, manifest["files"])
+    plans = _read_plans(files, (manifest["configuration"], *_fold_configurations(manifest)))
+    folds = tuple(_listed(files, name) for name in manifest["folds"])
+    heads = {
+        Path(name).stem: parse_head(read_json(path, error=ModelPackageError), name)
+        for name, path in files.items()
+        if name.startswith("heads/")
+    }
+    return ModelPackage(root, manifest, plans, folds, heads)
+
+
+def file_entry(path: Path) -> dict[str, Any]:
+    """The manifest's entry for a file: `sha256` and `size` in bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+
+
+def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(manifest.get("fold_configurations", [manifest["configuration"]] * len(manifest["folds"])))
+
+
+def _read_manifest(root: Path) -> dict[str, Any]:
+    manifest = read_json(root / MANIFEST, error=ModelPackageError)
+    if not isinstance(manifest, dict):
+        raise ModelPackageError(f"{MANIFEST}: found a {type(manifest).__name__}, expected an object")
+    absent = [key for key in _REQUIRED if key not in manifest]
+    if absent:
+        raise ModelPackageError(f"{MANIFEST}: no {absent[0]!r}, expected {', '.join(_REQUIRED)}")
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise ModelPackageError(f"{MANIFEST}: format version {manifest['format_version']!r}, expected {FORMAT_VERSION}")
+    for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
+        if manifest[key] != wanted:
+            raise ModelPackageError(f"{MANIFEST}: {key} {manifest[key]!r}, expected {wanted!r}")
+    folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
+    if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
+        raise ModelPackageError(f"{MANIFEST}: folds {folds!r}, expected a list of weight files")
+    of = manifest.get("fold_configurations", folds)
+    if not isinstance(of, list) or len(of) != len(folds) or not all(isinstance(name, str) for name in of):
+        raise ModelPackageError(f"{MANIFEST}: fold_configurations {of!r}, expected the name of one for each fold")
+    over = manifest.get("normalised_over", "region")
+    if over not in NORMALISED_OVER:
+        raise ModelPackageError(f"{MANIFEST}: normalised_over {over!r}, expected {' or '.join(NORMALISED_OVER)}")
+    if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
+        raise ModelPackageError(f"{MANIFEST}: mirror_axes {axes!r}, expected a list of 0, 1 or 2")
+    return manifest
+
+
+def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:
+    """The plans, with the configurations `names` checked: the first is what the others must agree with."""
+    plans = read_json(_listed(files, PLANS), error=ModelPackageError)
+    if not isinstance(plans, dict):
+        raise ModelPackageError(f"{PLANS}: found a {type(plans).__name__}, expected an object")
+    first = _configuration(plans, names[0])
+    for name in dict.fromkeys(names[1:]):
+        other = _configuration(plans, name)
+        for key in _SHARED:
+            if other[key] != first[key]:
+                raise ModelPackageError(
+                    f"{PLANS}: {key} {other[key]!r} of {name!r}, expected {first[key]!r} as of {names[0]!r}: "
+                    "the networks of one package see the same images"
+                )
+    if "foreground_intensity_properties_per_channel" not in plans:
+        raise ModelPackageError(f"{PLANS}: no 'foreground_intensity_properties_per_channel', expected nnU-Net's plans")
+    if plans.get("transpose_forward", _ORDER) != _ORDER:
+        found = plans["transpose_forward"]
+        raise ModelPackageError(
+            f"{PLANS}: transpose_forward {found!r}, expected {_ORDER}, as `hecktor package` turns it"
+        )
+    return plans
+
+
+def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
+    found = plans.get("configurations")
+    chosen = found.get(str(name)) if isinstance(found, dict) else None
+    if not isinstance(chosen, dict):
+        raise ModelPackageError(f"{PLANS}: no configuration {name!r}, which the manifest names")
+    absent = [key for key in _CONFIGURED if key not in chosen]
+    if absent:
+        raise ModelPackageError(f"{PLANS}: no {absent[0]!r}, expected nnU-Net's plans")
+    for key in ("spacing", "patch_size"):
+        numbers = chosen[key]
+        if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
+            raise ModelPackageError(f"{PLANS}: {key} {numbers!r}, expected three positive numbers")
+    return chosen
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value < 1e6
+
+
+def _verified_files(root: Path, listed: Any) -> dict[str, Path]:
+    if not isinstance(listed, dict):
+        raise ModelPackageError(f"{MANIFEST}: `files` is a {type(listed).__name__}, expected an object")
+    files: dict[str, Path] = {}
+    for name, expected in listed.items():
+        path = root / name
+        if not isinstance(expected, dict):
+            raise ModelPackageError(f"{MANIFEST}: entry of {name!r} is no object, expected its sha256 and size")
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ModelPackageError(f"{MANIFEST}: file name {name!r} leads out of the package")
+        if not path.is_file():
+            raise ModelPackageError(f"{name}: not in the model package, though its manifest lists it")
+        found = file_entry(path)
+        if found["size"] != expected.get("size"):
+            raise ModelPackageError(f"{name}: {found['size']} bytes, expected {expected.get('size')}")
+        if found["sha256"] != expected.get("sha256"):
+            raise ModelPackageError(
+                f"{name}: sha256 {found['sha256'][:12]}..., expected {str(expected.get('sha256'))[:12]}...: altered"
+            )
+        files[name] = path
+    return files
+
+
+def _listed(files: Mapping[str, Path], name: str) -> Path:
+    if name not in files:
+        raise ModelPackageError(f"{MANIFEST}: does not list {name}, expected it with size and sha256")
+    return files[name]

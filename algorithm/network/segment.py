@@ -1,0 +1,181 @@
+"""The network's view of a patient, and the segmentation that its passes give in the time there is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
+    CTNormalization,
+    ImageNormalization,
+    NoNormalization,
+    RescaleTo01Normalization,
+    ZScoreNormalization,
+)
+
+from algorithm.best import BestAnswer
+from algorithm.budget import Budget
+from algorithm.case.read import AIR_HU, Case
+from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.threshold import threshold_segmentation
+from algorithm.network.networks import Networks
+from algorithm.network.package import ModelPackage
+from algorithm.network.passes import NoPassFitsError, Passes, Progress
+from algorithm.network.windows import Box, Pass
+from algorithm.region import grids
+from algorithm.region.localise import Region
+from contract.errors import ModelPackageError
+from contract.images.geometry import Geometry
+
+LOGGER = logging.getLogger("hecktor")
+# Around what is hot in the PET: a tumour reaches beyond its hottest part, and the network wants to see what is around.
+FOCUS_MARGIN_MM: Final = 25.0
+# Mean, spread and range of a whole scan change little below this.
+SCAN_MM: Final = 4.0
+
+_Float = npt.NDArray[np.float32]
+
+_NORMALISATIONS: Final[dict[str, type[ImageNormalization]]] = {
+    scheme.__name__: scheme
+    for scheme in (CTNormalization, ZScoreNormalization, NoNormalization, RescaleTo01Normalization)
+}
+
+
+def segment(
+    case: Case,
+    region: Region,
+    passes: Sequence[Pass],
+    networks: Networks,
+    budget: Budget,
+    device: torch.device,
+    best: BestAnswer,
+    seen: Callable[[Pass, _Float], None] = lambda _step, _logits: None,
+) -> Segmentation:
+    """Run the package's network over `region`, as many of `passes` as the budget allows.
+
+    After each pass `seen` is told the pass with its own logits and `best` offered what has been found so far. Where not
+    even the smallest plan fits, the PET threshold answers, and the log says so.
+
+    Raises:
+        ModelPackageError: plans or weights cannot be used.
+        StoppedError: `best.stop` was set before the first pass was made.
+    """
+    package = networks.package
+    grid = network_grid(region, package.spacing_mm)
+    ct, pet = network_channels(case, grid)
+    shown_pet = pet if pet.any() else None
+
+    def segmentation(progress: Progress) -> Segmentation:
+        return Segmentation(
+            progress.logits,
+            ct,
+            shown_pet,
+            grid,
+            progress.done,
+            progress.planned,
+            f"{progress.plan} on {progress.backend}",
+        )
+
+    run = Passes(
+        normalise((ct, pet), package, scan_channels(case, package)),
+        passes,
+        networks,
+        budget,
+        device,
+        focus=lambda: focus_box(threshold_segmentation(case, region), grid),
+        stop=best.stop.is_set,
+        better=lambda progress: best.offer(lambda: segmentation(progress)),
+        seen=seen,
+    )
+    try:
+        return segmentation(run.run())
+    except NoPassFitsError as reason:
+        return fallback(case, region, str(reason))
+
+
+def fallback(case: Case, region: Region, reason: str) -> Segmentation:
+    """The PET threshold's answer, with the one line in the log that nobody shall overlook."""
+    LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
+    return threshold_segmentation(case, region)
+
+
+def network_grid(region: Region, spacing_mm: tuple[float, float, float]) -> Geometry:
+    """The network's grid over a region: axis-aligned in LPS, spacing (x, y, z) in mm."""
+    return grids.grid_over(region.lower_mm, region.upper_mm, spacing_mm)
+
+
+def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
+    """CT in HU and PET in SUV on the network's grid, each (z, y, x) float32; air and zero beyond the scans."""
+    ct = grids.resample(case.ct, grid, AIR_HU)
+    if case.pet is None:
+        return ct, np.zeros(grid.array_shape, dtype=np.float32)
+    return ct, grids.resample(case.pet, grid, 0.0)
+
+
+def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
+    """Stack the channels, each normalised by the scheme that the plans name; shape (channel, z, y, x).
+
+    Args:
+        channels: CT in HU and PET in SUV, (z, y, x).
+        package: names the schemes and holds the training's intensities.
+        scan: the same channels over the whole scan; a scheme that takes its scale from the image takes it from here.
+            None takes it from `channels`.
+    """
+    schemes = package.configuration["normalization_schemes"]
+    properties = package.plans["foreground_intensity_properties_per_channel"]
+    if len(schemes) != len(channels):
+        raise ModelPackageError(f"plans.json: {len(schemes)} channels, expected {len(channels)} (CT and PET)")
+    stacked = []
+    for number, (channel, scheme) in enumerate(zip(channels, schemes, strict=True)):
+        if scheme not in _NORMALISATIONS:
+            raise ModelPackageError(f"plans.json: normalisation {scheme!r}, expected {', '.join(_NORMALISATIONS)}")
+        if scan is not None and scheme in _OWN_SCALE:
+            stacked.append(_OWN_SCALE[scheme](channel, scan[number]))
+        else:
+            normaliser = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties[str(number)])
+            stacked.append(normaliser.run(channel.copy(), None))
+    return np.stack(stacked).astype(np.float32, copy=False)
+
+
+def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | None:
+    """CT and PET over all of the CT, coarsely, where the package takes an image's own scale from the whole scan."""
+    if not package.normalised_over_scan or not _OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
+        return None
+    corners = case.ct.geometry.corners_mm()
+    grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
+    return network_channels(case, grid)
+
+
+def _z_score(channel: _Float, scan: _Float) -> _Float:
+    scaled: _Float = (channel - scan.mean()) / max(float(scan.std()), 1e-8)
+    return scaled
+
+
+def _from_0_to_1(channel: _Float, scan: _Float) -> _Float:
+    scaled: _Float = (channel - scan.min()) / max(float(np.ptp(scan)), 1e-8)
+    return scaled
+
+
+_OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
+
+
+def focus_box(found: Segmentation, grid: Geometry) -> Box | None:
+    """The box of `grid` (z, y, x) around all that a segmentation found, with a margin; None where it found nothing.
+
+    Both grids are axis-aligned in LPS.
+    """
+    hot = np.argwhere(found.mask())[:, ::-1]
+    if not len(hot):
+        return None
+    spacing, origin = np.asarray(found.grid.spacing_mm), np.asarray(found.grid.origin_mm)
+    low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
+    high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
+    step, start = np.asarray(grid.spacing_mm), np.asarray(grid.origin_mm)
+    first = np.clip(np.floor((low_mm - start) / step), 0, np.asarray(grid.size) - 1).astype(int)
+    last = np.clip(np.ceil((high_mm - start) / step), first, np.asarray(grid.size) - 1).astype(int)
+    x, y, z = (slice(int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
+    return (z, y, x)

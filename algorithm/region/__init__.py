@@ -1,0 +1,1 @@
+"""Find the head and neck in the scan, and resample between grids."""

@@ -1,0 +1,202 @@
+"""From scanner grids to the network's grid and back, exactly.
+
+The network's grid is axis-aligned in LPS, so flipped and oblique scans look alike to the network. Training and
+inference both come through here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from contract import labels
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+
+_Float = npt.NDArray[np.float32]
+_Triple = tuple[float, float, float]
+
+OUTSIDE_LOGIT = -1e4
+
+
+def grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
+    """The axis-aligned LPS grid of `spacing_mm` whose voxels cover the box from `lower_mm` to `upper_mm`.
+
+    Both corners are (x, y, z) in millimetres. The grid is centred on the box and covers it wholly.
+    """
+    low, high, step = (np.asarray(v, dtype=np.float64) for v in (lower_mm, upper_mm, spacing_mm))
+    count = np.maximum(np.ceil((high - low) / step - 1e-9), 1)
+    origin = (low + high) / 2 - (count - 1) / 2 * step
+    return Geometry((int(count[0]), int(count[1]), int(count[2])), spacing_mm, (origin[0], origin[1], origin[2]))
+
+
+def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
+    """Linear interpolation of `volume` at the voxel centres of `target`, block-averaged first where it shrinks.
+
+    Args:
+        volume: any scalar volume.
+        target: where to sample, any orientation.
+        outside: the value beyond the volume's own voxels.
+
+    Returns:
+        float32 array in (z, y, x) order of the target's shape.
+    """
+    window = _window(volume.geometry, target)
+    if window is None:
+        return np.full(target.array_shape, outside, dtype=np.float32)
+    source = _shrink(_crop(volume, *window), target)
+    image = sitk.Resample(
+        to_sitk(source),
+        list(target.size),
+        sitk.Transform(),
+        sitk.sitkLinear,
+        list(target.origin_mm),
+        list(target.spacing_mm),
+        list(target.direction),
+        float(outside),
+        sitk.sitkFloat32,
+    )
+    return np.asarray(sitk.GetArrayFromImage(image), dtype=np.float32)
+
+
+def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
+    """A label mask on `target`: each label's coverage is interpolated, the largest share wins."""
+    best = np.full(target.array_shape, 0.5, dtype=np.float32)
+    result = np.zeros(target.array_shape, dtype=np.uint8)
+    for label in labels.FOREGROUND:
+        coverage = resample(Volume((mask.array == label).astype(np.float32), mask.geometry), target, 0.0)
+        wins = coverage > best
+        result[wins] = label
+        best[wins] = coverage[wins]
+    return result
+
+
+def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[np.uint8]:
+    """The label of every CT voxel from logits on the network's grid.
+
+    Args:
+        logits: (label, z, y, x) on `grid`, label 0 being the background.
+        grid: the network's grid.
+        ct: the grid of the answer.
+
+    Returns:
+        uint8 mask of the CT's shape, background beyond the network's grid.
+    """
+    result = np.zeros(ct.array_shape, dtype=np.uint8)
+    around = _around_foreground(logits, grid, ct)
+    window = None if around is None else _window(ct, around)
+    if window is None:
+        return result
+    start, size = window
+    part = ct.cropped(start, size)
+    best = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
+    winner = np.zeros(part.array_shape, dtype=np.uint8)
+    for label in range(1, logits.shape[0]):
+        value = resample(Volume(logits[label], grid), part, OUTSIDE_LOGIT)
+        wins = value > best
+        winner[wins] = label
+        best[wins] = value[wins]
+    result[_slices(start, size)] = winner
+    return result
+
+
+def restore_bytes(values: _Float, grid: Geometry, ct: Geometry, steps_a_unit: float) -> npt.NDArray[np.uint8]:
+    """A map on the network's grid, interpolated at every CT voxel and rounded to whole steps.
+
+    Args:
+        values: (z, y, x) on `grid`, not negative.
+        grid: the network's grid.
+        ct: the grid of the answer.
+        steps_a_unit: steps to a unit of `values`; what is above 255 steps is held to them.
+
+    Returns:
+        uint8 array of the CT's shape, 0 beyond the network's grid.
+    """
+    result = np.zeros(ct.array_shape, dtype=np.uint8)
+    window = _window(ct, grid)
+    if window is not None:
+        part = resample(Volume(values, grid), ct.cropped(*window), 0.0)
+        result[_slices(*window)] = np.clip(np.rint(part * np.float32(steps_a_unit)), 0, 255)
+    return result
+
+
+def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
+    """The part of the grid outside which no CT voxel can get a label; None where no voxel has one.
+
+    A value between voxels is a mean of theirs with weights that are not negative: where the background wins in all of
+    them it wins in between. So it is the box of all voxels with a label, a voxel wider, or a block where blocks are
+    averaged.
+    """
+    labelled = np.argwhere(logits.argmax(0))[:, ::-1]
+    if not len(labelled):
+        return None
+    margin = _factors(grid, ct)
+    low = np.maximum(labelled.min(0) - margin, 0)
+    high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
+    start, size = low, high - low
+    return grid.cropped((int(start[0]), int(start[1]), int(start[2])), (int(size[0]), int(size[1]), int(size[2])))
+
+
+def _window(source: Geometry, target: Geometry) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+    """Start and size (x, y, z) of the source voxels that touch `target`, with one voxel around; None if none do."""
+    matrix = source.physical_to_index_matrix()
+    index = target.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
+    shrink = _factors(source, target)
+    low = np.floor(index.min(0)).astype(int) - 1 - shrink
+    high = np.ceil(index.max(0)).astype(int) + 2 + shrink
+    low, high = np.maximum(low, 0), np.minimum(high, source.size)
+    if np.any(high <= low):
+        return None
+    size = high - low
+    return (int(low[0]), int(low[1]), int(low[2])), (int(size[0]), int(size[1]), int(size[2]))
+
+
+def _crop(volume: Volume, start: tuple[int, int, int], size: tuple[int, int, int]) -> Volume:
+    return Volume(volume.array[_slices(start, size)], volume.geometry.cropped(start, size))
+
+
+def _slices(start: tuple[int, int, int], size: tuple[int, int, int]) -> tuple[slice, slice, slice]:
+    x, y, z = (slice(s, s + n) for s, n in zip(start, size, strict=True))
+    return (z, y, x)
+
+
+def _factors(source: Geometry, target: Geometry) -> npt.NDArray[np.int64]:
+    """How many source voxels fit into a target voxel along each source axis (x, y, z), at least 1."""
+    axes = np.asarray(source.direction).reshape(3, 3)
+    target_axes = np.asarray(target.direction).reshape(3, 3) * np.asarray(target.spacing_mm)
+    nearest = np.abs(axes.T @ target_axes).max(axis=1)
+    factors: npt.NDArray[np.int64] = np.maximum(
+        np.floor(nearest / np.asarray(source.spacing_mm) + 1e-6).astype(np.int64), 1
+    )
+    return factors
+
+
+def _shrink(volume: Volume, target: Geometry) -> Volume:
+    """Average whole blocks of voxels so that linear interpolation does not alias; trailing voxels are kept."""
+    factors = np.minimum(_factors(volume.geometry, target), volume.geometry.size)
+    array: npt.NDArray[Any] = volume.array
+    if not np.issubdtype(array.dtype, np.floating):
+        array = array.astype(np.float32)
+    if np.all(factors == 1):
+        return Volume(array, volume.geometry)
+    fx, fy, fz = (int(f) for f in factors)
+    pad = [(0, -n % f) for n, f in zip(array.shape, (fz, fy, fx), strict=True)]
+    if any(after for _, after in pad):
+        array = np.pad(array, pad, mode="edge")
+    blocks = np.zeros([n // f for n, f in zip(array.shape, (fz, fy, fx), strict=True)], dtype=np.float32)
+    for dz, dy, dx in itertools.product(range(fz), range(fy), range(fx)):
+        blocks += array[dz::fz, dy::fy, dx::fx]
+    blocks /= fx * fy * fz
+    old = volume.geometry
+    shift = (factors - 1) / 2
+    matrix = old.index_to_physical_matrix()
+    origin = matrix[:3, :3] @ shift + matrix[:3, 3]
+    size = (blocks.shape[2], blocks.shape[1], blocks.shape[0])
+    spacing = (old.spacing_mm[0] * fx, old.spacing_mm[1] * fy, old.spacing_mm[2] * fz)
+    return Volume(
+        blocks, Geometry(size, spacing, (float(origin[0]), float(origin[1]), float(origin[2])), old.direction)
+    )

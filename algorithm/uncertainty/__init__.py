@@ -1,0 +1,1 @@
+"""Uncertainty of an answer, from the disagreement of passes."""

@@ -1,0 +1,1 @@
+"""Fit, select and cross-validate the prediction heads."""

@@ -1,0 +1,1 @@
+"""Models that compete to become a head."""

@@ -1,0 +1,149 @@
+"""Choose a model family, its setting and harmonisation by cross-validation inside the training patients.
+
+Whatever is more than the first family must earn its place: a later family, and harmonisation by centre, is taken only
+where it beats what was chosen before by `EARNED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.harmonise import depends_on_scanner
+from baseline.heads.models.shared import Cohort, Floats, Numbers, matrix, scaled_terms, unlike_terms, usual_transforms
+
+EARNED: Final = 0.02
+INNER_FOLDS: Final = 5
+
+Setting = Mapping[str, float]
+FitPath = Callable[[Cohort, Sequence[Term], Sequence[Setting], np.random.Generator], list[LinearHead]]
+Judge = Callable[[Cohort, Floats], float]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of model: how it is fitted, its settings, strongest regularisation first, and its features.
+
+    `transforms` None is every feature of the cohort that is not another's twin. `fit` gives one head for each setting.
+    `least_scarce` is how many of the target's scarce outcome the family needs to compete, `deep` whether it needs deep
+    features.
+    """
+
+    name: str
+    fit: FitPath
+    settings: tuple[Setting, ...]
+    transforms: Mapping[str, str] | None = None
+    least_scarce: int = 0
+    deep: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was chosen, its out-of-fold scores and metric, and the metric of everything that was tried."""
+
+    family: Family
+    setting: Setting
+    harmonised: bool
+    scores: Floats
+    metric: float
+    tried: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Family, and whether harmonised."""
+        return f"{self.family.name}, harmonised" if self.harmonised else self.family.name
+
+
+def choose(
+    cohort: Cohort,
+    families: Sequence[Family],
+    folds: Sequence[Numbers],
+    judge: Judge,
+    rng: np.random.Generator,
+    harmonise: bool = True,
+) -> Chosen:
+    """The best family and setting over `folds` of the cohort, then its harmonised form if that earns its place.
+
+    Harmonisation is tried where there are centres to harmonise and features that a scanner can shift.
+    Of equally good settings the strongest regularised is taken.
+
+    Raises:
+        ValueError: no family.
+    """
+    best: Chosen | None = None
+    tried: dict[str, float] = {}
+    for family in families:
+        found = _best_setting(cohort, family, family.settings, False, folds, judge, rng)
+        tried[found.name] = found.metric
+        if best is None or found.metric >= best.metric + EARNED:
+            best = found
+    if best is None:
+        raise ValueError("no family to choose from")
+    if harmonise and len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
+        found = _best_setting(cohort, best.family, [best.setting], True, folds, judge, rng)
+        tried[found.name] = found.metric
+        if found.metric >= best.metric + EARNED:
+            best = found
+    return Chosen(best.family, best.setting, best.harmonised, best.scores, best.metric, tried)
+
+
+def refit(cohort: Cohort, chosen: Chosen, rng: np.random.Generator) -> LinearHead:
+    """The chosen model fitted on the whole cohort."""
+    return _path(cohort, chosen.family, [chosen.setting], chosen.harmonised, rng)[0]
+
+
+def scores_of(head: LinearHead, cohort: Cohort) -> Floats:
+    """`LinearHead.score` of every patient."""
+    weights = np.array([term.weight for term in head.terms])
+    return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
+
+
+def stratified_folds(cohort: Cohort, stratum: Sequence[bool], folds: int, rng: np.random.Generator) -> list[Numbers]:
+    """Deal the patients out like cards, stratum by stratum and within it centre by centre.
+
+    Every patient is in exactly one fold; a stratum's share differs by at most one patient between folds.
+    """
+    order = rng.permutation(len(cohort.ids))
+    dealt = sorted(order, key=lambda number: (bool(stratum[number]), cohort.centres[number]))
+    return [np.array(sorted(dealt[fold::folds]), dtype=np.int64) for fold in range(folds)]
+
+
+def centre_folds(cohort: Cohort) -> list[Numbers]:
+    """One fold a centre, in the order of the centres' codes."""
+    codes = np.asarray(cohort.centres)
+    return [np.flatnonzero(codes == code) for code in sorted(set(cohort.centres))]
+
+
+def _best_setting(
+    cohort: Cohort,
+    family: Family,
+    settings: Sequence[Setting],
+    harmonised: bool,
+    folds: Sequence[Numbers],
+    judge: Judge,
+    rng: np.random.Generator,
+) -> Chosen:
+    everyone = np.arange(len(cohort.ids))
+    scores = np.zeros((len(settings), len(cohort.ids)))
+    for held_out in folds:
+        train, rest = cohort.pick(np.setdiff1d(everyone, held_out)), cohort.pick(held_out)
+        for number, head in enumerate(_path(train, family, settings, harmonised, rng)):
+            scores[number, held_out] = scores_of(head, rest)
+    metrics = [judge(cohort, row) for row in scores]
+    best = int(np.argmax(metrics))  # the first of equally good ones
+    return Chosen(family, settings[best], harmonised, scores[best], metrics[best])
+
+
+def _path(
+    cohort: Cohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
+) -> list[LinearHead]:
+    terms = scaled_terms(cohort, _transforms(cohort, family), harmonised)
+    return family.fit(cohort, unlike_terms(terms, cohort) if family.transforms is None else terms, settings, rng)
+
+
+def _transforms(cohort: Cohort, family: Family) -> Mapping[str, str]:
+    return usual_transforms(cohort) if family.transforms is None else family.transforms

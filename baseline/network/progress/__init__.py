@@ -1,0 +1,1 @@
+"""The page that shows a training while it runs: curves, pictures and figures."""

@@ -1,0 +1,172 @@
+"""The curves of a fold as SVG text, and its validation patients as a JPEG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib import style
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from baseline.network.progress.curves import Curves, Values, moving_average
+from baseline.network.progress.patients import Labels, Window, dice
+from contract import labels
+
+CT_WINDOW_HU: Final = (-160.0, 240.0)
+PET_SHOWN_SUV: Final = (2.0, 14.0)
+REFERENCE_COLOUR: Final = "#3dff6e"
+PREDICTED_COLOUR: Final = "#3fb8ff"
+_BLUE: Final = "#0b69a3"
+_ORANGE: Final = "#c2590a"
+_INK: Final = "#1f2933"
+_LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
+_PET_OPACITY: Final = 0.6
+_BAR_MM: Final = 50.0
+_STYLE: Final[Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9aa5b1",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "svg.hashsalt": "hecktor",
+    "svg.fonttype": "none",
+}
+
+
+def curves_svg(curves: Curves) -> str:
+    """Loss, pseudo-Dice, learning rate and time of each epoch, counted from one."""
+    with _style():
+        figure = Figure(figsize=(11, 3.0))  # a layout that measures itself would take twice the time
+        figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.91, wspace=0.27)
+        loss, overlap, rate, time = figure.subplots(1, 4, width_ratios=(3, 3, 2, 2))
+        _line(loss, curves.training_loss, _BLUE, "training")
+        _line(loss, curves.validation_loss, _ORANGE, "validation")
+        for (label, values), colour in zip(curves.dice.items(), (_BLUE, _ORANGE), strict=True):
+            _line(overlap, values, colour, None, linewidth=0.8, alpha=0.45)
+            _line(overlap, moving_average(values), colour, label)
+        overlap.set_ylim(-0.02, 1.02)
+        _line(rate, curves.learning_rate, _BLUE, None)
+        rate.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        rate.set_ylim(bottom=0)
+        _line(time, curves.seconds, _BLUE, None)
+        time.set_ylim(bottom=0)
+        for axes, title in (
+            (loss, "loss"),
+            (overlap, "pseudo-Dice (bold: moving average)"),
+            (rate, "learning rate"),
+            (time, "seconds an epoch"),
+        ):
+            _dress(axes, title, max(curves.epochs, curves.done))
+        for axes in (loss, overlap):
+            axes.legend(fontsize=8, frameon=False)
+        target = io.StringIO()
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
+    text = target.getvalue()
+    return text[text.index("<svg") :]
+
+
+def patients_jpeg(windows: Sequence[Window], masks: Sequence[Labels], epoch: int) -> bytes:
+    """CT with PET of each window's plane with the reference's contour and the prediction's, side by side.
+
+    Seen from the feet: the patient's right is on the left. The Dice printed is that of the whole window.
+    """
+    target = io.BytesIO()
+    with _style():
+        figure = Figure(figsize=(3.8 * len(windows), 3.8), facecolor="black", dpi=100)
+        figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01)
+        panels = figure.subplots(1, len(windows), squeeze=False)[0]
+        for axes, window, mask in zip(panels, windows, masks, strict=True):
+            _draw(axes, window, mask)
+            _write(axes, window, mask, epoch)
+        figure.savefig(target, format="jpg", facecolor="black", pil_kwargs={"quality": 85})
+    return target.getvalue()
+
+
+def _style() -> AbstractContextManager[None]:
+    """matplotlib's own style and ours, whatever nnU-Net's progress plot has set for the whole process."""
+    context: AbstractContextManager[None] = style.context(["default", _STYLE], after_reset=True)
+    return context
+
+
+def _dress(axes: Any, title: str, epochs: int) -> None:
+    axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_xlim(0, epochs + 0.5)
+    axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _line(axes: Any, values: Values, colour: str, label: str | None, linewidth: float = 1.8, alpha: float = 1) -> None:
+    known = [np.nan if value is None else value for value in values]
+    epochs = range(1, len(known) + 1)
+    marker = "o" if len(known) == 1 else None
+    axes.plot(epochs, known, color=colour, label=label, linewidth=linewidth, alpha=alpha, marker=marker, markersize=4)
+
+
+def _draw(axes: Any, window: Window, mask: Labels) -> None:
+    low, high = CT_WINDOW_HU
+    axes.imshow(window.ct_hu, cmap="gray", vmin=low, vmax=high, interpolation="bilinear")
+    axes.imshow(_pet_colours(window.pet_suv), interpolation="bilinear")
+    for colour, whole, width in ((REFERENCE_COLOUR, window.reference, 2.6), (PREDICTED_COLOUR, mask, 1.4)):
+        for label, line in _LINE_STYLES.items():
+            inside = whole[window.plane] == label
+            if inside.any():
+                axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=line)
+    axes.set_aspect(window.pixel_mm[0] / window.pixel_mm[1])
+    axes.set_axis_off()
+
+
+def _write(axes: Any, window: Window, mask: Labels, epoch: int) -> None:
+    def write(x: float, y: float, text: str, size: float, **more: str) -> None:
+        outline = [withStroke(linewidth=2.5, foreground="black")]
+        axes.text(
+            x,
+            y,
+            text,
+            color="white",
+            fontsize=size,
+            path_effects=outline,
+            transform=axes.transAxes,
+            va="center",
+            **more,
+        )
+
+    overlaps = []
+    for label in labels.FOREGROUND:
+        found = dice(window.reference, mask, label)
+        overlaps.append(f"{labels.NAMES[label]} {'-' if found is None else f'{found:.2f}'}")
+    write(0.02, 0.96, f"{window.patient_id}, {window.volume_ml:.1f} ml", 10)
+    write(0.98, 0.96, f"epoch {epoch}", 10, ha="right")
+    write(0.02, 0.04, "Dice " + ", ".join(overlaps), 9)
+    write(0.02, 0.5, "R", 10)
+    write(0.98, 0.5, "L", 10, ha="right")
+    _scale_bar(axes, window)
+    write(0.98, 0.085, f"{_BAR_MM / 10:.0f} cm", 8, ha="right")
+
+
+def _scale_bar(axes: Any, window: Window) -> None:
+    height, width = window.ct_hu.shape
+    right, y = 0.98 * width - 0.5, 0.96 * height - 0.5
+    effects = [withStroke(linewidth=4, foreground="black")]
+    pixels = _BAR_MM / window.pixel_mm[1]
+    axes.plot([right - pixels, right], [y, y], color="white", linewidth=2, path_effects=effects)
+
+
+def _pet_colours(suv: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """RGBA of a PET plane: clear at the low end of the shown range, opaque at its high end."""
+    low, high = PET_SHOWN_SUV
+    share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)
+    colours = np.asarray(mpl.colormaps["hot"](0.15 + 0.75 * share), dtype=np.float32)
+    colours[..., 3] = _PET_OPACITY * np.minimum(1.0, 4 * share)
+    return colours

@@ -1,0 +1,210 @@
+"""The page of all folds in training: one HTML file without scripts that loads itself again."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from baseline.network.plans import CONFIGURATIONS
+from baseline.network.progress.curves import Curves, moving_average, read_curves
+from baseline.network.progress.figures import CT_WINDOW_HU, PET_SHOWN_SUV, PREDICTED_COLOUR, REFERENCE_COLOUR
+from contract.errors import InputError
+from contract.files import write_text
+
+REFRESH_S: Final = 30
+CURVES: Final = "curves.json"
+FIGURE: Final = "curves.svg"
+PICTURE: Final = "validation.jpg"
+# A fold that has said nothing for so many of its epochs, and so many seconds, has probably been stopped.
+_SILENT_EPOCHS: Final = 5
+_SILENT_S: Final = 120.0
+# Other folds write while the page is made; they make it too, so that nothing is lost by giving up.
+_ATTEMPTS: Final = 5
+
+_FOOTER: Final = (
+    "Pseudo-Dice: over the random validation patches of an epoch, as nnU-Net takes it; it is no estimate of the Dice "
+    "of whole patients. Its moving average keeps 0.9 of the epochs before. Estimated end: as if every epoch to come "
+    "took the median time of the latest ten. Pictures: one patch around the largest lesion, one pass, no mirroring; "
+    "the Dice in them is that of the patch, the volume that of all the patient's lesions."
+)
+_HEADS: Final = (
+    "", "Epoch", "Time an epoch", "Estimated end", "Learning rate", "Training loss", "Validation loss",
+    "Pseudo-Dice GTVp (average)", "Pseudo-Dice GTVn (average)",
+)  # fmt: skip
+_LEGEND: Final = (
+    ("swatch", REFERENCE_COLOUR, "reference"),
+    ("swatch", PREDICTED_COLOUR, "predicted with the weights of that epoch"),
+    ("line", "", "GTVp"),
+    ("line dashed", "", "GTVn"),
+)
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """What a fold has left so far; figure and picture are empty where there is none yet."""
+
+    curves: Curves
+    figure: str
+    picture: bytes
+
+    def order(self) -> tuple[str, int]:
+        """Networks by name, the folds of each by number."""
+        return self.curves.network, self.curves.fold
+
+
+def write_page(folder: Path, now: float) -> Path:
+    """Put `folder / "index.html"` together from what every fold has left in `folder/<network>/<fold>`.
+
+    Several folds may do so at once, and no lock is needed, which not every shared file system has: each writes the
+    page whole, then looks whether another has left anything since it read, and if so does it again. Whoever
+    writes last has therefore seen everything.
+
+    Args:
+        folder: where the page and the folds' folders lie.
+        now: seconds since 1970.
+    """
+    page = folder / "index.html"
+    for _ in range(_ATTEMPTS):
+        found = _stamps(folder)
+        write_text(page, page_of(folder, now))
+        if _stamps(folder) == found:
+            break
+    return page
+
+
+def page_of(folder: Path, now: float) -> str:
+    """The page of all folds below `folder`; a fold that cannot be read is named on it."""
+    found = [_read(path) for path in folder.glob(f"*/*/{CURVES}")]
+    warnings = sorted(fold for fold in found if isinstance(fold, str))
+    folds = sorted((fold for fold in found if isinstance(fold, _Fold)), key=_Fold.order)
+    several = len({fold.curves.network for fold in folds}) > 1
+    titles = [_title(fold.curves, several) for fold in folds]
+    sections = [_overview([fold.curves for fold in folds], titles, now)]
+    sections += [_section(fold, title, now) for fold, title in zip(folds, titles, strict=True)]
+    running = sum(not fold.curves.finished for fold in folds)
+    lead = (
+        f"{len(folds)} begun, {len(folds) - running} finished. As of {_clock(now)}; loads itself every {REFRESH_S} s."
+    )
+    listed = "".join(f"<li>{escape(text)}</li>" for text in warnings)
+    return Template(files("baseline.network.progress").joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        refresh_s=REFRESH_S,
+        lead=escape(lead),
+        warnings=f'<ul class="warnings">{listed}</ul>' if warnings else "",
+        sections="\n".join(sections),
+        footer=escape(_FOOTER),
+    )
+
+
+def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
+    """What each fold's files are, as far as a change of them would show: each is replaced, never written over."""
+    found = {}
+    for name in (CURVES, FIGURE, PICTURE):
+        for path in folder.glob(f"*/*/{name}"):
+            state = path.stat()
+            found[path] = (state.st_ino, state.st_mtime_ns)
+    return found
+
+
+def _read(path: Path) -> _Fold | str:
+    """A fold, or why it cannot be shown."""
+    figure, picture = path.with_name(FIGURE), path.with_name(PICTURE)
+    try:
+        curves = read_curves(path)
+    except InputError as problem:
+        return problem.message
+    return _Fold(
+        curves,
+        figure.read_text(encoding="utf-8") if figure.is_file() else "",
+        picture.read_bytes() if picture.is_file() else b"",
+    )
+
+
+def _title(curves: Curves, several: bool) -> str:
+    """What the split is called, and where there are several networks, the backbone."""
+    backbone = {configuration: name for name, configuration in CONFIGURATIONS.items()}
+    return f"{curves.name}, {backbone.get(curves.network.split('__')[-1], curves.network)}" if several else curves.name
+
+
+def _overview(folds: Sequence[Curves], titles: Sequence[str], now: float) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in _HEADS)
+    rows = [[escape(title), *_cells(curves, now)] for curves, title in zip(folds, titles, strict=True)]
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<section><div class="scroll">{table}</div></section>'
+
+
+def _cells(curves: Curves, now: float) -> list[str]:
+    done, epochs = min(curves.done, curves.epochs), curves.epochs
+    return [
+        f'<progress max="{epochs}" value="{done}"></progress> {done} of {epochs}',
+        _duration(curves.epoch_seconds),
+        escape(_end(curves, now)),
+        _number(curves.learning_rate[-1], ".2e"),
+        _number(curves.training_loss[-1], ".3f"),
+        _number(curves.validation_loss[-1], ".3f"),
+        *(
+            f"{_number(values[-1], '.3f')} ({_number(moving_average(values)[-1], '.3f')})"
+            for values in curves.dice.values()
+        ),
+    ]
+
+
+def _section(fold: _Fold, title: str, now: float) -> str:
+    curves = fold.curves
+    pictures = ""
+    if fold.picture:
+        source = base64.b64encode(fold.picture).decode("ascii")
+        about = f"{title}: CT and PET of validation patients with reference and predicted contours"
+        pictures = f'{_legend()}<img alt="{escape(about)}" src="data:image/jpeg;base64,{source}">'
+    facts = f"epoch {curves.done} of {curves.epochs}, {_end(curves, now)}"
+    return f'<section><h2>{escape(title)}</h2><p class="facts">{escape(facts)}</p>{fold.figure}{pictures}</section>'
+
+
+def _legend() -> str:
+    items = []
+    for kind, colour, text in _LEGEND:
+        style = f' style="background:{colour}"' if colour else ""
+        items.append(f'<li><span class="{kind}"{style}></span>{escape(text)}</li>')
+    low, high = (f"{value:.0f}".replace("-", "\N{MINUS SIGN}") for value in CT_WINDOW_HU)
+    items.append(f"<li>CT {low} to {high} HU, PET {PET_SHOWN_SUV[0]:.0f} to {PET_SHOWN_SUV[1]:.0f} SUV</li>")
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def _end(curves: Curves, now: float) -> str:
+    """When the fold will have ended, or what else is to be said of it."""
+    if curves.finished:
+        return f"finished {_clock(curves.written)}"
+    if now - curves.written > max(_SILENT_S, _SILENT_EPOCHS * curves.epoch_seconds):
+        return f"no news since {_clock(curves.written)}"
+    left = max(0.0, curves.estimated_end - now)
+    return f"{_clock(curves.estimated_end)}, in {_duration(left)}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form).replace("-", "\N{MINUS SIGN}")
+
+
+def _clock(seconds: float) -> str:
+    """Seconds since 1970 as the time where this runs."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as a reader says them: 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 03 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"

@@ -1,0 +1,214 @@
+"""A few validation patients, looked at with the present weights: one window around the largest lesion of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import nn
+from torch._dynamo import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
+
+from baseline.release.data_set import CHANNELS
+from contract import labels
+from contract.errors import InputError
+from contract.files import read_json
+from contract.images.volumes import read_volume
+
+_TOUCHING: Final = np.ones((3, 3, 3), dtype=bool)
+_AIR: Final = {"CT": -1024.0, "PET": 0.0}
+
+Labels = npt.NDArray[np.uint8]
+_Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The patch of a patient that the network is shown, and the axial plane of it that the page shows.
+
+    `patch` is preprocessed, (channel, *the plan's order of axes). The others are in the patient's order: `reference`
+    is (z, y, x), `ct_hu` and `pet_suv` are its plane `plane`, (y, x) in HU and SUV with pixels of `pixel_mm` (y, x).
+    `volume_ml` is that of all the patient's lesions.
+    """
+
+    patient_id: str
+    volume_ml: float
+    patch: _Floats
+    reference: Labels
+    plane: int
+    ct_hu: _Floats
+    pet_suv: _Floats
+    pixel_mm: tuple[float, float]
+
+
+def fixed_windows(trainer: Any) -> tuple[Window, ...]:
+    """The validation patients with the smallest, the median and the largest lesion volume, as windows.
+
+    Fewer where there are fewer validation patients that have a lesion.
+    """
+    splits = read_json(Path(trainer.preprocessed_dataset_folder_base) / "splits_final.json")
+    dataset = trainer.dataset_class(trainer.preprocessed_dataset_folder, list(splits[int(trainer.fold)]["val"]))
+    voxels = {patient: int((_reference(dataset, patient, trainer) > 0).sum()) for patient in dataset.identifiers}
+    voxel_ml = float(np.prod(trainer.configuration_manager.spacing)) / 1000
+    return tuple(_window(trainer, dataset, patient, voxels[patient] * voxel_ml) for patient in chosen(voxels))
+
+
+def chosen(sizes: Mapping[str, int]) -> list[str]:
+    """The patients with the smallest, the (lower) median and the largest size above zero, each once."""
+    ranked = sorted((size, patient) for patient, size in sizes.items() if size > 0)
+    places = sorted({0, (len(ranked) - 1) // 2, len(ranked) - 1}) if ranked else []
+    return [ranked[place][1] for place in places]
+
+
+def predicted(trainer: Any, windows: Sequence[Window]) -> list[Labels]:
+    """The mask of each window, (z, y, x), by one pass of the network as it is, without mirroring.
+
+    Under nnU-Net's own DDP one process may ask alone: the network is taken out of its wrappers.
+    """
+    network = _bare(trainer.network)
+    backward = tuple(trainer.plans_manager.transpose_backward)
+    card = trainer.device.type == "cuda"
+    masks = []
+    with _evaluating(network), torch.inference_mode(), torch.autocast(trainer.device.type, enabled=card):
+        for window in windows:
+            output = network(torch.from_numpy(window.patch)[None].to(trainer.device))
+            logits = output[0] if isinstance(output, list | tuple) else output
+            mask: Labels = logits[0].argmax(0).cpu().numpy().astype(np.uint8)
+            masks.append(mask.transpose(backward))
+    return masks
+
+
+def dice(reference: Labels, prediction: Labels, label: int) -> float | None:
+    """Dice of one label; None where neither mask has it."""
+    both = int((reference == label).sum()) + int((prediction == label).sum())
+    return 2 * int(((reference == label) & (prediction == label)).sum()) / both if both else None
+
+
+@contextmanager
+def randomness_kept(device: torch.device) -> Iterator[None]:
+    """Leave Python's, NumPy's and torch's random states as they were, whatever happens within."""
+    cards = [torch.cuda.current_device() if device.index is None else device.index] if device.type == "cuda" else []
+    python, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - nnU-Net draws from the global state
+    try:
+        with torch.random.fork_rng(devices=cards):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpys)  # noqa: NPY002
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode, and then as it was: not all need have been in the same."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _bare(network: nn.Module) -> nn.Module:
+    """Without DDP, in which all processes must take part, and without the compiled form, for another batch size."""
+    bare: nn.Module = network.module if isinstance(network, DistributedDataParallel) else network
+    return bare._orig_mod if isinstance(bare, OptimizedModule) else bare
+
+
+def _reference(dataset: Any, patient: str, trainer: Any) -> Labels:
+    """The preprocessed reference, (z, y, x); nnU-Net's -1 beyond the scan is background."""
+    _, mask, _, _ = dataset.load_case(patient)
+    found: Labels = np.maximum(np.asarray(mask[0]), 0).astype(np.uint8)
+    return found.transpose(trainer.plans_manager.transpose_backward)
+
+
+def _window(trainer: Any, dataset: Any, patient: str, volume_ml: float) -> Window:
+    forward, backward = trainer.plans_manager.transpose_forward, trainer.plans_manager.transpose_backward
+    data, _, _, properties = dataset.load_case(patient)
+    image = np.asarray(data[:], dtype=np.float32).transpose(0, *(1 + axis for axis in backward))
+    reference = _reference(dataset, patient, trainer)
+    size = [int(trainer.configuration_manager.patch_size[axis]) for axis in backward]
+    lesion = largest_lesion(reference)
+    z = int(lesion.sum((1, 2)).argmax())
+    centre = (z, *(int(np.median(index)) for index in np.nonzero(lesion[z])))
+    start = [
+        min(max(0, middle - length // 2), max(0, whole - length))
+        for middle, length, whole in zip(centre, size, reference.shape, strict=True)
+    ]
+    patch = cut(image, start, size).transpose(0, *(1 + axis for axis in forward))
+    ct, pet = (
+        _plane(trainer, patient, number, properties, (z, *start[1:]), size[1:], reference.shape) for number in (0, 1)
+    )
+    spacing = [float(trainer.configuration_manager.spacing[axis]) for axis in backward]
+    return Window(
+        patient,
+        volume_ml,
+        np.ascontiguousarray(patch),
+        cut(reference[None], start, size)[0],
+        z - start[0],
+        ct,
+        pet,
+        (spacing[1], spacing[2]),
+    )
+
+
+def largest_lesion(reference: Labels) -> npt.NDArray[np.bool_]:
+    """The largest connected (26 neighbours) part of one label, as a mask.
+
+    Raises:
+        InputError: there is no lesion.
+    """
+    best, largest = np.zeros(reference.shape, dtype=bool), 0
+    for label in labels.FOREGROUND:
+        parts, _ = ndimage.label(reference == label, _TOUCHING)
+        sizes = np.bincount(parts.ravel())
+        sizes[0] = 0
+        if sizes.max() > largest:
+            best, largest = parts == sizes.argmax(), int(sizes.max())
+    if not largest:
+        raise InputError(f"a reference without {' or '.join(labels.NAMES[label] for label in labels.FOREGROUND)}")
+    return best
+
+
+def cut(array: npt.NDArray[Any], start: Sequence[int], size: Sequence[int]) -> npt.NDArray[Any]:
+    """The window of `array` (channel, z, y, x) at `start` (z, y, x), filled up with zeros where it reaches beyond."""
+    inside = array[(slice(None), *(slice(first, first + length) for first, length in zip(start, size, strict=True)))]
+    missing = [(0, length - found) for length, found in zip(size, inside.shape[1:], strict=True)]
+    return np.pad(inside, [(0, 0), *missing])
+
+
+def _plane(
+    trainer: Any,
+    patient: str,
+    channel: int,
+    properties: Mapping[str, Any],
+    start: tuple[int, ...],
+    size: Sequence[int],
+    shape: tuple[int, ...],
+) -> _Floats:
+    """A plane of the prepared CT in HU or PET in SUV where the preprocessed image has it.
+
+    nnU-Net has cropped the prepared image to where it is not zero, then resampled it to `shape` (z, y, x).
+    """
+    root = Path(trainer.preprocessed_dataset_folder_base)
+    name = f"{patient}_{channel:04d}{trainer.dataset_json['file_ending']}"
+    scan = read_volume(root.parents[1] / "raw" / root.name / "imagesTr" / name).array
+    box = [properties["bbox_used_for_cropping"][axis] for axis in trainer.plans_manager.transpose_backward]
+    at = [
+        low + (np.arange(first, first + length) + 0.5) * (high - low) / whole - 0.5
+        for (low, high), first, length, whole in zip(box, start, (1, *size), shape, strict=True)
+    ]
+    points = np.stack(np.meshgrid(*at, indexing="ij"))
+    found = ndimage.map_coordinates(
+        scan, points, np.float32, order=1, mode="grid-constant", cval=_AIR[CHANNELS[channel]]
+    )
+    plane: _Floats = found[0]
+    return plane

@@ -1,0 +1,246 @@
+"""Write a model package: plans, one safetensors file a fold, heads as plain data, and a manifest over all."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+from algorithm.heads.linear import LinearHead
+from algorithm.network.networks import Networks, own_tensors, untrained_network
+from algorithm.network.package import CARD, FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
+from algorithm.network.segment import normalise
+from baseline.package.archive import pack, unpack
+from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
+from baseline.package.checkpoint import Checkpoint, read_checkpoint
+from baseline.package.nnunet_results import trained_plans
+from baseline.release.data_set import CHANNELS
+from contract import labels
+from contract.errors import ModelPackageError, OutputError
+from contract.files import atomic_path, write_json, write_text
+
+# Of the plans only what inference reads: the rest tells of the machine that planned.
+_INTENSITIES: Final = "foreground_intensity_properties_per_channel"
+_PLAN_KEYS: Final = ("plans_name", _INTENSITIES, "label_manager")
+
+
+@dataclass(frozen=True)
+class Member:
+    """Networks of one architecture.
+
+    Attributes:
+        plans: nnU-Net's plans; of their configurations only `configuration` is kept, which inherits from no other.
+        configuration: the one that was trained.
+        checkpoints: one a fold, read one at a time; only their weights are kept, as float16.
+    """
+
+    plans: Mapping[str, Any]
+    configuration: str
+    checkpoints: Iterable[Checkpoint]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a package is made of.
+
+    Attributes:
+        members: of the same grid, normalisation and intensities. Inference makes the passes of the first checkpoint of
+            each, then those of the second of each, and so on: different networks add more than further folds of one.
+        heads: name to head.
+        description: goes into the manifest: name, purpose, intended use, training data, licence, results.
+        card: the model card, Markdown; a package without one is as good to the algorithm.
+    """
+
+    members: Sequence[Member]
+    heads: Mapping[str, LinearHead]
+    description: Mapping[str, Any]
+    card: str | None = None
+
+
+def export_package(
+    target: Path,
+    plans: Mapping[str, Any],
+    checkpoints: Mapping[str, Sequence[Path]],
+    heads: Mapping[str, LinearHead],
+    description: Mapping[str, Any],
+    card: str | None = None,
+) -> Path:
+    """Write a package from nnU-Net's final checkpoints into the folder `target`.
+
+    Args:
+        target: the package's folder.
+        plans: nnU-Net's plans.
+        checkpoints: those of each trained configuration, fold 0 first; `ModelPackage.numbers_of` finds a fold again.
+        heads: name to head.
+        description: as in `Contents`.
+        card: as in `Contents`.
+    """
+    members = [
+        Member(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
+        for name, paths in checkpoints.items()
+    ]
+    return export_folder(target, Contents(members, heads, description, card))
+
+
+def export_folder(target: Path, contents: Contents) -> Path:
+    """Write a package into the folder `target`; an earlier package there is replaced once the new one is verified.
+
+    Raises:
+        ModelPackageError: the contents do not make a package that the algorithm can load.
+        OutputError: `target` holds something else than a package, or cannot be written.
+    """
+    if target.exists() and not (target / MANIFEST).is_file() and not _is_empty_folder(target):
+        raise OutputError(f"{target.name}: exists and is no model package, expected a new name or a package's")
+    with _scratch_beside(target) as scratch:
+        written = _write_files(scratch / "model", contents)
+        verified(written)
+        written.chmod(0o755)
+        if target.exists():
+            target.rename(scratch / "earlier")
+        written.rename(target)
+    return target
+
+
+def export_archive(target: Path, contents: Contents) -> Path:
+    """Write a package as the archive `target`, which appears once its unpacked copy is verified.
+
+    Raises:
+        ModelPackageError: the contents do not make a package that the algorithm can load.
+        OutputError: `target` cannot be written.
+    """
+    with _scratch_beside(target) as scratch, atomic_path(target) as partial:
+        pack(_write_files(scratch / "model", contents), partial)
+        unpack(partial, scratch / "unpacked")
+        verified(scratch / "unpacked")
+    return target
+
+
+def verified(root: Path) -> ModelPackage:
+    """Load a package, fill its network with every fold and normalise an empty image by its plans.
+
+    Raises:
+        ModelPackageError: any of it fails.
+    """
+    package = load_package(root)
+    networks = Networks(package)
+    for fold in range(len(package.fold_files)):
+        networks.of(fold, torch.device("cpu"))
+    empty = np.zeros((2, 2, 2), dtype=np.float32)
+    try:
+        normalise((empty, empty), package)
+    except (KeyError, TypeError) as problem:
+        raise ModelPackageError(f"{PLANS}: intensities lack {problem}, which the normalisation needs") from None
+    return package
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+@contextmanager
+def _scratch_beside(target: Path) -> Iterator[Path]:
+    """A temporary folder on the target's file system; what the system refuses to write is an `OutputError`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as scratch:
+            yield Path(scratch)
+    except (OSError, SafetensorError) as problem:
+        raise OutputError(f"{target.name}: cannot be written ({problem}), expected a writable folder") from None
+
+
+def _write_files(folder: Path, contents: Contents) -> Path:
+    folder.mkdir()
+    plans, names = _merged_plans(contents.members)
+    folds, of = _write_folds(folder, contents.members, [plans["configurations"][name] for name in names])
+    write_json(folder / PLANS, plans)
+    for name, head in contents.heads.items():
+        write_json(folder / "heads" / f"{name}.json", head.as_json())
+    if contents.card is not None:
+        write_text(folder / CARD, contents.card)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        **contents.description,
+        "channels": list(CHANNELS),
+        "labels": {str(value): name for value, name in labels.NAMES.items()},
+        "configuration": names[0],
+        "folds": folds,
+        **({"fold_configurations": [names[number] for number in of]} if len(set(names)) > 1 else {}),
+        "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
+    }
+    write_json(folder / MANIFEST, manifest)
+    return folder
+
+
+def _merged_plans(members: Sequence[Member]) -> tuple[dict[str, Any], list[str]]:
+    """The members' plans as one, axes (z, y, x), and the name of each member's configuration in them."""
+    first = members[0].plans
+    configurations: dict[str, Any] = {}
+    names = []
+    for member in members:
+        if member.plans[_INTENSITIES] != first[_INTENSITIES]:
+            raise ModelPackageError(
+                f"plans.json: {_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from "
+                f"those in {first['plans_name']!r}, expected networks that were trained on the same images"
+            )
+        turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
+        # Trainings by different plans may call different configurations by one name.
+        others = (f"{member.configuration}_{number}" for number in itertools.count(2))
+        candidates = itertools.chain([member.configuration], others)
+        names.append(next(name for name in candidates if configurations.setdefault(name, turned) == turned))
+    order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
+    return {**{key: first[key] for key in _PLAN_KEYS}, **order, "configurations": configurations}, names
+
+
+def _write_folds(
+    folder: Path, members: Sequence[Member], configurations: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[int]]:
+    """Write all checkpoints, the first of each member, then the second of each; files, and the member of each."""
+    with torch.device("meta"):  # only names and shapes are looked at
+        networks = [untrained_network(one, len(CHANNELS), len(labels.NAMES)) for one in configurations]
+    rounds = itertools.zip_longest(*(member.checkpoints for member in members))
+    files: list[str] = []
+    of: list[int] = []
+    for checkpoints in rounds:
+        for number, checkpoint in enumerate(checkpoints):
+            if checkpoint is not None:
+                path = folder / f"fold_{len(files)}.safetensors"
+                files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
+                of.append(number)
+    return files, of
+
+
+def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tuple[int, ...]) -> str:
+    trained = {name: turned_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
+    _check_fit(checkpoint.name, trained, network)
+    # A checkpoint holds a shared tensor once for every name it has; only the first name is kept.
+    weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelPackageError(f"{checkpoint.name}: {name} holds NaN, infinity or a number beyond float16")
+    save_file(weights, str(path))
+    path.chmod(0o644)
+    return path.name
+
+
+def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Module) -> None:
+    expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    odd = sorted(trained.keys() ^ expected.keys())
+    if odd:
+        holder = "weights" if odd[0] in trained else "network of plans.json"
+        raise ModelPackageError(f"{name}: {odd[0]} is only in the {holder}, expected the network that was trained")
+    for key, shape in expected.items():
+        if tuple(trained[key].shape) != shape:
+            raise ModelPackageError(
+                f"{name}: {key} of shape {tuple(trained[key].shape)}, expected {shape} (plans.json)"
+            )

@@ -1,0 +1,181 @@
+"""nnU-Net's folder of training results: what lies in it, and whether the algorithm can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from algorithm.network.package import CHANNELS
+from baseline.package.checkpoint import Checkpoint
+from contract import labels
+from contract.errors import ModelPackageError
+from contract.files import read_json
+
+# What a channel may be called in `dataset.json`, in small letters.
+_CHANNEL_NAMES: Final = (("ct",), ("pet", "pt"))
+# These readers hand over the voxels as they are stored; others turn them first.
+_READERS: Final = ("SimpleITKIO", "NibabelIO")
+_EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json"
+
+
+@dataclass(frozen=True)
+class Results:
+    """A folder of results: plans as nnU-Net wrote them, and the checkpoints of the chosen folds by fold."""
+
+    name: str
+    plans: Mapping[str, Any]
+    checkpoints: Mapping[str, Path]
+
+
+def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> Results:
+    """Look through a folder of results.
+
+    Args:
+        folder: `DatasetXXX_Name/Trainer__Plans__Configuration`.
+        folds: numbers or `all`; None takes every numbered fold, or `all` where there is none.
+        checkpoint: `final` or `best`.
+
+    Raises:
+        ModelPackageError: no folder of results; other channels or labels; a fold without the checkpoint.
+    """
+    if not folder.is_dir():
+        raise ModelPackageError(f"{folder.name}: no such folder, {_EXPECTED}")
+    folder = folder.resolve()
+    if not (folder / "plans.json").is_file():
+        below = sorted(path.parent.name for path in folder.glob("*/plans.json"))
+        found = f"found {', '.join(below)} below, name one of them" if below else _EXPECTED
+        raise ModelPackageError(f"{folder.name}: no plans.json, {found}")
+    plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
+    _check_channels(dataset)
+    _check_labels(dataset)
+    chosen = _folds(folder) if folds is None else list(dict.fromkeys(folds))
+    checkpoints = {fold: _checkpoint(folder, fold, checkpoint) for fold in chosen}
+    return Results(f"{folder.parent.name}-{folder.name}", plans, checkpoints)
+
+
+def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The plans with the configuration `name` alone, what it inherits filled in.
+
+    Raises:
+        ModelPackageError: the plans are not nnU-Net's or ask for what the algorithm does not do: two dimensions, a
+            cascade, another preprocessor, reader, label manager, or normalisation within a mask.
+    """
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    try:
+        manager = PlansManager(dict(plans))
+        configuration = dict(manager.get_configuration(name).configuration)
+        intensities = manager.foreground_intensity_properties_per_channel
+    except (KeyError, RuntimeError, TypeError, ValueError) as problem:
+        raise ModelPackageError(f"plans.json: not nnU-Net's plans for {name!r} ({problem})") from None
+    for key in ("inherits_from", "next_stage"):
+        configuration.pop(key, None)
+    _check_configuration(configuration, name)
+    for key, wanted in (("label_manager", ("LabelManager",)), ("image_reader_writer", _READERS)):
+        if plans.get(key, wanted[0]) not in wanted:
+            raise ModelPackageError(f"plans.json: {key} {plans[key]!r}, expected {' or '.join(wanted)}")
+    return {
+        "plans_name": str(plans.get("plans_name", "")),
+        "label_manager": "LabelManager",
+        "transpose_forward": plans.get("transpose_forward", [0, 1, 2]),
+        "foreground_intensity_properties_per_channel": intensities,
+        "configurations": {name: configuration},
+    }
+
+
+def check_same_training(checkpoint: Checkpoint, first: Checkpoint, plans: Mapping[str, Any]) -> None:
+    """All folds must come from one training, by the plans that lie beside them.
+
+    Raises:
+        ModelPackageError: another configuration, other mirror axes, or other plans.
+    """
+    for key in ("configuration", "mirror_axes"):
+        found, wanted = getattr(checkpoint, key), getattr(first, key)
+        if found != wanted:
+            raise ModelPackageError(f"{checkpoint.name}: {key} {found!r}, expected {wanted!r} as in {first.name}")
+    if not checkpoint.plans:
+        return
+    for key, found, wanted in _compared(checkpoint.plans, plans, checkpoint.configuration):
+        if found != wanted:
+            raise ModelPackageError(
+                f"{checkpoint.name}: trained with {key} {found!r}, expected {wanted!r} (plans.json)"
+            )
+
+
+def _compared(trained: Mapping[str, Any], plans: Mapping[str, Any], name: str) -> list[tuple[str, Any, Any]]:
+    pairs = [(key, trained.get(key), plans.get(key)) for key in ("transpose_forward",)]
+    ours, theirs = (content.get("configurations", {}).get(name, {}) for content in (trained, plans))
+    pairs += [(key, ours.get(key), theirs.get(key)) for key in ("spacing", "normalization_schemes")]
+    intensities = "foreground_intensity_properties_per_channel"
+    return [*pairs, (intensities, trained.get(intensities), plans.get(intensities))]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path, error=ModelPackageError)
+    if not isinstance(content, dict):
+        raise ModelPackageError(f"{path.name}: found a {type(content).__name__}, expected an object")
+    return content
+
+
+def _check_channels(dataset: Mapping[str, Any]) -> None:
+    found = dataset.get("channel_names", dataset.get("modality"))
+    names = [found.get(str(number)) for number in range(len(found))] if isinstance(found, dict) else []
+    fits = len(names) == len(CHANNELS) and all(
+        str(name).casefold() in known for name, known in zip(names, _CHANNEL_NAMES, strict=True)
+    )
+    if not fits:
+        raise ModelPackageError(
+            f"dataset.json: channel_names {found!r}, expected {dict(enumerate(CHANNELS))!r}; rename them in "
+            "dataset.json if it is these two in this order (how they are normalised stands in plans.json)"
+        )
+
+
+def _check_labels(dataset: Mapping[str, Any]) -> None:
+    found = dataset.get("labels")
+    wanted = {name: value for value, name in labels.NAMES.items()}
+    known = {str(key).casefold(): value for key, value in found.items()} if isinstance(found, dict) else {}
+    known.pop("ignore", None)
+    if any(isinstance(value, list) for value in known.values()):
+        raise ModelPackageError(f"dataset.json: labels {found!r} with regions, expected plain labels {wanted!r}")
+    if known != {name.casefold(): value for name, value in wanted.items()}:
+        raise ModelPackageError(f"dataset.json: labels {found!r}, expected {wanted!r}")
+
+
+def _folds(folder: Path) -> list[str]:
+    numbered = sorted(int(path.name[5:]) for path in folder.glob("fold_*") if path.name[5:].isdecimal())
+    if numbered:
+        return [str(number) for number in numbered]
+    if (folder / "fold_all").is_dir():
+        return ["all"]
+    raise ModelPackageError(f"{folder.name}: no fold_<number> and no fold_all, {_EXPECTED}")
+
+
+def _checkpoint(folder: Path, fold: str, which: str) -> Path:
+    path = folder / f"fold_{fold}" / f"checkpoint_{which}.pth"
+    if not path.is_file():
+        there = sorted(other.name for other in path.parent.glob("checkpoint_*.pth"))
+        found = f"found {', '.join(there)}" if there else "found none"
+        raise ModelPackageError(
+            f"fold_{fold}: no {path.name}, {found}; expected it, or name finished folds with --folds"
+        )
+    return path
+
+
+def _check_configuration(configuration: Mapping[str, Any], name: str) -> None:
+    spacing = configuration.get("spacing")
+    if not isinstance(spacing, list) or len(spacing) != 3:
+        raise ModelPackageError(f"plans.json: {name} has spacing {spacing!r}, expected a network of three dimensions")
+    previous = configuration.get("previous_stage")
+    if previous is not None:
+        raise ModelPackageError(
+            f"plans.json: {name} is the second stage of a cascade after {previous!r}, expected 3d_fullres on its own"
+        )
+    preprocessor = configuration.get("preprocessor_name", "DefaultPreprocessor")
+    if preprocessor != "DefaultPreprocessor":
+        raise ModelPackageError(f"plans.json: preprocessor {preprocessor!r}, expected DefaultPreprocessor")
+    if any(configuration.get("use_mask_for_norm", ())):
+        raise ModelPackageError(
+            "plans.json: use_mask_for_norm is true, expected false: the algorithm normalises over all voxels"
+        )

@@ -1,0 +1,1 @@
+"""Checks of a release's images."""

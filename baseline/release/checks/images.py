@@ -1,0 +1,201 @@
+"""Whether a patient's images can be what they are called: geometry, labels, Hounsfield units, SUV."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.case.read import LARGEST_PLAUSIBLE_SUV, SMALLEST_SIZE, overlap
+from baseline.release.cases import ReleaseCase
+from baseline.release.checks.consistency import check_together
+from baseline.release.problems import Problem, Told, refused
+from contract import labels
+from contract.errors import HecktorError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume
+
+# Scanners' voxels and fields of view, with room for coarse phantoms; centimetres or metres in a header lie beyond.
+LEAST_SPACING_MM, MOST_SPACING_MM = 0.2, 12.0
+LEAST_EXTENT_MM, MOST_EXTENT_MM = 100.0, 2500.0
+# Edges of a scanner's pixels agree but for rounding; axes of a header that were swapped do not.
+_SQUARE: Final = 0.01
+IDENTITY: Final = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+# A CT holds air and soft tissue; each must make up this share of it.
+_LEAST_SHARE: Final = 0.002
+# The hottest voxel of a head and neck with a tumour is far above the body's mean, which is SUV 1.
+LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
+
+# Twice what is prescribed; a dose in cGy has its highest value in the thousands.
+MOST_DOSE_GY: Final = 200.0
+
+_NIFTI1_SIZE: Final = 348
+_NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
+
+_Array = npt.NDArray[Any]
+
+
+def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
+    """Read all images of a patient and name what is wrong with them.
+
+    Args:
+        case: the patient.
+        root: the release's folder, to which problems' files are relative.
+    """
+    problems: list[Problem] = []
+    volumes: dict[str, Volume] = {}
+    paths = {"CT": case.ct, "PET": case.pet, "mask": case.mask, "planning CT": case.planning_ct, "dose": case.dose}
+    for role, path in paths.items():
+        if path is not None:
+            file = path.relative_to(root).as_posix()
+            told = Told(case.patient_id, file)
+            try:
+                volumes[role] = read_volume(path)
+                not_finite = list(_finite(path, told))
+            except HecktorError as problem:
+                problems.append(refused("unreadable", case.patient_id, file, problem))
+                continue
+            problems += not_finite
+            if not any(problem.is_error for problem in not_finite):
+                problems += _CHECKS[role](volumes[role], told)
+            if role in _ON_THE_CT and "CT" in volumes:
+                problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, told)
+    if not any(problem.is_error or problem.kind == "geometry" for problem in problems):
+        files = {role: path.relative_to(root).as_posix() for role, path in paths.items() if path is not None}
+        whose = {role: Told(case.patient_id, file) for role, file in files.items()}
+        problems += check_together(volumes["CT"], volumes["PET"], volumes.get("mask"), whose)
+    return tuple(problems)
+
+
+def _grid(grid: Geometry, told: Told) -> Iterator[Problem]:
+    if any(found < least for found, least in zip(grid.size, SMALLEST_SIZE, strict=True)):
+        yield told.error("geometry", f"size {grid.size}", f"at least {SMALLEST_SIZE} voxels")
+        return
+    if not all(LEAST_SPACING_MM <= step <= MOST_SPACING_MM for step in grid.spacing_mm):
+        expected = f"{LEAST_SPACING_MM:g} to {MOST_SPACING_MM:g} mm along each axis"
+        yield told.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", expected)
+        return
+    extent = [step * count for step, count in zip(grid.spacing_mm, grid.size, strict=True)]
+    if not all(LEAST_EXTENT_MM <= length <= MOST_EXTENT_MM for length in extent):
+        expected = f"{LEAST_EXTENT_MM:g} to {MOST_EXTENT_MM:g} mm along each axis"
+        yield told.warning("geometry", f"a field of view of {_numbers(extent)} mm", expected)
+    across, down, _ = grid.spacing_mm
+    if abs(across - down) > _SQUARE * max(across, down):
+        yield told.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", "square pixels in the axial plane")
+    if np.abs(np.subtract(grid.direction, IDENTITY)).max() > 1e-3:
+        yield told.warning("geometry", f"direction {_numbers(grid.direction)}", "the identity, as in the release")
+
+
+def _check_ct(ct: Volume, told: Told) -> Iterator[Problem]:
+    yield from _grid(ct.geometry, told)
+    array = ct.array
+    expected = "Hounsfield units: air near -1000, soft tissue near 0"
+    air, tissue = _share(array, -np.inf, -700), _share(array, -150, 250)
+    dense, shifted = _share(array, 700, np.inf), _share(array, 850, 1300)
+    lowest, highest = (float(value) for value in (array.min(), array.max()))
+    values = f"values from {lowest:g} to {highest:g}"
+    if dense > air and tissue > _LEAST_SHARE and lowest < -200:
+        yield told.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
+    elif air < _LEAST_SHARE and lowest >= -200 and shifted > _LEAST_SHARE:
+        yield told.error("hounsfield", f"soft tissue near 1000 ({values}): the rescale intercept is missing", expected)
+    elif min(air, tissue) < _LEAST_SHARE:
+        yield told.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
+
+
+def _check_pet(pet: Volume, told: Told) -> Iterator[Problem]:
+    yield from _grid(pet.geometry, told)
+    array = pet.array
+    lowest, highest = float(array.min()), float(array.max())
+    negative, positive = int(np.count_nonzero(array < 0)), int(np.count_nonzero(array > 0))
+    expected = f"SUV: zero or more, highest above {LOWEST_PLAUSIBLE_SUV_MAX:g} and up to {LARGEST_PLAUSIBLE_SUV:g}"
+    if not negative and not positive:
+        yield told.error("suv", "all voxels are zero", expected)
+    elif negative > positive:
+        yield told.error("suv", f"{negative} voxels below zero, {positive} above (lowest {lowest:g})", expected)
+    elif highest > LARGEST_PLAUSIBLE_SUV:
+        yield told.error("suv", f"highest value {highest:g}: an activity concentration (Bq/ml)", expected)
+    elif highest <= LOWEST_PLAUSIBLE_SUV_MAX:
+        yield told.error("suv", f"highest value {highest:g}: a normalised image", expected)
+    elif negative:
+        yield told.warning("suv", f"{negative} voxels below zero (lowest {lowest:g}), taken for zero", expected)
+
+
+def _check_mask(mask: Volume, told: Told) -> Iterator[Problem]:
+    values = [value for value in np.unique(mask.array) if value != 0]
+    others = [value for value in values if value not in labels.FOREGROUND]
+    if others:
+        shown = ", ".join(f"{value:g}" for value in others[:5])
+        yield told.error("labels", f"labels {shown}", "0 background, 1 GTVp, 2 GTVn")
+    elif not values:
+        yield told.warning("labels", "an empty mask", "a GTVp or a GTVn")
+
+
+def _check_planning_ct(_planning_ct: Volume, _told: Told) -> Iterator[Problem]:
+    """Nothing measures it: it only has to be whole."""
+    yield from ()
+
+
+def _check_dose(dose: Volume, told: Told) -> Iterator[Problem]:
+    lowest, highest = float(dose.array.min()), float(dose.array.max())
+    expected = f"Gy: zero or more, highest above zero and up to {MOST_DOSE_GY:g}"
+    if lowest < 0:
+        yield told.warning("dose", f"lowest value {lowest:g}: it is not measured", expected)
+    elif not 0 < highest <= MOST_DOSE_GY:
+        yield told.warning("dose", f"highest value {highest:g}: another unit", expected)
+
+
+def _mask_on_ct(mask: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
+    differences = mask.differences(ct)
+    if differences:
+        yield told.error("geometry", "; ".join(differences), "the CT's grid")
+
+
+def _pet_on_ct(pet: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
+    if not overlap(pet, ct):
+        yield told.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
+
+
+def _dose_on_ct(dose: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
+    if not overlap(dose, ct):
+        yield told.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
+
+
+def _finite(path: Path, told: Told) -> Iterator[Problem]:
+    """Values that are not finite, which ITK reads from a NIfTI as zero without a word."""
+    with gzip.open(path, "rb") as file:
+        header = file.read(_NIFTI1_SIZE)
+        order = "<" if header[:4] == _NIFTI1_SIZE.to_bytes(4, "little") else ">"
+        (code,) = struct.unpack_from(f"{order}h", header, 70)
+        (start,) = struct.unpack_from(f"{order}f", header, 108)
+        if code not in _NIFTI_FLOATS:
+            return
+        content = file.read()
+    values = np.frombuffer(content, f"{order}{_NIFTI_FLOATS[code]}", offset=int(start) - _NIFTI1_SIZE)
+    bad = int(np.count_nonzero(~np.isfinite(values)))
+    if bad == values.size:
+        yield told.error("not-finite", "all voxels are NaN or infinite", "numbers")
+    elif bad:
+        yield told.warning("not-finite", f"{bad} voxels are NaN or infinite, read as zero", "numbers")
+
+
+def _share(array: _Array, low: float, high: float) -> float:
+    return float(np.count_nonzero((array >= low) & (array <= high))) / array.size
+
+
+def _numbers(values: Any) -> str:
+    return "(" + ", ".join(f"{round(value, 6) + 0:.4g}" for value in values) + ")"
+
+
+_CHECKS: Final = {
+    "CT": _check_ct,
+    "PET": _check_pet,
+    "mask": _check_mask,
+    "planning CT": _check_planning_ct,
+    "dose": _check_dose,
+}
+_ON_THE_CT: Final = {"PET": _pet_on_ct, "mask": _mask_on_ct, "dose": _dose_on_ct}

@@ -1,0 +1,1 @@
+"""The training report: cross-validated metrics, comparators, uncertainty and the worst cases."""

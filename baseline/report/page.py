@@ -1,0 +1,91 @@
+"""The page itself: plain HTML with everything inside it, in the look of the results' page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from baseline.report.segmentation import COLOUR, WorstCase
+from evaluation.report.pictures import REFERENCE_COLOUR
+from evaluation.statistics.bootstrap import Estimate
+
+
+def page(title: str, lead: str, sections: Sequence[tuple[str, str, str]], footer: str) -> str:
+    """The whole document of `sections`: anchor, heading and content each."""
+    folder = files("evaluation.report")
+    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(title),
+        style=folder.joinpath("style.css").read_text(encoding="utf-8").strip(),
+        lead=escape(lead),
+        note="",
+        navigation=" ".join(f'<a href="#{anchor}">{escape(heading)}</a>' for anchor, heading, _ in sections),
+        sections="\n".join(
+            f'<section id="{anchor}"><h2>{escape(heading)}</h2>{content}</section>'
+            for anchor, heading, content in sections
+        ),
+        footer=escape(footer),
+    )
+
+
+def paragraph(text: str) -> str:
+    """A paragraph of plain text."""
+    return f"<p>{escape(text)}</p>"
+
+
+def heading(text: str) -> str:
+    """A heading within a section."""
+    return f'<h3 style="margin-top: 24px">{escape(text)}</h3>'
+
+
+def figure(caption: str, svg: str) -> str:
+    """A plot with its caption."""
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of plain text and `estimate_cell`s."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def estimate_cell(found: Estimate | None) -> str:
+    """A value with its 95% interval, a dash where there is none."""
+    if found is None or found.value is None:
+        return "-"
+    value = f'<span class="value">{found.value:.3f}</span>'
+    if found.ci95_low is None or found.ci95_high is None:
+        return value
+    return f'{value} <span class="interval">{found.ci95_low:.3f} to {found.ci95_high:.3f}</span>'
+
+
+def figures_of(aggregate: Mapping[str, Any]) -> Estimate:
+    """One metric of `metrics.json`."""
+    return Estimate(aggregate["value"], aggregate.get("ci95_low"), aggregate.get("ci95_high"))
+
+
+def pictures(cases: Sequence[WorstCase]) -> str:
+    """The worst cases with a legend of the contours."""
+    legend = (
+        f'<ul class="legend"><li>{_swatch(REFERENCE_COLOUR)}reference</li><li>{_swatch(COLOUR)}out-of-fold</li>'
+        '<li><span class="line"></span>GTVp</li><li><span class="line dashed"></span>GTVn</li></ul>'
+    )
+    return legend + "".join(_picture(case) for case in cases)
+
+
+def _picture(case: WorstCase) -> str:
+    source = base64.b64encode(case.jpeg).decode("ascii")
+    name = escape(case.case)
+    about = f"CT and PET of {name} in three planes with contours"
+    return (
+        f'<article><header><h3>{name}</h3><span class="facts">{escape(case.facts)}</span></header>'
+        f'<img loading="lazy" alt="{about}" src="data:image/jpeg;base64,{source}"></article>'
+    )
+
+
+def _swatch(colour: str) -> str:
+    return f'<span class="swatch" style="background:{colour}"></span>'

@@ -1,0 +1,181 @@
+"""MetaImages in one pass: pixels read whole or not at all, and packed in memory.
+
+ITK takes a damaged stream for zeros, so that it would have to be inflated a second time to notice. Done here, one
+pass gives both the pixels and the certainty that all of them are there. And they come from this very file: ITK also
+follows a header to pixels that lie in another one, such as the reference that a prediction is compared with.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+from zlib_ng import zlib_ng
+
+from contract.images.geometry import Geometry
+
+# All names under which MetaIO keeps a grid.
+GEOMETRY_FIELDS: Final = frozenset(
+    {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
+)
+_PIXELS_BEGIN: Final = "ElementDataFile"
+# What every reader of headers understands alike: a key without other signs, one `=`, a short printable value.
+_PLAIN_LINE: Final = re.compile(rb"([A-Za-z]+) *= *[!-~][ -~]{0,199}\r?\n")
+_MAX_LINE_BYTES: Final = 4096
+_BLOCK: Final = 1 << 20
+_PIECE: Final = 1 << 18
+_ZEROS: Final = bytes(_PIECE)
+_TYPES: Final = {
+    "MET_CHAR": "i1",
+    "MET_UCHAR": "u1",
+    "MET_SHORT": "<i2",
+    "MET_USHORT": "<u2",
+    "MET_INT": "<i4",
+    "MET_UINT": "<u4",
+    "MET_FLOAT": "<f4",
+    "MET_DOUBLE": "<f8",
+}
+
+
+def read_pixels(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.NDArray[np.generic] | None:
+    """The pixels of an `.mha` of one channel, in the machine's byte order.
+
+    Args:
+        path: the file.
+        shape: (z, y, x) by its header.
+        bytes_per_voxel: by its header.
+
+    Returns:
+        The array; None where the file is of another make, or its pixels are not all there (in a compressed one:
+        exactly): then whoever reads it otherwise says what is wrong.
+    """
+    if not path.name.lower().endswith(".mha"):
+        return None
+    with path.open("rb") as file:
+        fields = mha_fields(file)
+        dtype = _dtype(fields)
+        if dtype is None or dtype.itemsize != bytes_per_voxel:
+            return None
+        voxels = _inflated(file, shape, dtype) if _is_compressed(fields) else _copied(file, shape, dtype)
+    return None if voxels is None else voxels.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _inflated(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
+    voxels = np.zeros(shape, dtype=dtype)
+    return voxels if _inflate_into(voxels.reshape(-1).view(np.uint8), file) else None
+
+
+def _copied(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
+    # Looked at first, so that a header that lies about its size costs no memory.
+    present, count = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape)
+    if present < count * dtype.itemsize:
+        return None
+    voxels = np.fromfile(file, dtype, count)
+    return voxels.reshape(shape) if voxels.size == count else None
+
+
+def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
+    """A compressed `.mha` file of a uint8 image, (z, y, x), as ITK reads it, its geometry to the last digit.
+
+    Raises:
+        ValueError: the array's shape is not the geometry's.
+    """
+    if voxels.shape != geometry.array_shape:
+        raise ValueError(f"array of shape {voxels.shape} on a grid of {geometry.array_shape}")
+    pixels = zlib_ng.compress(np.ascontiguousarray(voxels).data, 1)
+    # A row of the file's matrix is an axis of the image, which in ITK's is a column.
+    axes = np.asarray(geometry.direction).reshape(3, 3).T.ravel()
+    fields = {
+        "ObjectType": "Image",
+        "NDims": "3",
+        "BinaryData": "True",
+        "BinaryDataByteOrderMSB": "False",
+        "CompressedData": "True",
+        "CompressedDataSize": str(len(pixels)),
+        "TransformMatrix": _numbers(axes),
+        "Offset": _numbers(geometry.origin_mm),
+        "CenterOfRotation": "0 0 0",
+        "AnatomicalOrientation": "RAI",
+        "ElementSpacing": _numbers(geometry.spacing_mm),
+        "DimSize": " ".join(map(str, geometry.size)),
+        "ElementType": "MET_UCHAR",
+        "ElementDataFile": "LOCAL",
+    }
+    return "".join(f"{key} = {value}\n" for key, value in fields.items()).encode("ascii") + pixels
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return " ".join(repr(float(value)) for value in values)
+
+
+def mha_fields(file: BinaryIO) -> dict[str, str]:
+    """The text header of a MetaImage; the file then stands where its pixels begin."""
+    fields: dict[str, str] = {}
+    for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
+        key, _, value = raw.decode("latin-1").partition("=")
+        fields[key.strip()] = value.strip()
+        if key.strip() == _PIXELS_BEGIN:
+            break
+    return fields
+
+
+def is_plain_header(file: BinaryIO) -> bool:
+    """Whether the text header of a MetaImage says the same to every reader: plain lines, no key twice.
+
+    MetaIO also ends a key at a colon, and does not count as blank what Unicode does. So a header can name one place
+    of the pixels to `mha_fields` and another, in any file, to ITK.
+    """
+    seen: set[bytes] = set()
+    for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
+        line = _PLAIN_LINE.fullmatch(raw)
+        if line is None or line[1] in seen:
+            return False
+        seen.add(line[1])
+        if line[1] == _PIXELS_BEGIN.encode():
+            return True
+    return False
+
+
+def _is_compressed(fields: Mapping[str, str]) -> bool:
+    return fields.get("CompressedData", "False").lower() == "true"
+
+
+def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic] | None:
+    plain = (
+        fields.get(_PIXELS_BEGIN, "").upper() == "LOCAL"
+        and fields.get("CompressedData", "False").lower() in ("true", "false")
+        and (not _is_compressed(fields) or fields.get("CompressedDataSize", "").isdecimal())
+        and fields.get("BinaryData", "True").lower() == "true"
+        and fields.get("BinaryDataByteOrderMSB", fields.get("ElementByteOrderMSB", "False")).lower() == "false"
+        and fields.get("ElementNumberOfChannels", "1") == "1"
+        and "HeaderSize" not in fields
+    )
+    name = _TYPES.get(fields.get("ElementType", ""))
+    return np.dtype(name) if plain and name else None
+
+
+def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> bool:
+    """Whether the stream is sound and exactly as long as `target`, which holds zeros and is filled with it.
+
+    Pieces of zeros are not copied: most of a mask is never touched, and takes no memory until it is.
+    """
+    inflater, found, pending = zlib_ng.decompressobj(), 0, b""
+    while not inflater.eof:
+        pending = pending or file.read(_BLOCK)
+        try:
+            piece = inflater.decompress(pending, _PIECE)
+        except zlib_ng.error:  # type: ignore[misc]  # its stub does not say that it is an exception
+            return False
+        if found + len(piece) > target.size or not (pending or piece):
+            return False
+        pending = inflater.unconsumed_tail
+        if piece != _ZEROS[: len(piece)]:
+            target[found : found + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        found += len(piece)
+    return found == target.size

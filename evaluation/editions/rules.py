@@ -1,0 +1,137 @@
+"""The rules an edition can choose, as data: each field of a class is a key of a profile's `rules`.
+
+`CHOICES` lists what a field may be, `RANGES` the lower and upper bound of a number. What each value means stands
+in docs/editions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias
+
+from evaluation.editions.edge_cases import EMPTY_RULES, MISSING_RISK_RULES, MISSING_RULES
+
+Choices: TypeAlias = Mapping[str, tuple[object, ...]]
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]
+
+HD95_DEFINITIONS: Final = ("max_directed", "pooled", "hecktor2021_code")
+SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",), "both": ("gtvp", "gtvn")}
+
+
+@dataclass(frozen=True)
+class SegmentationRules:
+    """How masks are compared."""
+
+    missing: str
+    geometry: str
+    gtvp_empty: str
+    volume_unit: str
+    connectivity: int
+    iou_threshold: float
+    iou_strict: bool
+    matching: str
+    surfaces: str
+    hd95: str
+    surface_tolerance_mm: float
+
+    CHOICES: ClassVar[Choices] = {
+        "missing": MISSING_RULES,
+        "geometry": ("exact", "resample_nearest"),
+        "gtvp_empty": tuple(EMPTY_RULES),
+        "volume_unit": ("mm3", "voxels"),
+        "connectivity": (6, 18, 26),
+        "iou_strict": (True, False),
+        "matching": ("one_to_one", "any_overlap", "greedy"),
+        "surfaces": tuple(SURFACES_OF),
+        "hd95": HD95_DEFINITIONS,
+    }
+    RANGES: ClassVar[Ranges] = {"iou_threshold": (0.0, 1.0), "surface_tolerance_mm": (0.0, 1000.0)}
+
+
+@dataclass(frozen=True)
+class SurvivalRules:
+    """How risks are compared; `direction` "risk" is higher = earlier recurrence, "time" the opposite."""
+
+    missing: str
+    missing_risk: str
+    direction: str
+
+    CHOICES: ClassVar[Choices] = {
+        "missing": MISSING_RULES,
+        "missing_risk": tuple(MISSING_RISK_RULES),
+        "direction": ("risk", "time"),
+    }
+    RANGES: ClassVar[Ranges] = {}
+
+
+@dataclass(frozen=True)
+class ClassificationRules:
+    """How a predicted class is compared."""
+
+    missing: str
+
+    CHOICES: ClassVar[Choices] = {"missing": MISSING_RULES}
+    RANGES: ClassVar[Ranges] = {}
+
+
+Rules: TypeAlias = SegmentationRules | SurvivalRules | ClassificationRules
+
+RULES_OF_KIND: Final[dict[str, type[Rules]]] = {
+    "segmentation": SegmentationRules,
+    "survival": SurvivalRules,
+    "classification": ClassificationRules,
+}
+
+SURFACE_METRICS: Final[dict[str, tuple[str, ...]]] = {
+    label: (f"{label}_hd95_median_mm", f"{label}_asd_median_mm", f"{label}_surface_dsc_mean")
+    for label in ("gtvp", "gtvn")
+}
+
+METRICS_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
+    "segmentation": (
+        "gtvp_dsc_mean",
+        "gtvp_dsc_agg",
+        "gtvn_dsc_agg",
+        "dsc_agg_mean",
+        "gtvn_f1_agg",
+        "gtvn_precision_agg",
+        "gtvn_recall_agg",
+        "gtvp_precision_mean",
+        "gtvp_recall_mean",
+        "gtvp_f1",
+        *SURFACE_METRICS["gtvp"],
+        *SURFACE_METRICS["gtvn"],
+    ),
+    "survival": ("c_index", "uno_c", "auc_1y", "auc_2y", "auc_3y"),
+    "classification": (
+        "balanced_accuracy",
+        "sensitivity",
+        "specificity",
+        "auc",
+        "brier",
+        "calibration_error",
+        "calibration_in_the_large",
+    ),
+}
+
+# Which end of a metric is good is no edition's choice; of these the low one is, of all others the high one.
+LOWER_IS_BETTER: Final = frozenset(
+    {
+        *(f"{label}_{name}" for label in ("gtvp", "gtvn") for name in ("hd95_median_mm", "asd_median_mm")),
+        "brier",
+        "calibration_error",
+    }
+)
+# Best in the middle, at 0: teams cannot be ranked by them.
+WITHOUT_GOOD_END: Final = frozenset({"calibration_in_the_large"})
+
+
+def measurable(rules: Rules, kind: str) -> tuple[str, ...]:
+    """The metrics of a kind of task that these rules measure."""
+    if not isinstance(rules, SegmentationRules):
+        return METRICS_OF_KIND[kind]
+    left_out = {
+        name for label, names in SURFACE_METRICS.items() if label not in SURFACES_OF[rules.surfaces] for name in names
+    }
+    return tuple(name for name in METRICS_OF_KIND[kind] if name not in left_out)

@@ -1,0 +1,1 @@
+"""Run work on cases in local processes or on a Dask cluster."""

@@ -1,0 +1,1 @@
+"""Read submissions and references."""

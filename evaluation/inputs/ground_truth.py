@@ -1,0 +1,158 @@
+"""The reference: one mask a case, or a table of targets. It alone decides which cases exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from contract.errors import GroundTruthError
+from contract.images.volumes import image_suffix, list_images
+from contract.patient import centre_code
+from evaluation.inputs.masks import BoundingBox
+from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, Table, flag, number, read_table
+
+Target = TypeVar("Target")
+
+RELAPSE_COLUMN: Final = "Relapse"
+RFS_COLUMN: Final = "RFS"
+HPV_COLUMN: Final = "HPV Status"
+CT_MARK: Final = "__CT"
+
+
+@dataclass(frozen=True)
+class Reference(Generic[Target]):
+    """Targets by case, the cases that the reference names without a target (not evaluated), known centres,
+    and bounding boxes outside which nothing is looked at."""
+
+    targets: Mapping[str, Target]
+    without_target: tuple[str, ...] = ()
+    centres: Mapping[str, str] = field(default_factory=dict)
+    boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FollowUp:
+    """Time to recurrence (`relapse`) or to the end of follow-up, in days."""
+
+    rfs_days: float
+    relapse: bool
+
+
+def case_of(image_name: str) -> str:
+    """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`."""
+    name = Path(image_name).name
+    suffix = image_suffix(Path(name))
+    stem = name[: -len(suffix)] if suffix else name
+    return stem.removesuffix(CT_MARK)
+
+
+def read_mask_folder(folder: Path) -> Reference[Path]:
+    """The reference masks `<case>.mha` or `<case>.nii.gz` in a folder, by case.
+
+    A CSV file beside them with the columns PatientID and CenterID says the centres.
+
+    Raises:
+        GroundTruthError: no folder, no mask, or two masks of one case.
+    """
+    _check_folder(folder)
+    masks: dict[str, Path] = {}
+    for path in list_images(folder):
+        case = case_of(path.name)
+        if case in masks:
+            raise GroundTruthError(f"ground truth: {masks[case].name} and {path.name}, expected one mask a case")
+        masks[case] = path
+    if not masks:
+        raise GroundTruthError("ground truth: no image found, expected one mask a case, <case>.mha or <case>.nii.gz")
+    centres: dict[str, str] = {}
+    for path in sorted(folder.glob("*.csv")):
+        table = read_table(path, GroundTruthError)
+        if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
+            centres |= _centres(table)
+    return Reference(dict(sorted(masks.items())), centres=centres)
+
+
+def read_follow_up(source: Path) -> Reference[FollowUp]:
+    """Recurrence and follow-up time from the CSV file with the columns PatientID, Relapse and RFS (days).
+
+    Args:
+        source: the file, or a folder that holds it.
+
+    Raises:
+        GroundTruthError: no or several such files, a patient twice, or a value that cannot be.
+    """
+
+    def parse(row: Mapping[str, str], where: str) -> FollowUp | None:
+        days = number(row[RFS_COLUMN], f"{where}: {RFS_COLUMN}", "days, 0 or more", GroundTruthError)
+        relapse = flag(row[RELAPSE_COLUMN], f"{where}: {RELAPSE_COLUMN}", GroundTruthError)
+        if days is None or relapse is None:
+            return None
+        if days < 0:
+            raise GroundTruthError(f"{where}: {RFS_COLUMN} is negative, expected days, 0 or more")
+        return FollowUp(days, relapse)
+
+    return _read_targets(source, (RELAPSE_COLUMN, RFS_COLUMN), parse)
+
+
+def read_hpv_status(source: Path) -> Reference[bool]:
+    """HPV status (True = positive) from the CSV file with the columns PatientID and HPV Status.
+
+    Raises:
+        GroundTruthError: as `read_follow_up`.
+    """
+
+    def parse(row: Mapping[str, str], where: str) -> bool | None:
+        return flag(row[HPV_COLUMN], f"{where}: {HPV_COLUMN}", GroundTruthError)
+
+    return _read_targets(source, (HPV_COLUMN,), parse)
+
+
+def _read_targets(
+    source: Path, columns: tuple[str, ...], parse: Callable[[Mapping[str, str], str], Target | None]
+) -> Reference[Target]:
+    table = _table_with((ID_COLUMN, *columns), source)
+    targets: dict[str, Target] = {}
+    without: set[str] = set()
+    for index, row in enumerate(table.rows):
+        case, where = row[ID_COLUMN].strip(), table.where(index)
+        if not case:
+            raise GroundTruthError(f"{where}: no {ID_COLUMN}, expected the patient's identifier")
+        if case in targets or case in without:
+            raise GroundTruthError(f"{where}: {case} stands twice, expected each patient once")
+        target = parse(row, where)
+        if target is None:
+            without.add(case)
+        else:
+            targets[case] = target
+    if not targets:
+        raise GroundTruthError(f"{table.name}: no patient with {' and '.join(columns)}, expected at least one")
+    return Reference(dict(sorted(targets.items())), tuple(sorted(without)), _centres(table))
+
+
+def _table_with(columns: tuple[str, ...], source: Path) -> Table:
+    wanted = f"expected one CSV file with the columns {', '.join(columns)}"
+    if not source.is_dir():
+        table = read_table(source, GroundTruthError)
+        if not set(columns) <= set(table.header):
+            raise GroundTruthError(f"{table.name}: columns {', '.join(table.header)[:200]}; {wanted}")
+        return table
+    tables = (read_table(path, GroundTruthError) for path in sorted(source.glob("*.csv")))
+    found = [table for table in tables if set(columns) <= set(table.header)]
+    if len(found) != 1:
+        names = ", ".join(table.name for table in found) or "none"
+        raise GroundTruthError(f"ground truth: found {names}, {wanted}")
+    return found[0]
+
+
+def _centres(table: Table) -> dict[str, str]:
+    """The centre of each patient of whom the table says one."""
+    if CENTRE_COLUMN not in table.header:
+        return {}
+    known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]
+    return {row[ID_COLUMN].strip(): centre_code(row[CENTRE_COLUMN]) for row in known}
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise GroundTruthError(f"ground truth: no folder {folder.name!r}, expected the reference data in it")

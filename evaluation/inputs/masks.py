@@ -1,0 +1,125 @@
+"""Read label masks, bring a prediction onto the reference's grid, and cut both to a bounding box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from contract import labels
+from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_header, read_volume, to_sitk
+from evaluation.inputs.hostile import hostile
+from evaluation.metrics.overlap import Box
+
+# Twice 512 x 512 x 1000, the longest CT that an evaluation must bear; checked before any pixel is read.
+MAX_PREDICTION_VOXELS: Final = 2**29
+
+
+@dataclass(frozen=True)
+class BoundingBox:
+    """Two opposite corners in patient space, (x, y, z) in LPS mm, `low` below `high` along every axis."""
+
+    low_mm: tuple[float, float, float]
+    high_mm: tuple[float, float, float]
+
+    def region(self, geometry: Geometry) -> Box:
+        """The voxels inside, as (z, y, x) slices: from the voxel nearest to one corner on, as many as the box is long.
+
+        A box that reaches beyond the image is cut there. Source: the evaluation code of 2021, which crops by
+        nearest-neighbour resampling from the box's corner.
+        """
+        matrix = geometry.physical_to_index_matrix()
+        corners = np.array([[*self.low_mm, 1.0], [*self.high_mm, 1.0]]) @ matrix.T
+        low, high = corners[:, :3].min(axis=0), corners[:, :3].max(axis=0)
+        start = np.floor(low + 0.5).astype(int)
+        stop = start + np.rint(high - low).astype(int)
+        start, stop = np.clip(start, 0, geometry.size), np.clip(stop, 0, geometry.size)
+        x, y, z = (slice(int(first), int(last)) for first, last in zip(start, stop, strict=True))
+        return (z, y, x)
+
+
+def read_labels(path: Path, error: type[HecktorError]) -> Volume:
+    """Read a label mask; a floating pixel type is accepted where every value is a label.
+
+    Raises:
+        HecktorError: of the class `error`: unreadable, a value that is no whole number, or another label than 0, 1, 2.
+    """
+    volume = read_volume(path, error=error)
+    if volume.array.dtype.kind == "f":
+        return Volume(_whole(volume.array, path.name, error), volume.geometry)
+    unsigned = volume.array.dtype.kind == "u"
+    low, high = 0 if unsigned else int(volume.array.min()), int(volume.array.max())
+    _check_labels(low, high, path.name, error)
+    return volume
+
+
+def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt.NDArray[np.uint8]:
+    """Floating pixels as labels, plane by plane, so that no second large array is made."""
+    found = np.empty(array.shape, dtype=np.uint8)
+    for z, plane in enumerate(array):
+        odd = plane[~(np.floor(plane) == plane)]
+        if odd.size:
+            shown = "a pixel" if _is_secret(error) else f"a pixel of {float(odd.flat[0]):g}"
+            raise error(f"{name}: {shown} in a floating mask that is no whole number, expected whole numbers")
+        low, high = float(plane.min()), float(plane.max())
+        _check_labels(low, high, name, error)
+        found[z] = plane
+    return found
+
+
+def _check_labels(low: float, high: float, name: str, error: type[HecktorError]) -> None:
+    if low < labels.BACKGROUND or high > max(labels.FOREGROUND):
+        found = "other labels" if _is_secret(error) else f"labels from {low:g} to {high:g}"
+        raise error(f"{name}: {found}, expected only {', '.join(map(str, labels.NAMES))}")
+
+
+def _is_secret(error: type[HecktorError]) -> bool:
+    # A submitter reads these lines, and must not read the reference in them.
+    return issubclass(error, GroundTruthError)
+
+
+def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
+    """A predicted mask on the reference's grid, (z, y, x).
+
+    Args:
+        path: the mask.
+        grid: the reference's grid.
+        geometry_rule: `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
+            background beyond the prediction.
+
+    Raises:
+        PredictionError: the mask cannot be used; the message names what was found and what was expected.
+    """
+    with hostile(path.name):
+        return _on_grid(path, grid, geometry_rule)
+
+
+def _on_grid(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
+    # The grid is compared before any pixel is read, so that a header which promises terabytes costs nothing.
+    geometry = read_header(path, error=PredictionError).geometry
+    if not geometry.differences(grid):
+        return read_labels(path, PredictionError).array
+    if geometry_rule == "exact":
+        raise PredictionError(f"{path.name}: its grid is {geometry.describe()}; expected the CT's: {grid.describe()}")
+    if geometry.voxel_count > MAX_PREDICTION_VOXELS:
+        raise PredictionError(f"{path.name}: {geometry.voxel_count} voxels, expected at most {MAX_PREDICTION_VOXELS}")
+    return _resampled(read_labels(path, PredictionError), grid)
+
+
+def _resampled(mask: Volume, grid: Geometry) -> npt.NDArray[Any]:
+    resampler = sitk.ResampleImageFilter()
+    resampler.SetSize(grid.size)
+    resampler.SetOutputSpacing(grid.spacing_mm)
+    resampler.SetOutputOrigin(grid.origin_mm)
+    resampler.SetOutputDirection(grid.direction)
+    resampler.SetInterpolator(sitk.sitkNearestNeighbor)
+    resampler.SetDefaultPixelValue(labels.BACKGROUND)
+    compact = Volume(mask.array.astype(np.uint8, copy=False), mask.geometry)
+    resampled: npt.NDArray[Any] = sitk.GetArrayFromImage(resampler.Execute(to_sitk(compact)))
+    return resampled

@@ -1,0 +1,166 @@
+"""Predictions without the platform: a folder of masks, or a table of risks or HPV statuses, and bounding boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+from contract.errors import GroundTruthError, PredictionError, printable
+from contract.images.volumes import list_images
+from evaluation.inputs.ground_truth import case_of
+from evaluation.inputs.masks import BoundingBox
+from evaluation.inputs.submission import Answer, Status, Submission
+from evaluation.inputs.tables import ID_COLUMN, Table, flag, number, read_table
+
+RISK_COLUMN: Final = "risk"
+HPV_COLUMN: Final = "hpv"
+PROBABILITY_COLUMN: Final = "probability"
+_SHARE: Final = "a number from 0 to 1"
+BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
+
+
+def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """Match the masks `<case>.mha` or `<case>.nii.gz` of a folder to the cases of the ground truth.
+
+    Raises:
+        PredictionError: there is no such folder. What is wrong with one mask becomes that case's problem.
+    """
+    if not folder.is_dir():
+        raise PredictionError(f"{folder.name}: no such folder, expected one mask a case, <case>.mha or <case>.nii.gz")
+    paths_of: dict[str, list[Path]] = {}
+    for path in list_images(folder):
+        paths_of.setdefault(case_of(path.name), []).append(path)
+
+    def answer(case: str) -> Answer:
+        paths = paths_of.get(case, [])
+        if len(paths) > 1:
+            return Answer(case, None, f"{len(paths)} masks, expected one", failed=True)
+        return Answer(case, paths[0]) if paths else Answer(case, None, "no prediction")
+
+    counts = {case: len(paths) for case, paths in paths_of.items()}
+    return _submission(cases, not_evaluated, counts, answer)
+
+
+def read_risk_table(path: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """Risks from a CSV file with the columns `PatientID` and `risk`.
+
+    Raises:
+        PredictionError: the table cannot be used. What is wrong with one row becomes that case's problem.
+    """
+
+    def parse(row: Mapping[str, str]) -> float | None:
+        return number(row[RISK_COLUMN], RISK_COLUMN, "a finite number", PredictionError)
+
+    return _read_values(path, (RISK_COLUMN,), parse, cases, not_evaluated)
+
+
+def read_status_table(path: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """HPV statuses from a CSV file with the columns `PatientID` and `hpv` (0, 1, true, false), and `probability`.
+
+    `probability`, of HPV positive, is optional as a column and in each row. Raises as `read_risk_table`.
+    """
+
+    def parse(row: Mapping[str, str]) -> Status | None:
+        positive = flag(row[HPV_COLUMN], HPV_COLUMN, PredictionError)
+        probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN)
+        return None if positive is None else Status(positive, probability)
+
+    return _read_values(path, (HPV_COLUMN,), parse, cases, not_evaluated)
+
+
+def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
+    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field gives none.
+
+    Raises as `read_risk_table`.
+    """
+    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, ())
+
+
+def _share(text: str, column: str) -> float | None:
+    value = number(text, column, _SHARE, PredictionError)
+    if value is not None and not 0 <= value <= 1:
+        raise PredictionError(f"{column} {value:g}, expected {_SHARE}")
+    return value
+
+
+def _read_values(
+    path: Path,
+    columns: tuple[str, ...],
+    parse: Callable[[Mapping[str, str]], float | Status | None],
+    cases: Collection[str],
+    not_evaluated: Collection[str],
+) -> Submission:
+    table = read_table(path, PredictionError)
+    _check_columns(table, (ID_COLUMN, *columns))
+    rows_of: dict[str, list[int]] = {}
+    for index, row in enumerate(table.rows):
+        rows_of.setdefault(row[ID_COLUMN].strip(), []).append(index)
+
+    def answer(case: str) -> Answer:
+        rows = rows_of.get(case, [])
+        if not rows:
+            return Answer(case, None, "no prediction")
+        if len(rows) > 1:
+            return Answer(case, None, f"{len(rows)} rows, expected one", failed=True)
+        if rows[0] in table.faults:
+            return Answer(case, None, f"{table.where(rows[0])}: {table.faults[rows[0]]}", failed=True)
+        try:
+            value = parse(table.rows[rows[0]])
+        except PredictionError as problem:
+            return Answer(case, None, f"{table.where(rows[0])}: {problem.message}", failed=True)
+        return Answer(case, None, None if value is not None else f"no {columns[0]}", value=value)
+
+    return _submission(cases, not_evaluated, {case: len(rows) for case, rows in rows_of.items()}, answer)
+
+
+def _check_columns(table: Table, columns: tuple[str, ...]) -> None:
+    if not set(columns) <= set(table.header):
+        raise PredictionError(f"{table.name}: columns {', '.join(table.header)[:200]}; expected {', '.join(columns)}")
+
+
+def _submission(
+    cases: Collection[str],
+    not_evaluated: Collection[str],
+    counts: Mapping[str, int],
+    answer: Callable[[str], Answer],
+) -> Submission:
+    known = set(cases)
+    unknown = sorted(map(printable, set(counts) - known - set(not_evaluated)))
+    duplicate = sorted(case for case, count in counts.items() if count > 1 and case in known)
+    return Submission(tuple(answer(case) for case in sorted(cases)), tuple(unknown), tuple(duplicate))
+
+
+def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:
+    """A box for every case, from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm.
+
+    Raises:
+        GroundTruthError: the file cannot be used, or a case has no box or two; the message names the place.
+    """
+    table = read_table(path, GroundTruthError)
+    if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
+        raise GroundTruthError(f"{table.name}: expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
+    boxes: dict[str, BoundingBox] = {}
+    for index, row in enumerate(table.rows):
+        case = row[ID_COLUMN].strip()
+        if case in boxes:
+            raise GroundTruthError(f"{table.where(index)}: {case} stands twice, expected each patient once")
+        boxes[case] = _box(row, table.where(index))
+    absent = sorted(set(cases) - set(boxes))
+    if absent:
+        raise GroundTruthError(f"{table.name}: no bounding box of {', '.join(absent[:5])}, expected one a case")
+    return boxes
+
+
+def _box(row: Mapping[str, str], where: str) -> BoundingBox:
+    values = {}
+    for column in BOX_COLUMNS:
+        value = number(row[column], f"{where}: {column}", "a position in mm", GroundTruthError)
+        if value is None:
+            raise GroundTruthError(f"{where}: no {column}, expected a position in mm")
+        values[column] = value
+    low = (values["x1"], values["y1"], values["z1"])
+    high = (values["x2"], values["y2"], values["z2"])
+    if not all(first < second for first, second in zip(low, high, strict=True)):
+        raise GroundTruthError(f"{where}: a box from {low} to {high}, expected each first corner below the second")
+    return BoundingBox(low, high)

@@ -1,0 +1,151 @@
+"""Lesion detection: connected components, one-to-one matching by IoU, aggregated F1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from evaluation.editions.rules import SegmentationRules
+from evaluation.metrics.overlap import Floats, WeightedMetric, foreground_box, weighted_ratio
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Integers: TypeAlias = npt.NDArray[np.intp]
+
+_NEIGHBOURS: Final = {6: 1, 18: 2, 26: 3}
+
+
+@dataclass(frozen=True)
+class LesionCounts:
+    """Detected, invented and missed lesions of one case."""
+
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Pairs of lesions whose IoU passes: indices from 0 into reference and predicted lesions, and the IoU."""
+
+    references: Integers
+    predictions: Integers
+    iou: Floats
+
+
+def label_components(mask: Mask, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
+    """Number the connected components of a (z, y, x) mask from 1; connectivity is 6, 18 or 26."""
+    structure = ndimage.generate_binary_structure(3, _NEIGHBOURS[connectivity])
+    numbered = np.zeros(mask.shape, dtype=np.int32)
+    count = ndimage.label(mask, structure=structure, output=numbered)
+    return numbered, int(count)
+
+
+def count_lesions(reference: Mask, predicted: Mask, rules: SegmentationRules) -> LesionCounts:
+    """Compare the lesions of two masks of one shape, (z, y, x).
+
+    A lesion is a connected component. A pair may match where its IoU is above `rules.iou_threshold` (or equal,
+    where `iou_strict` is false). `one_to_one` takes the matching with the most pairs, each lesion at most once.
+    `any_overlap` follows the overview's wording: every predicted lesion with a possible partner is a true
+    positive, every reference without one a false negative, so that one lesion may serve several. `greedy` takes
+    the pair with the largest IoU, then the next whose lesions are both free.
+    Source: the HECKTOR 2025 rules and overview.
+    """
+    box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
+    numbered_reference, n_reference = label_components(reference[box], rules.connectivity)
+    numbered_predicted, n_predicted = label_components(predicted[box], rules.connectivity)
+    candidates = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
+    if rules.matching == "any_overlap":
+        detected = np.unique(candidates.predictions).size
+        found = np.unique(candidates.references).size
+        return LesionCounts(detected, n_predicted - detected, n_reference - found)
+    match = match_greedily if rules.matching == "greedy" else match_one_to_one
+    matched = len(match(candidates.references, candidates.predictions, candidates.iou))
+    return LesionCounts(matched, n_predicted - matched, n_reference - matched)
+
+
+def _candidates(
+    references: npt.NDArray[np.int32],
+    n_references: int,
+    predictions: npt.NDArray[np.int32],
+    n_predictions: int,
+    rules: SegmentationRules,
+) -> _Candidates:
+    """Pairs of numbered lesions whose IoU passes the threshold."""
+    both = (references > 0) & (predictions > 0)
+    # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
+    pair = references[both].astype(np.int64) * (n_predictions + 1) + predictions[both]
+    pairs, intersection = np.unique(pair, return_counts=True)
+    reference_index, predicted_index = np.divmod(pairs, n_predictions + 1)
+    reference_size = np.bincount(references.ravel(), minlength=n_references + 1)[reference_index]
+    predicted_size = np.bincount(predictions.ravel(), minlength=n_predictions + 1)[predicted_index]
+    iou = intersection / (reference_size + predicted_size - intersection)
+    passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
+    return _Candidates(
+        (reference_index[passes] - 1).astype(np.intp), (predicted_index[passes] - 1).astype(np.intp), iou[passes]
+    )
+
+
+def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
+    """The largest one-to-one matching among candidate pairs, the one with the larger total IoU where several are.
+
+    Args:
+        references: index of the reference lesion of each candidate pair.
+        predictions: index of its predicted lesion.
+        iou: its intersection over union, in (0, 1].
+
+    Returns:
+        The matched (reference, prediction) pairs, sorted.
+    """
+    if iou.size == 0:
+        return []
+    reference_names, rows = np.unique(references, return_inverse=True)
+    prediction_names, columns = np.unique(predictions, return_inverse=True)
+    n_rows, n_columns = reference_names.size, prediction_names.size
+    nodes = n_rows + n_columns
+    graph = coo_array((np.ones(iou.size), (rows, columns + n_rows)), shape=(nodes, nodes))
+    _, group = connected_components(graph, directed=False)
+    matched: list[tuple[int, int]] = []
+    # Groups share no lesion, so each is solved alone: the cost stays small however many lesions there are.
+    order = np.argsort(group[rows], kind="stable")
+    bounds = np.flatnonzero(np.diff(group[rows][order])) + 1
+    for members in np.split(order, bounds):
+        chosen = _match_group(rows[members], columns[members], iou[members])
+        matched += [(int(reference_names[row]), int(prediction_names[column])) for row, column in chosen]
+    return sorted(matched)
+
+
+def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
+    """One-to-one pairs by falling IoU, equal ones in the order of their indices; arguments as in `match_one_to_one`."""
+    free_references, free_predictions = set(references.tolist()), set(predictions.tolist())
+    matched: list[tuple[int, int]] = []
+    for index in np.lexsort((predictions, references, -iou)):
+        pair = (int(references[index]), int(predictions[index]))
+        if pair[0] in free_references and pair[1] in free_predictions:
+            free_references.discard(pair[0])
+            free_predictions.discard(pair[1])
+            matched.append(pair)
+    return sorted(matched)
+
+
+def _match_group(rows: Integers, columns: Integers, iou: Floats) -> list[tuple[int, int]]:
+    row_names, row = np.unique(rows, return_inverse=True)
+    column_names, column = np.unique(columns, return_inverse=True)
+    # A pair is worth more than any total IoU, so that the number of pairs decides and the IoU breaks ties.
+    pair_worth = min(row_names.size, column_names.size) + 1.0
+    worth = np.zeros((row_names.size, column_names.size))
+    worth[row, column] = pair_worth + iou
+    chosen = zip(*linear_sum_assignment(worth, maximize=True), strict=True)
+    return [(int(row_names[i]), int(column_names[j])) for i, j in chosen if worth[i, j] > 0]
+
+
+def f1_agg_metric(true_positives: Floats, false_positives: Floats, false_negatives: Floats) -> WeightedMetric:
+    """Aggregated F1, 2 TP / (2 TP + FP + FN) with lesions summed over cases."""
+    twice = 2 * true_positives
+    return lambda weights: weighted_ratio(weights, twice, twice + false_positives + false_negatives)

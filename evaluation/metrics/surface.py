@@ -1,0 +1,151 @@
+"""Distances between the surfaces of two masks: HD95, average surface distance, surface DSC at a tolerance.
+
+The surface of a mask is the set of its voxels with a face on the background; what lies outside the image is
+background. Distances are between voxel centres, in mm, and every surface voxel counts the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from scipy.spatial import cKDTree
+
+from evaluation.editions.rules import SegmentationRules
+from evaluation.metrics.overlap import Floats, foreground_box
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Spacing: TypeAlias = tuple[float, float, float]
+
+MEASURED: Final = "measured"
+BOTH_EMPTY: Final = "both_empty"
+ONE_EMPTY: Final = "one_empty"
+NO_PREDICTION: Final = "no_prediction"
+
+_PERCENT: Final = 95
+# A tree looks at surface voxels only, a distance transform at all of the box: this many of the box cost as one.
+_BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
+
+
+@dataclass(frozen=True)
+class SurfaceRow:
+    """Surface distances of one label in one case.
+
+    `state` says what could be measured. With both masks empty the figures are None and the case does not count;
+    with one mask empty, or no prediction, the distances are infinite and the surface DSC is 0.
+    """
+
+    state: str
+    hd95_mm: float | None
+    asd_mm: float | None
+    surface_dsc: float | None
+
+    def as_json(self, prefix: str) -> dict[str, Any]:
+        """The row for metrics.json, where an infinite distance is null; `state` tells it from a case left out."""
+        figures = {"hd95_mm": self.hd95_mm, "asd_mm": self.asd_mm, "surface_dsc": self.surface_dsc}
+        plain = {
+            f"{prefix}_{name}": value if value is not None and np.isfinite(value) else None
+            for name, value in figures.items()
+        }
+        return {f"{prefix}_surface": self.state, **plain}
+
+    @classmethod
+    def from_json(cls, prefix: str, raw: Mapping[str, Any]) -> SurfaceRow:
+        """The row that `as_json` wrote."""
+        state = raw[f"{prefix}_surface"]
+        absent = None if state == BOTH_EMPTY else np.inf
+        hd95, asd = (absent if raw[key] is None else raw[key] for key in (f"{prefix}_hd95_mm", f"{prefix}_asd_mm"))
+        return cls(state, hd95, asd, raw[f"{prefix}_surface_dsc"])
+
+
+WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
+
+
+def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: SegmentationRules) -> SurfaceRow:
+    """Compare the surfaces of two masks of one shape, (z, y, x).
+
+    Args:
+        reference: the reference.
+        predicted: the prediction.
+        spacing_mm: distances of voxel centres, (z, y, x).
+        rules: `hd95` names the definition, `surface_tolerance_mm` the tolerance of the surface DSC.
+
+    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the share of
+    both surfaces that lies within the tolerance (bound included) of the other one.
+    Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
+    """
+    if not (reference.any() and predicted.any()):
+        return _with_an_empty_mask(reference, predicted, rules)
+    box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
+    surfaces = surface_voxels(reference[box]), surface_voxels(predicted[box])
+    there, back = surface_distances(*surfaces, spacing_mm)
+    if rules.hd95 == "hecktor2021_code":
+        hd95 = _hd95(*surface_distances(*surfaces, spacing_mm[::-1]), pooled=False)
+    else:
+        hd95 = _hd95(there, back, pooled=rules.hd95 == "pooled")
+    pooled = np.concatenate([there, back])
+    # Distances of equal grid steps differ in their last digits by the way they were found.
+    within = pooled <= rules.surface_tolerance_mm * (1 + 1e-12)
+    return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
+
+
+def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: SegmentationRules) -> SurfaceRow:
+    both = not (reference.any() or predicted.any())
+    if rules.hd95 == "hecktor2021_code" and not predicted.any():
+        return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, 0.0, None if both else np.inf, None if both else 0.0)
+    return SurfaceRow(BOTH_EMPTY, None, None, None) if both else SurfaceRow(ONE_EMPTY, np.inf, np.inf, 0.0)
+
+
+def _hd95(there: Floats, back: Floats, *, pooled: bool) -> float:
+    if pooled:
+        return float(np.percentile(np.concatenate([there, back]), _PERCENT))
+    return float(max(np.percentile(there, _PERCENT), np.percentile(back, _PERCENT)))
+
+
+def surface_voxels(mask: Mask) -> Mask:
+    """The voxels of a (z, y, x) mask that share a face with the background or with the border of the array."""
+    inner = mask.copy()
+    for axis in range(mask.ndim):
+        along, eroded = np.moveaxis(mask, axis, 0), np.moveaxis(inner, axis, 0)
+        eroded[1:] &= along[:-1]
+        eroded[:-1] &= along[1:]
+        eroded[0] = False
+        eroded[-1] = False
+    outer: Mask = mask & ~inner
+    return outer
+
+
+def surface_distances(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+    """The distance in mm of each voxel of one surface to the other surface, both ways; neither is empty.
+
+    Args:
+        first: surface voxels, (z, y, x).
+        second: the same, of the same shape.
+        spacing_mm: distances of voxel centres, (z, y, x).
+    """
+    count = np.count_nonzero(first) + np.count_nonzero(second)
+    if count * _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL < first.size:
+        return _by_tree(first, second, spacing_mm)
+    return _by_transform(first, second, spacing_mm), _by_transform(second, first, spacing_mm)
+
+
+def _by_transform(these: Mask, others: Mask, spacing_mm: Spacing) -> Floats:
+    far: Floats = ndimage.distance_transform_edt(~others, sampling=spacing_mm)
+    return far[these]
+
+
+def _by_tree(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+    # Points of a grid lie in equal planes, on which a balanced tree spends its time in vain.
+    points = [np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second)]
+    shared = second[first], first[second]
+    found = []
+    for mine, others, on_both in ((points[0], points[1], shared[0]), (points[1], points[0], shared[1])):
+        distances = np.zeros(len(mine))
+        tree = cKDTree(others, balanced_tree=False, compact_nodes=False)
+        distances[~on_both] = tree.query(mine[~on_both])[0]
+        found.append(distances)
+    return found[0], found[1]

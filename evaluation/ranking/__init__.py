@@ -1,0 +1,1 @@
+"""Rank teams, compare them and measure how stable the ranking is."""

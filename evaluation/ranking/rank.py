@@ -1,0 +1,117 @@
+"""Rank teams: Borda counts, nested or flat, and orders with tie-breakers, as an edition's ranking scheme says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from contract.errors import HecktorError, MetricError
+from evaluation.editions.profile import MetricProfile, RankingProfile
+from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, Scheme
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+# Beyond this many digits two equal sums of rows can differ by their rounding alone.
+SIGNIFICANT_DECIMALS: Final = 12
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Teams under one ranking scheme: rank (1 is best) and the figures it was made from, in the teams' order.
+
+    `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` that of (teams - rank);
+    `mean_rank` and `median_rank` are those of the parts' ranks. What a scheme does not use is None.
+    """
+
+    ranks: Floats
+    rank_sum: Floats | None = None
+    points: Floats | None = None
+    mean_rank: Floats | None = None
+    median_rank: Floats | None = None
+
+    def figures(self) -> dict[str, Floats]:
+        """The figures by name, ranks apart."""
+        names = ("rank_sum", "points", "mean_rank", "median_rank")
+        return {name: values for name in names if (values := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True)
+class TeamsTable:
+    """Metric values of teams: `values[metric]` has shape (teams,)."""
+
+    teams: tuple[str, ...]
+    values: Mapping[str, Floats]
+    profiles: Mapping[str, MetricProfile]
+
+    def __post_init__(self) -> None:
+        for name, column in self.values.items():
+            if column.shape != (len(self.teams),) or np.isnan(column).any():
+                raise MetricError(f"{name}: expected a value, not NaN, for each of {len(self.teams)} teams")
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The rank of each metric alone, every scheme's standing, and the teams in the official order."""
+
+    metric_ranks: Mapping[str, Floats]
+    standings: Mapping[str, Standing]
+    order: tuple[int, ...]
+
+
+def rank_teams(table: TeamsTable, ranking: RankingProfile) -> Leaderboard:
+    """Rank teams by every scheme of an edition; teams of equal official rank stand in the order of their names."""
+    metric_ranks = {name: rank_metric(table, name, ranking.ties) for name in table.values}
+    standings = {name: standing(table, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
+    official = standings[ranking.official].ranks
+    order = sorted(range(len(table.teams)), key=lambda team: (official[team], table.teams[team]))
+    return Leaderboard(metric_ranks, standings, tuple(order))
+
+
+def rank_metric(table: TeamsTable, metric: str, ties: str) -> Floats:
+    """Ranks by one metric alone, 1 for the best."""
+    return _ranks([_badness(table, metric)], ties)
+
+
+def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
+    """Ranks of the teams under one scheme.
+
+    A metric ranks by its value. A Borda count ranks by the sum of the ranks under its parts, which may be Borda
+    counts themselves (nested); in the order of teams this equals the sum of (teams - rank). Weights multiply the
+    ranks. A mean rank gives the order of the Borda count, a median rank that of the middle rank (of two middle ones
+    their mean). A lexicographic order ranks by its first part, and breaks ties by the following ones; what is tied
+    in all of them shares a rank.
+    Source: the HECKTOR 2025 rules (nested) and overview (flat).
+    """
+    if isinstance(scheme, str):
+        return Standing(rank_metric(table, scheme, ties))
+    part_ranks = np.stack([standing(table, part, ties).ranks for part in scheme.parts])
+    if isinstance(scheme, Lexicographic):
+        return Standing(_ranks(list(part_ranks), ties))
+    if isinstance(scheme, MedianRank):
+        median: Floats = np.median(part_ranks, axis=0)
+        return Standing(_ranks([median], ties), median_rank=median)
+    weights = np.array(scheme.weights or np.ones(len(part_ranks)))
+    rank_sum = weights @ part_ranks
+    ranks = _ranks([np.round(rank_sum, SIGNIFICANT_DECIMALS)], ties)
+    if isinstance(scheme, MeanRank):
+        return Standing(ranks, mean_rank=rank_sum / weights.sum())
+    return Standing(ranks, rank_sum, weights.sum() * len(table.teams) - rank_sum)
+
+
+def _badness(table: TeamsTable, metric: str) -> Floats:
+    if metric not in table.values:
+        raise HecktorError(f"ranking: no metric {metric!r} in the results, found {', '.join(table.values)}")
+    rounded: Floats = np.round(table.values[metric], SIGNIFICANT_DECIMALS)
+    return -rounded if table.profiles[metric].higher_is_better else rounded
+
+
+def _ranks(keys: Sequence[Floats], ties: str) -> Floats:
+    """Ranks by the first key, lower is better, then by the next; equal in all keys is a tie."""
+    _, dense = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
+    ranks: Floats = np.asarray(rankdata(dense.ravel(), method=ties), dtype=np.float64)  # type: ignore[call-overload]
+    return ranks

@@ -1,0 +1,1 @@
+"""One row of sufficient statistics per case, for each kind of answer."""

@@ -1,0 +1,143 @@
+"""The masks of one case from every team, read one at a time, combined and written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from contract import labels
+from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.images.geometry import Geometry
+from contract.images.volumes import list_images, read_header, write_mask
+from contract.sockets import MASK
+from evaluation.inputs.ground_truth import case_of, read_mask_folder
+from evaluation.inputs.hostile import hostile
+from evaluation.inputs.masks import read_prediction
+from evaluation.inputs.plain_files import read_mask_files
+from evaluation.inputs.submission import Answer, answer_file
+from evaluation.studies.ensembles.votes import METHODS, CompactMask, combine
+
+_MM3_A_ML: Final = 1000.0
+
+
+@dataclass(frozen=True)
+class EnsembleCase:
+    """One case: each team's answer, the reference whose grid holds (or None), and what to write where.
+
+    `selections` are the teams of each ensemble by its name; masks go to `output/<ensemble>_<method>/<case>.mha`.
+    """
+
+    case: str
+    answers: Mapping[str, Answer]
+    reference: Path | None
+    selections: Mapping[str, tuple[str, ...]]
+    output: Path
+
+
+@dataclass(frozen=True)
+class EnsembleRow:
+    """What became of one case: a line for each mask written, teams without a vote and why, ensembles without any."""
+
+    case: str
+    lines: tuple[Mapping[str, Any], ...]
+    without_vote: tuple[Mapping[str, str], ...]
+    not_written: tuple[str, ...]
+
+
+def find_cases(
+    teams: Mapping[str, Path], ground_truth: Path | None, selections: Mapping[str, tuple[str, ...]], output: Path
+) -> list[EnsembleCase]:
+    """The cases of the reference masks, or without them those that any team answered, sorted.
+
+    Raises:
+        HecktorError: a folder that does not exist, or no case at all.
+    """
+    references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
+    answered = {case_of(path.name) for folder in teams.values() if folder.is_dir() for path in list_images(folder)}
+    cases = sorted(references or answered)
+    of_team = {
+        team: {answer.case: answer for answer in read_mask_files(folder, cases, ()).answers}
+        for team, folder in teams.items()
+    }
+    if not cases:
+        raise HecktorError("no mask in any team's folder, expected <case>.mha or <case>.nii.gz")
+    return [
+        EnsembleCase(
+            case, {team: of_team[team][case] for team in teams}, references.get(case), dict(selections), output
+        )
+        for case in cases
+    ]
+
+
+def combine_case(item: EnsembleCase) -> EnsembleRow:
+    """Combine one case's masks and write every ensemble's.
+
+    A team whose mask is absent, unreadable or on another grid has no vote; the grid is the reference's, else that of
+    the first usable mask. An ensemble without any vote is not written.
+
+    Raises:
+        GroundTruthError: the reference cannot be used.
+        OutputError: a mask cannot be written.
+    """
+    masks: dict[str, CompactMask] = {}
+    problems: list[Mapping[str, str]] = []
+    grid = None if item.reference is None else read_header(item.reference, error=GroundTruthError).geometry
+    for team, answer in item.answers.items():
+        found = _vote(answer, grid)
+        if isinstance(found, str):
+            problems.append({"case": item.case, "team": team, "why": found})
+        else:
+            grid, masks[team] = found
+    lines: list[Mapping[str, Any]] = []
+    not_written = []
+    for selection, members in item.selections.items():
+        voting = [masks[team] for team in members if team in masks]
+        if grid is None or not voting:
+            not_written += [f"{selection}_{method}" for method in METHODS]
+            continue
+        lines += [_combine(item, f"{selection}_{method}", voting, grid, method) for method in METHODS]
+    for ensemble in not_written:
+        # One of an earlier run must not pass for this one's.
+        _target(item, ensemble).unlink(missing_ok=True)
+    return EnsembleRow(item.case, tuple(lines), tuple(problems), tuple(not_written))
+
+
+def _target(item: EnsembleCase, ensemble: str) -> Path:
+    return item.output / ensemble / f"{item.case}.mha"
+
+
+def _vote(answer: Answer, grid: Geometry | None) -> tuple[Geometry, CompactMask] | str:
+    """The mask and its grid, which is the mask's own where none is given; or why there is none."""
+    try:
+        path = answer_file(answer, MASK)
+        if grid is None:
+            with hostile(path.name):
+                grid = read_header(path, error=PredictionError).geometry
+        return grid, CompactMask.of(read_prediction(path, grid, "exact"))
+    except PredictionError as problem:
+        return problem.message
+
+
+def _combine(
+    item: EnsembleCase, ensemble: str, voting: Sequence[CompactMask], grid: Geometry, method: str
+) -> dict[str, Any]:
+    found = combine(voting, grid.array_shape, grid.array_spacing_mm, method)
+    mask = np.zeros(grid.array_shape, dtype=np.uint8)
+    mask[found.box] = found.inside
+    write_mask(_target(item, ensemble), mask, grid)
+    volumes = {
+        f"{labels.NAMES[label].lower()}_ml": int((found.inside == label).sum()) * grid.voxel_volume_mm3 / _MM3_A_ML
+        for label in labels.FOREGROUND
+    }
+    return {"case": item.case, "ensemble": ensemble, "votes": len(voting), **volumes}
+
+
+def row_of_dead_worker(item: EnsembleCase) -> EnsembleRow:
+    """The row of a case that kills the process which combines it: no team has a vote."""
+    why = "the process that combined the case died, out of memory perhaps"
+    lost = {team: Answer(item.case, None, why, failed=True) for team in item.answers}
+    return combine_case(replace(item, answers=lost))

@@ -1,0 +1,129 @@
+"""`hecktor study ensemble`: the teams' answers combined into submissions that `hecktor evaluate` scores."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from contract.files import read_json, write_text
+from contract.options import whole_number
+from contract.tasks import RFS, SEGMENTATION, task_named
+from evaluation.execution.options import add_workers
+from evaluation.execution.pool import map_cases
+from evaluation.results.metrics_json import MAX_METRICS_BYTES
+from evaluation.studies.ensembles.masks import EnsembleRow, combine_case, find_cases, row_of_dead_worker
+from evaluation.studies.ensembles.risks import RANK_METHODS, combined_risks, read_risks
+from evaluation.studies.ensembles.votes import METHODS
+from evaluation.studies.outputs import add_output, as_csv, by_name, named_path, write_study
+
+STUDY: Final = "ensemble"
+ALL: Final = "all"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the ensembles; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    task = task_named(options.task)
+    teams = by_name(options.teams, "team", 2)
+    selections = _selections(teams, options)
+    # Masks are written one by one: until all of them are there, nothing says that they are.
+    (options.output / f"{STUDY}.json").unlink(missing_ok=True)
+    if task is SEGMENTATION:
+        content, table = _of_masks(teams, selections, options)
+    elif task is RFS:
+        content, table = _of_risks(teams, selections, options)
+    else:
+        raise HecktorError(f"task {task.name}: no ensemble of it, expected {SEGMENTATION.name} or {RFS.name}")
+    about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
+    written = write_study(options.output, STUDY, {**about, **content}, table)
+    for problem in content["without_vote"]:
+        sys.stderr.write(f"warning: {problem['case']}, {problem['team']}: {problem['why']}\n")
+    for name in content["ensembles"]:
+        sys.stdout.write(f"ensemble: {options.output / name}\n")
+    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    """All teams, and the first of the leaderboard's official order where one is given."""
+    selections: dict[str, tuple[str, ...]] = {ALL: tuple(teams)}
+    if options.leaderboard is None:
+        return selections
+    board = read_json(options.leaderboard, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+    entries = board.get("teams") if isinstance(board, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "team" in entry for entry in entries):
+        raise HecktorError(f"{options.leaderboard.name}: expected a leaderboard of `hecktor rank`")
+    best = tuple(str(entry["team"]) for entry in entries)[: options.top]
+    absent = [team for team in best if team not in teams]
+    if absent:
+        raise HecktorError(f"{options.leaderboard.name}: no answers of {absent[0]!r} given, which is among its first")
+    if len(best) < max(options.top, 2):
+        raise HecktorError(f"--top {options.top}: {len(best)} teams taken of the leaderboard, expected at least two")
+    return {**selections, f"top{options.top}": best}
+
+
+def _of_masks(
+    teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    cases = find_cases(teams, options.ground_truth, selections, options.output)
+    rows: list[EnsembleRow] = map_cases(combine_case, cases, options.workers, row_of_dead_worker)
+    content = {
+        "methods": list(METHODS),
+        "ensembles": _ensembles(selections, METHODS),
+        "cases": len(rows),
+        "without_vote": [problem for row in rows for problem in row.without_vote],
+        "not_written": [{"case": row.case, "ensemble": name} for row in rows for name in row.not_written],
+    }
+    return content, [dict(line) for row in rows for line in row.lines]
+
+
+def _of_risks(
+    teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    if options.ground_truth is not None:
+        raise HecktorError("--ground-truth: only masks need it, expected none for risks")
+    risks = read_risks(teams)
+    content: dict[str, Any] = {
+        "methods": list(RANK_METHODS),
+        "ensembles": [f"{name}.csv" for name in _ensembles(selections, RANK_METHODS)],
+        "cases": len(risks.cases),
+        "without_vote": list(risks.without_vote),
+        "not_written": [],
+    }
+    lines: list[dict[str, Any]] = [{"PatientID": case} for case in risks.cases]
+    for selection, members in selections.items():
+        for method in RANK_METHODS:
+            found = combined_risks([risks.by_team[team] for team in members], risks.cases, method)
+            table = [{"PatientID": case, "risk": risk} for case, risk in found.items() if risk is not None]
+            write_text(options.output / f"{selection}_{method}.csv", as_csv(table))
+            for line in lines:
+                line[f"{selection}_{method}"] = found[line["PatientID"]]
+            absent = [case for case, risk in found.items() if risk is None]
+            content["not_written"] += [{"case": case, "ensemble": f"{selection}_{method}.csv"} for case in absent]
+    return content, lines
+
+
+def _ensembles(selections: Mapping[str, Any], methods: Mapping[str, Any]) -> list[str]:
+    return [f"{selection}_{method}" for selection in selections for method in methods]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study ensemble", description="Combine several teams' answers to the same cases."
+    )
+    parser.add_argument("--task", required=True, help="1 (masks) or 2 (risks)")
+    parser.add_argument(
+        "teams", type=named_path, nargs="+", metavar="TEAM=PATH", help="a folder of masks, or a CSV table of risks"
+    )
+    parser.add_argument(
+        "--ground-truth", type=Path, help="reference masks, which then say the cases and their grids (task 1)"
+    )
+    parser.add_argument("--leaderboard", type=Path, help="leaderboard.json: also combine its first teams alone")
+    parser.add_argument("--top", type=whole_number(2), default=5, help="how many of the leaderboard (%(default)s)")
+    add_workers(parser)
+    add_output(parser)
+    return parser

@@ -1,0 +1,1 @@
+"""Failure detection by predicted uncertainty."""

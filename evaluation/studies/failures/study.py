@@ -1,0 +1,254 @@
+"""`hecktor study failures`: whether the DSC that was expected of each mask tells which masks failed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from contract import labels
+from contract.errors import HecktorError, PredictionError
+from contract.options import number_within
+from contract.tasks import SEGMENTATION
+from evaluation.editions.edge_cases import dsc_of_case
+from evaluation.execution.options import add_bootstrap
+from evaluation.inputs.plain_files import read_share_table
+from evaluation.inputs.submission import Answer
+from evaluation.inputs.tables import ID_COLUMN, read_table
+from evaluation.metrics.classification import Booleans, auc_metric
+from evaluation.metrics.overlap import Floats, mean_metric
+from evaluation.ranking.leaderboard import RankOptions, contest
+from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
+from evaluation.results.stored import stored_cohort, without_rows
+from evaluation.rows.mask import SegmentationRow
+from evaluation.statistics.bootstrap import Estimate, Estimates
+from evaluation.statistics.extras import estimate_extras
+from evaluation.studies.agreement import LABELS
+from evaluation.studies.failures.panels import draw_expected, draw_risk_coverage
+from evaluation.studies.failures.risk_coverage import area_metric, confidence_metrics, risk_coverage
+from evaluation.studies.outputs import add_output, shown, write_study
+
+STUDY: Final = "failures"
+COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
+DEFAULT_FAILED_BELOW: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One label: the cases with both a true and an expected DSC, in one order, and those without either by name.
+
+    `unwarned` counts the failed cases of which nothing was expected.
+    """
+
+    expected: Floats
+    true_dsc: Floats
+    failed_below: float
+    without_expected: tuple[Mapping[str, str], ...]
+    without_dsc: tuple[str, ...]
+    unwarned: int
+
+    @property
+    def failed(self) -> Booleans:
+        """Whether each case's mask failed, shape (cases,)."""
+        return np.asarray(self.true_dsc < self.failed_below, dtype=np.bool_)
+
+    def estimates(self, bootstraps: int, seed: int) -> Estimates:
+        """Every figure with its interval; the draws of cases are the same for all that always exist."""
+        risk = 1 - self.true_dsc
+        metrics = {
+            **confidence_metrics(self.expected, self.true_dsc),
+            "oracle_aurc": area_metric(self.true_dsc, risk),
+            "random_aurc": mean_metric(risk),
+            "failed_auc": auc_metric(~self.failed, self.expected),
+        }
+        if not risk.size:
+            return Estimates(dict.fromkeys(metrics, Estimate(None, None, None)), 0)
+        return estimate_extras(metrics, risk.size, bootstraps, seed)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Judge the expected DSC; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    team = read_metrics(options.metrics, options.metrics.resolve().parent.name)
+    cases, rows = read_rows(team, options.edition)
+    answers, about = read_expected(options.expected, cases)
+    found = {label: judge(label, rows, given, options.failed_below) for label, given in answers.items()}
+    if not any(judged.expected.size for judged in found.values()):
+        raise HecktorError(f"{options.expected.name}: no case has a true and an expected DSC, expected at least one")
+    content: dict[str, Any] = {
+        "team": team.team,
+        "edition": team.provenance["edition"],
+        "cases": len(cases),
+        "not_counted": sorted(set(cases) - {row.case for row in rows}),
+        **about,
+        "failed_below": options.failed_below,
+        "bootstraps": options.bootstraps,
+        "seed": options.seed,
+        "labels": {name: _as_json(judged, options.bootstraps, options.seed) for name, judged in found.items()},
+    }
+    lines = [line for label, judged in found.items() for line in curve(label, judged)]
+    written = write_study(options.output, STUDY, content, lines, _picture(found))
+    _say(content)
+    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, ...], tuple[SegmentationRow, ...]]:
+    """The cases of a metrics.json of task 1, sorted, and the rows of those that count by its rules.
+
+    Raises:
+        HecktorError: another task, no rows, or rows that do not give what the file states.
+    """
+    profile = contest(SEGMENTATION, [team], RankOptions(edition_file)).profile
+    if without_rows([team]):
+        raise HecktorError(f"{team.team}: no rows of masks, expected a metrics.json of task 1 without --public")
+    cohort = stored_cohort([team], profile)
+    return cohort.cases, cohort.teams[0].rows
+
+
+def read_expected(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[Answer]], dict[str, list[str]]]:
+    """What the table expects of each case, for each label it has a column of; and the names that do not match.
+
+    These are `unknown` (no case of that name), `duplicate` (two lines: none of them counts) and `missing` (no line).
+
+    Raises:
+        PredictionError: the table cannot be used. What is wrong with one line becomes that case's problem.
+    """
+    table = read_table(path, PredictionError)
+    columns = {label: column for label, column in COLUMNS.items() if column in table.header}
+    if ID_COLUMN not in table.header or not columns:
+        wanted = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"
+        raise PredictionError(f"{table.name}: columns {', '.join(table.header)[:200]}; expected {wanted}")
+    read = {label: read_share_table(path, column, cases) for label, column in columns.items()}
+    one = next(iter(read.values()))
+    missing = sorted(set(cases) - {row[ID_COLUMN].strip() for row in table.rows})
+    about = {"unknown": list(one.unknown), "duplicate": list(one.duplicate), "missing": missing}
+    return {label: submission.answers for label, submission in read.items()}, about
+
+
+def judge(label: str, rows: Sequence[SegmentationRow], answers: Sequence[Answer], failed_below: float) -> Judged:
+    """Put one label's expected DSCs beside the true ones.
+
+    Args:
+        label: "gtvp" or "gtvn".
+        rows: of the cases that count.
+        answers: what was expected of each case, of these and others.
+        failed_below: the true DSC below which a mask failed.
+    """
+    answer_of = {answer.case: answer for answer in answers}
+    true_dsc = {row.case: _true_dsc(row, label) for row in rows}
+    given = {case: answer_of[case].value for case in true_dsc}
+    both = [
+        (value, dsc) for case, dsc in true_dsc.items() if dsc is not None and isinstance(value := given[case], float)
+    ]
+    expected, true = np.array(both, dtype=np.float64).reshape(-1, 2).T
+    lacking = [case for case in true_dsc if given[case] is None]
+    return Judged(
+        expected=expected,
+        true_dsc=true,
+        failed_below=failed_below,
+        without_expected=tuple({"case": case, "why": answer_of[case].problem or ""} for case in lacking),
+        without_dsc=tuple(case for case, dsc in true_dsc.items() if dsc is None),
+        unwarned=sum(dsc is not None and dsc < failed_below for dsc in map(true_dsc.get, lacking)),
+    )
+
+
+def _true_dsc(row: SegmentationRow, label: str) -> float | None:
+    counts = getattr(row, label)
+    failed = row.error is not None
+    return dsc_of_case(counts.intersection, counts.reference, counts.predicted, failed=failed, rule="skip")
+
+
+def curve(label: str, judged: Judged) -> list[dict[str, Any]]:
+    """The risk-coverage curve, a line for every number of cases that are kept."""
+    risk = 1 - judged.true_dsc
+    if not risk.size:
+        return []
+    own, best = risk_coverage(judged.expected, risk), risk_coverage(judged.true_dsc, risk)
+    return [
+        {
+            "label": label,
+            "kept": number,
+            "coverage": number / risk.size,
+            "risk": float(own[number - 1]),
+            "oracle_risk": float(best[number - 1]),
+            "random_risk": float(risk.mean()),
+        }
+        for number in range(1, risk.size + 1)
+    ]
+
+
+def _as_json(judged: Judged, bootstraps: int, seed: int) -> dict[str, Any]:
+    estimates = judged.estimates(bootstraps, seed)
+    return {
+        "cases": int(judged.true_dsc.size),
+        "failed": int(judged.failed.sum()),
+        "failed_without_expected": judged.unwarned,
+        "without_expected": list(judged.without_expected),
+        "without_dsc": list(judged.without_dsc),
+        "redraws": estimates.redraws,
+        "aggregates": aggregates(estimates),
+    }
+
+
+def _say(content: Mapping[str, Any]) -> None:
+    why = {
+        "unknown": "no case of the metrics.json",
+        "duplicate": "stands twice, none of its lines counts",
+        "missing": "no line of the table",
+    }
+    for kind, told in why.items():
+        for case in content[kind]:
+            sys.stderr.write(f"warning: {case}: {told}\n")
+    for label, found in content["labels"].items():
+        for name, figures in found["aggregates"].items():
+            sys.stdout.write(f"{label} {name:<20} {shown(figures)}\n")
+        sys.stdout.write(
+            f"{label}: {found['cases']} cases, {found['failed']} failed; without an expected DSC "
+            f"{len(found['without_expected'])}, of which failed {found['failed_without_expected']}\n"
+        )
+
+
+@one_look
+def _picture(found: Mapping[str, Judged]) -> Figure:
+    """For each label the risk-coverage curve, and the expected against the true DSC."""
+    drawn = {label: judged for label, judged in found.items() if judged.true_dsc.size}
+    figure, panels = new_figure(2 * len(drawn), height=3.4, width=7.6 * len(drawn))
+    for place, (label, judged) in enumerate(drawn.items()):
+        coverage, scatter = panels[2 * place], panels[2 * place + 1]
+        draw_risk_coverage(coverage, [("expected DSC", judged.expected, COLOURS[place])], judged.true_dsc)
+        draw_expected(scatter, judged.expected, judged.true_dsc, COLOURS[place])
+        scatter.axhline(judged.failed_below, color="#9aa5b1", linewidth=0.8, linestyle="dashed")
+        coverage.set_ylabel("mean of 1 - DSC")
+        scatter.set_ylabel("true DSC")
+        title = f"{labels.NAMES[LABELS[label]]}, {judged.true_dsc.size} patients"
+        coverage.set_title(title, loc="left", fontsize=9, fontweight="bold")
+        coverage.legend(fontsize=7.5, frameon=False)
+    return figure
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study failures", description="Whether the DSC expected of each mask tells which masks failed."
+    )
+    parser.add_argument("metrics", type=Path, help="the team's metrics.json of task 1")
+    parser.add_argument(
+        "--expected", type=Path, required=True, help=f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
+    )
+    parser.add_argument(
+        "--failed-below",
+        type=number_within(0, 1),
+        default=DEFAULT_FAILED_BELOW,
+        help="the DSC below which a mask failed (%(default)s)",
+    )
+    parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
+    add_bootstrap(parser)
+    add_output(parser)
+    return parser

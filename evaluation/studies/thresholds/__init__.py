@@ -1,0 +1,1 @@
+"""PET threshold baselines."""

@@ -1,0 +1,150 @@
+"""`hecktor study thresholds`: PET thresholding at a range of percentages of SUVmax."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from contract.errors import GroundTruthError
+from evaluation.execution.options import add_bootstrap, add_workers
+from evaluation.execution.pool import map_cases
+from evaluation.inputs.plain_files import read_bounding_boxes
+from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
+from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.statistics.extras import estimate_extras
+from evaluation.studies.outputs import add_output, write_study
+from evaluation.studies.scans import find_scans
+from evaluation.studies.settings import default_rules
+from evaluation.studies.thresholds.thresholding import (
+    MAXIMA,
+    METHODS,
+    TARGETS,
+    ThresholdCase,
+    Thresholding,
+    ThresholdRow,
+    row_of_dead_worker,
+    threshold_case,
+)
+
+STUDY: Final = "thresholds"
+DEFAULT_PERCENTS: Final = "5:95:5"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Threshold every case; raises HecktorError for what a user can mend."""
+    options = _parser().parse_args(argv)
+    scans = find_scans(options.cohort)
+    boxes = (
+        {} if options.bounding_boxes is None else read_bounding_boxes(options.bounding_boxes, [s.case for s in scans])
+    )
+    surfaces = default_rules() if options.hd95 else None
+    settings = Thresholding(options.percents, options.target, options.max_of, surfaces)
+    items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
+    rows = map_cases(threshold_case, items, options.workers, row_of_dead_worker)
+    counted = [row for row in rows if row.dsc]
+    if not counted:
+        raise GroundTruthError(f"{options.cohort.name}: no {options.target} in any of {len(rows)} references")
+    table = summarised(counted, settings, options.bootstraps, options.seed)
+    best = {method: max((line for line in table if line["method"] == method), key=_dsc_mean) for method in METHODS}
+    content = {
+        "target": settings.target,
+        "suv_max_of": settings.maximum,
+        "inside_bounding_boxes": options.bounding_boxes is not None,
+        "cases": len(counted),
+        "cases_without_target": [row.case for row in rows if not row.dsc],
+        "bootstraps": options.bootstraps,
+        "seed": options.seed,
+        "best": best,
+        "thresholds": table,
+    }
+    written = write_study(options.output, STUDY, content, table, _picture(table, settings))
+    for method, line in best.items():
+        sys.stdout.write(f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n")
+    sys.stdout.write(f"{len(counted)} cases; written: {options.output}: {', '.join(written)}\n")
+    return 0
+
+
+def _dsc_mean(line: Mapping[str, Any]) -> float:
+    return float(line["dsc_mean"])
+
+
+def summarised(
+    rows: Sequence[ThresholdRow], settings: Thresholding, bootstraps: int, seed: int
+) -> list[dict[str, Any]]:
+    """One line for each method and percentage: mean DSC with its interval, and median HD95 where it was asked for."""
+    lines: list[dict[str, Any]] = []
+    metrics: dict[str, WeightedMetric] = {}
+    for method in METHODS:
+        for place, percent in enumerate(settings.percents):
+            line: dict[str, Any] = {"method": method, "percent": percent}
+            metrics[str(len(lines))] = mean_metric(np.array([row.dsc[method][place] for row in rows]))
+            if settings.surfaces is not None:
+                hd95 = median_metric(np.array([row.hd95_mm[method][place] for row in rows]))
+                line["hd95_median_mm"] = float(hd95(np.ones((1, len(rows))))[0])
+            lines.append(line)
+    found = estimate_extras(metrics, len(rows), bootstraps, seed).by_metric
+    for number, line in enumerate(lines):
+        figures = found[str(number)]
+        line |= {"dsc_mean": figures.value, "ci95_low": figures.ci95_low, "ci95_high": figures.ci95_high}
+    return lines
+
+
+@one_look
+def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
+    """Mean DSC with its interval, and median HD95, against the percentage; a curve a method."""
+    columns = {"dsc_mean": "mean DSC", **({} if settings.surfaces is None else {"hd95_median_mm": "median HD95 (mm)"})}
+    figure, panels = new_figure(len(columns), height=3.2, width=4.5 * len(columns))
+    for axes, (column, title) in zip(panels, columns.items(), strict=True):
+        for method, colour in zip(METHODS, COLOURS, strict=False):
+            lines = [line for line in table if line["method"] == method]
+            percents = [line["percent"] for line in lines]
+            label = method.replace("_", " ").replace("semi ", "semi-")
+            axes.plot(percents, [line[column] for line in lines], color=colour, linewidth=1.8, label=label)
+            if column == "dsc_mean" and lines[0]["ci95_low"] is not None:
+                low, high = ([line[end] for line in lines] for end in ("ci95_low", "ci95_high"))
+                axes.fill_between(percents, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.set(xlabel=f"threshold, % of SUVmax of the {settings.maximum}", ylabel=title)
+        axes.set_ylim(bottom=0)
+        axes.grid(color="#e4e7eb", linewidth=0.8)
+    panels[0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor study thresholds", description="Segmentation by a percentage of the PET's SUVmax."
+    )
+    parser.add_argument(
+        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
+    )
+    parser.add_argument(
+        "--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="FIRST:LAST:STEP", help="(%(default)s)"
+    )
+    parser.add_argument("--target", choices=tuple(TARGETS), default="gtvp", help="what of the reference (%(default)s)")
+    parser.add_argument(
+        "--max-of", choices=MAXIMA, default=MAXIMA[0], help="whose SUVmax: of all that is looked at, or the tumour's"
+    )
+    parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
+    parser.add_argument("--hd95", action="store_true", help="measure the median HD95 too")
+    add_bootstrap(parser)
+    add_workers(parser)
+    add_output(parser)
+    return parser
+
+
+def _percents(text: str) -> tuple[float, ...]:
+    wanted = f"{text}: expected FIRST:LAST:STEP in percent, above 0 up to 100"
+    try:
+        first, last, step = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(wanted) from None
+    if not (0 < first <= last <= 100 and step > 0 and (last - first) / step <= 1000):
+        raise argparse.ArgumentTypeError(wanted)
+    count = int((last - first) / step + 1e-9) + 1
+    return tuple(float(np.round(first + place * step, 9)) for place in range(count))

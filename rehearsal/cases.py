@@ -1,0 +1,136 @@
+"""The cases of a rehearsal, and each one laid out as the platform mounts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from contract import sockets
+from contract.errors import InputError
+from contract.files import read_json, write_json
+from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
+from contract.predictions import read_inputs, socket_entry
+from contract.sockets import Socket
+from contract.tasks import Task
+
+_WORLD_READABLE: Final = 0o004
+
+
+@dataclass(frozen=True)
+class Case:
+    """One patient of a cohort in the platform's layout.
+
+    `files` holds the task's sockets that this patient has, each with its image or JSON file. `image_name` is
+    the file name under which the patient's images were uploaded; the evaluation matches cases by it.
+    """
+
+    case_id: str
+    image_name: str
+    files: tuple[tuple[Socket, Path], ...]
+
+    def file(self, socket: Socket) -> Path:
+        """The file of a socket that the case has; KeyError otherwise."""
+        return dict(self.files)[socket]
+
+
+@dataclass(frozen=True)
+class StagedJob:
+    """A case as one algorithm job: `/input` as mounted, and its entries for `inputs.json` and `predictions.json`."""
+
+    pk: str
+    case: Case
+    input_dir: Path
+    entries: tuple[dict[str, Any], ...]
+
+
+def find_cases(cohort: Path, task: Task, only: Sequence[str] = ()) -> tuple[Case, ...]:
+    """The cases `<cohort>/<ID>/input/`, sorted by ID.
+
+    Args:
+        cohort: folder in the platform's layout.
+        task: decides which sockets a case must have and which it may have.
+        only: IDs to keep; all where empty.
+
+    Raises:
+        InputError: no case, an ID of `only` that is not there, or a case that lacks a socket.
+    """
+    if not cohort.is_dir():
+        raise InputError(f"{cohort.name}: no such folder, expected a cohort in the platform's layout")
+    folders = {path.parent.name: path for path in sorted(cohort.glob("*/input")) if path.is_dir()}
+    unknown = sorted(set(only) - set(folders))
+    if unknown:
+        raise InputError(f"{cohort.name}: no case {', '.join(unknown)}, expected one of its folders")
+    chosen = [(name, path) for name, path in folders.items() if not only or name in only]
+    if not chosen:
+        raise InputError(f"{cohort.name}: no folder <ID>/input in it, expected a cohort in the platform's layout")
+    return tuple(_case(name, path, task) for name, path in chosen)
+
+
+def stage_job(case: Case, folder: Path) -> StagedJob:
+    """Lay a case out as `/input` in `folder`: images named by new image pks, and `inputs.json`.
+
+    Images that are no `.mha` are saved again as compressed `.mha`, as the platform does at upload.
+    """
+    entries: list[dict[str, Any]] = []
+    for socket, source in case.files:
+        number = len(entries) + 1
+        if socket.is_image:
+            image_pk = str(uuid.uuid4())
+            _place_image(source, socket.path_under(folder) / f"{image_pk}.mha")
+            entries.append(socket_entry(socket, number, image=(image_pk, case.image_name)))
+        else:
+            place(source, socket.path_under(folder))
+            value = read_json(source, accept_nan=True)
+            entries.append(socket_entry(socket, number, value=value))
+    write_json(folder / sockets.INPUTS_JSON, entries)
+    return StagedJob(str(uuid.uuid4()), case, folder, tuple(entries))
+
+
+def place(source: Path, target: Path) -> None:
+    """Put a file at `target`: a hard link where it can be one that an image's user may read, else a copy."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    real = source.resolve()
+    if real.stat().st_mode & _WORLD_READABLE:
+        try:
+            os.link(real, target)
+        except OSError:
+            pass
+        else:
+            return
+    shutil.copyfile(real, target)
+    target.chmod(0o644)
+
+
+def _place_image(source: Path, target: Path) -> None:
+    if image_suffix(source) == ".mha":
+        place(source, target)
+        return
+    write_volume(target, read_volume(source))
+    target.chmod(0o644)
+
+
+def _case(case_id: str, folder: Path, task: Task) -> Case:
+    files: list[tuple[Socket, Path]] = []
+    for socket in (*task.inputs, *task.optional_inputs):
+        path = socket.path_under(folder)
+        if socket in task.optional_inputs and not path.exists():
+            continue
+        if not path.exists():
+            raise InputError(f"{case_id}: no {socket.relative_path}, expected it for task {task.name}")
+        files.append((socket, find_single_image(path) if socket.is_image else path))
+    return Case(case_id, _image_name(case_id, folder), tuple(files))
+
+
+def _image_name(case_id: str, folder: Path) -> str:
+    listed = folder / sockets.INPUTS_JSON
+    if listed.is_file():
+        names = {item.slug: item.image_name for item in read_inputs(listed, error=InputError)}
+        name = names.get(sockets.CT.slug)
+        if name:
+            return name
+    return f"{case_id}.mha"

@@ -1,0 +1,1 @@
+"""Import checks of a saved container image."""

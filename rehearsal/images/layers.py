@@ -1,0 +1,87 @@
+"""Whether a saved image is whole: an engine that has its layers already loads a damaged archive without a word."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from contract.errors import EngineError
+from rehearsal.images.checks import ImageFacts, facts_of_documents
+
+_BLOCK_BYTES: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+
+
+class _Bytes(Protocol):
+    def read(self, size: int = ...) -> bytes: ...
+
+
+def facts_of_whole(path: Path) -> ImageFacts:
+    """What a saved image says of itself, once every layer has the checksum that its configuration says it has.
+
+    Layers may be compressed in the archive; the checksums are those of what they hold.
+
+    Raises:
+        EngineError: the archive cannot be read to its end, or a layer is missing or altered.
+    """
+    digests: dict[str, str] = {}
+    links: dict[str, str] = {}
+    documents: dict[str, Any] = {}
+    try:
+        with tarfile.open(path, "r|*", bufsize=_BLOCK_BYTES) as archive:
+            for member in archive:
+                if member.issym():
+                    links[member.name] = posixpath.normpath(
+                        posixpath.join(posixpath.dirname(member.name), member.linkname)
+                    )
+                elif member.islnk():
+                    links[member.name] = member.linkname
+                elif (file := archive.extractfile(member)) is not None:
+                    start = file.read(min(member.size, _DOCUMENT_BYTES)) if member.size <= _DOCUMENT_BYTES else b""
+                    documents[member.name] = _document(start)
+                    digests[member.name] = _digest(start, file)
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
+        raise EngineError(f"{path.name}: not a readable archive ({problem})") from None
+    wanted = _wanted(documents, path.name)
+    for name, digest in wanted.items():
+        found = digests.get(links.get(name, name))
+        if found != digest:
+            told = "is not in the archive" if found is None else f"has sha256 {found[:12]}..."
+            raise EngineError(f"{path.name}: layer {name} {told}, expected {digest[:12]}...")
+    objects = {name: found for name, found in documents.items() if isinstance(found, dict)}
+    return facts_of_documents(path, documents["manifest.json"], objects)
+
+
+def _wanted(documents: dict[str, Any], archive: str) -> dict[str, str]:
+    """Each layer's name with its sha256, by the first image of the manifest."""
+    try:
+        first = documents["manifest.json"][0]
+        checksums = documents[first["Config"]]["rootfs"]["diff_ids"]
+        return dict(zip(first["Layers"], (text.removeprefix("sha256:") for text in checksums), strict=True))
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise EngineError(f"{archive}: no image with layers in it, expected what `docker save` writes") from None
+
+
+def _document(content: bytes) -> Any:
+    if content[:1] not in {b"{", b"["}:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def _digest(start: bytes, file: _Bytes) -> str:
+    """sha256 of `start` and the rest of `file`, unpacked where it is gzip."""
+    digest, block = hashlib.sha256(), start or file.read(_BLOCK_BYTES)
+    inflate = zlib.decompressobj(wbits=31) if block[:2] == _GZIP_MAGIC else None
+    while block:
+        digest.update(block if inflate is None else inflate.decompress(block))
+        block = file.read(_BLOCK_BYTES)
+    return digest.hexdigest()

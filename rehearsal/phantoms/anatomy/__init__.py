@@ -1,0 +1,1 @@
+"""Synthetic anatomy: body, organs and lesions."""

@@ -1,0 +1,183 @@
+"""Where body parts are painted: one coarse grid for CT and PET together, sampled by the scanners later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point
+
+AIR_HU = -1000.0
+# The canvas is this coarse in plane, and so are the painted edges.
+EDGE_MM = 2.0
+# Bumps of organ surfaces and of tissue density are about this wide.
+UNEVENNESS_MM = 14.0
+# The neck leans and sways between these anatomical heights; above and below the body stays straight.
+LEANING_MM = (-200, 170)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """From anatomical to patient (LPS) millimetres: scaled, leaning and swaying with height, then shifted.
+
+    ``lean`` is the shift (x, y) per mm of height; ``sway_mm`` the amplitude (x, y) of a slow wave along z.
+    """
+
+    scale: Point
+    origin_mm: Point
+    lean: tuple[float, float]
+    sway_mm: tuple[float, float]
+    sway_phase: float
+
+    def shift(self, z: Floats) -> tuple[Floats, Floats]:
+        """Shift of the midline (x, y), in mm, at anatomical height ``z``."""
+        height = np.clip(z, *LEANING_MM)
+        wave = np.sin(height / 70 + self.sway_phase)
+        return (
+            np.asarray(height * self.lean[0] + wave * self.sway_mm[0], dtype=np.float32),
+            np.asarray(height * self.lean[1] + wave * self.sway_mm[1], dtype=np.float32),
+        )
+
+    def to_patient(self, point: Point) -> Point:
+        """Patient millimetres of an anatomical point."""
+        shift_x, shift_y = self.shift(np.asarray(point[2], dtype=np.float32))
+        return (
+            point[0] * self.scale[0] + float(shift_x) + self.origin_mm[0],
+            point[1] * self.scale[1] + float(shift_y) + self.origin_mm[1],
+            point[2] * self.scale[2] + self.origin_mm[2],
+        )
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Voxel centres in patient millimetres along z, y and x; equally spaced, ascending."""
+
+    z: Floats
+    y: Floats
+    x: Floats
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Array shape (z, y, x)."""
+        return len(self.z), len(self.y), len(self.x)
+
+    @property
+    def spacing_mm(self) -> Point:
+        """Spacing (z, y, x)."""
+        z, y, x = (float(values[1] - values[0]) for values in (self.z, self.y, self.x))
+        return z, y, x
+
+    def box(self, low: Point, high: Point) -> tuple[slice, slice, slice]:
+        """Slices (z, y, x) of the voxels whose centres lie in the patient-mm box given as (x, y, z) corners."""
+        cuts = [
+            slice(int(np.searchsorted(values, low[axis])), int(np.searchsorted(values, high[axis], side="right")))
+            for values, axis in ((self.z, 2), (self.y, 1), (self.x, 0))
+        ]
+        return cuts[0], cuts[1], cuts[2]
+
+    def cut(self, box: tuple[slice, slice, slice]) -> Axes:
+        """The axes of a box."""
+        return Axes(self.z[box[0]], self.y[box[1]], self.x[box[2]])
+
+
+def regular_axes(low: Point, high: Point, spacing: Point) -> Axes:
+    """Axes from ``low`` to ``high`` (patient mm) with ``spacing``, all in (x, y, z) order."""
+    lines = [np.arange(a, b + s / 2, s, dtype=np.float32) for a, b, s in zip(low, high, spacing, strict=True)]
+    return Axes(lines[2], lines[1], lines[0])
+
+
+def lerp_indices(source: Floats, target: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Index of the lower neighbour in ``source`` of each ``target``, and the weight of the upper; ends repeat."""
+    position = np.clip((target - source[0]) / (source[1] - source[0]), 0, len(source) - 1)
+    lower = np.minimum(position.astype(np.intp), len(source) - 2)
+    return lower, (position - lower).astype(np.float32)
+
+
+def sample(array: Floats, source: Axes, target: Axes, outside: float) -> Floats:
+    """``array`` (z, y, x) on ``source`` sampled linearly at ``target``; ``outside`` where ``target`` leaves it."""
+    result = np.full(target.shape, outside, dtype=np.float32)
+    inside = [
+        np.flatnonzero((t >= s[0] - (s[1] - s[0]) / 2) & (t <= s[-1] + (s[1] - s[0]) / 2))
+        for s, t in zip((source.z, source.y, source.x), (target.z, target.y, target.x), strict=True)
+    ]
+    if any(len(indices) == 0 for indices in inside):
+        return result
+    zs, ys, xs = (slice(int(i[0]), int(i[-1]) + 1) for i in inside)
+    (zi, zw), (yi, yw), (xi, xw) = (
+        lerp_indices(s, t) for s, t in ((source.z, target.z[zs]), (source.y, target.y[ys]), (source.x, target.x[xs]))
+    )
+    for row, (lower, weight) in enumerate(zip(zi, zw, strict=True)):
+        plane = array[lower] * (1 - weight) + array[lower + 1] * weight
+        plane = plane[yi] * (1 - yw[:, None]) + plane[yi + 1] * yw[:, None]
+        result[zs.start + row, ys, xs] = plane[:, xi] * (1 - xw) + plane[:, xi + 1] * xw
+    return result
+
+
+class Canvas:
+    """CT (HU) and PET (SUV) of one body on a coarse grid, painted part by part, later parts over earlier ones."""
+
+    def __init__(self, axes: Axes, frame: Frame, rng: np.random.Generator) -> None:
+        self.axes = axes
+        self.frame = frame
+        self.hu: Floats = np.full(axes.shape, AIR_HU, dtype=np.float32)
+        self.suv: Floats = np.zeros(axes.shape, dtype=np.float32)
+        self._height = ((axes.z - frame.origin_mm[2]) / frame.scale[2]).astype(np.float32)
+        self._shift_x, self._shift_y = frame.shift(self._height)
+        self.unevenness = smooth_noise(axes, UNEVENNESS_MM, rng)
+
+    def paint(self, part: Part) -> None:
+        """Paint one part with an edge one voxel wide."""
+        box = self._box(part)
+        if any(cut.stop <= cut.start for cut in box):
+            return
+        x, y, z = self._anatomical(box, part.leaning)
+        distance = part.shape.distance(x, y, z)
+        if part.rough_mm:
+            distance = distance + self.unevenness[box] * np.float32(part.rough_mm)
+        alpha = np.clip(0.5 - distance / np.float32(EDGE_MM), 0, 1)
+        for image, value in ((self.hu, part.hu), (self.suv, part.suv)):
+            if value is not None:
+                view = image[box]
+                view += alpha * (np.float32(value) - view)
+
+    def _box(self, part: Part) -> tuple[slice, slice, slice]:
+        low, high = part.shape.bounds()
+        margin = EDGE_MM + 2.5 * part.rough_mm
+        frame = self.frame
+        rows = (self._height >= low[2] - margin) & (self._height <= high[2] + margin)
+        if not rows.any():
+            return slice(0, 0), slice(0, 0), slice(0, 0)
+        shift_x, shift_y = (shift[rows] * part.leaning for shift in (self._shift_x, self._shift_y))
+        return self.axes.box(
+            (
+                (low[0] - margin) * frame.scale[0] + float(shift_x.min()) + frame.origin_mm[0],
+                (low[1] - margin) * frame.scale[1] + float(shift_y.min()) + frame.origin_mm[1],
+                (low[2] - margin) * frame.scale[2] + frame.origin_mm[2],
+            ),
+            (
+                (high[0] + margin) * frame.scale[0] + float(shift_x.max()) + frame.origin_mm[0],
+                (high[1] + margin) * frame.scale[1] + float(shift_y.max()) + frame.origin_mm[1],
+                (high[2] + margin) * frame.scale[2] + frame.origin_mm[2],
+            ),
+        )
+
+    def _anatomical(self, box: tuple[slice, slice, slice], leaning: bool) -> tuple[Floats, Floats, Floats]:
+        rows, cut = box[0], self.axes.cut(box)
+        frame = self.frame
+        z = self._height[rows][:, None, None]
+        x = (cut.x - frame.origin_mm[0])[None, None, :] - self._shift_x[rows][:, None, None] * leaning
+        y = (cut.y - frame.origin_mm[1])[None, :, None] - self._shift_y[rows][:, None, None] * leaning
+        return (x / np.float32(frame.scale[0])), (y / np.float32(frame.scale[1])), z
+
+
+def smooth_noise(axes: Axes, scale_mm: float, rng: np.random.Generator) -> Floats:
+    """Noise (z, y, x) of unit variance, roughly, that changes over ``scale_mm``."""
+    low = float(axes.x[0]), float(axes.y[0]), float(axes.z[0])
+    high = (float(axes.x[-1]) + scale_mm, float(axes.y[-1]) + scale_mm, float(axes.z[-1]) + scale_mm)
+    coarse = regular_axes(low, high, (scale_mm / 2,) * 3)
+    noise = ndimage.gaussian_filter(rng.standard_normal(coarse.shape, dtype=np.float32), 1.0)
+    noise /= noise.std()
+    return sample(noise, coarse, axes, 0.0)

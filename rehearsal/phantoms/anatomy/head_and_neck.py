@@ -1,0 +1,157 @@
+"""The body as painted parts in anatomical millimetres: x to the left, y to the back, z upwards.
+
+The origin is the middle of the oropharynx at the height of the tonsils. Sizes are those of an adult, rounded;
+uptake follows what FDG shows in a fasting patient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from rehearsal.phantoms.anatomy.body import BONE_HU, FAT_HU, MARROW_HU, Body
+from rehearsal.phantoms.anatomy.shapes import Arch, Capsule, Column, Ellipsoid, Part, mirrored
+from rehearsal.phantoms.anatomy.trunk import trunk_parts
+
+
+def body_parts(body: Body) -> Iterator[Part]:
+    """All parts in painting order; the caller's canvas drops those out of its field."""
+    yield from trunk_parts(body)
+    yield from _neck(body)
+    yield from _skull(body)
+    yield from _face(body)
+    yield from _jaws(body)
+    yield from _pharynx(body)
+    yield from _spine(body)
+
+
+def _neck(body: Body) -> Iterator[Part]:
+    uptake, vein_hu = body.uptake, 42.0 + body.contrast_hu
+    # Fat planes between the muscles, which nodes and tumours fill.
+    yield from mirrored(Part(Capsule((36, 12, 20), (34, 14, -100), 15, 16), FAT_HU, 0.35, 3.0))
+    yield from mirrored(Part(Capsule((52, 38, -40), (70, 35, -120), 10, 18), FAT_HU, 0.35, 3.0))
+    yield Part(Ellipsoid((0, -50, -38), (30, 18, 8)), FAT_HU, 0.35, 2.0)
+    yield from mirrored(Part(Capsule((54, 30, 38), (20, -22, -128), 10, 8), 60.0, uptake.muscle, 1.0))
+    yield from mirrored(Part(Capsule((26, 10, 40), (24, 5, -70), 3.5, 4), vein_hu, uptake.blood))
+    yield from mirrored(Part(Capsule((24, 5, -70), (16, 5, -150), 4, 4.5), vein_hu, uptake.blood))
+    yield from mirrored(Part(Capsule((33, 14, 38), (31, 8, -70), 5, 6), 42 + 0.9 * body.contrast_hu, uptake.blood))
+    yield from mirrored(Part(Capsule((31, 8, -70), (24, 5, -150), 6, 7), 42 + 0.9 * body.contrast_hu, uptake.blood))
+    yield from mirrored(Part(Ellipsoid((17, -12, -100), (9, 10, 22)), 95 + 0.5 * body.contrast_hu, 1.4, 1.0))
+    if body.uptake.brown_fat:
+        yield from mirrored(Part(Ellipsoid((75, 38, -112), (22, 9, 11)), None, uptake.brown_fat, 4.0))
+        yield from mirrored(Part(Ellipsoid((60, 45, -80), (8, 8, 14)), None, uptake.brown_fat, 3.0))
+
+
+def _skull(body: Body) -> Iterator[Part]:
+    yield Part(Ellipsoid((0, 5, 98), (73, 92, 66)), 950.0, 0.6)
+    yield Part(Ellipsoid((0, 5, 99), (67, 86, 60)), 30.0, body.uptake.brain, 1.0)
+    yield Part(Ellipsoid((0, 5, 97), (52, 70, 44)), 28.0, 0.62 * body.uptake.brain, 4.0)
+    yield from mirrored(Part(Ellipsoid((14, 5, 100), (9, 14, 10)), 36.0, 1.05 * body.uptake.brain))
+    yield from mirrored(Part(Ellipsoid((7, 0, 108), (4, 26, 8)), 6.0, 2.0))
+    yield Part(Ellipsoid((0, 48, 58), (44, 34, 19)), 34.0, 0.9 * body.uptake.brain, 1.0)
+    yield Part(Ellipsoid((0, -5, 42), (56, 52, 6)), 600.0, 1.0, 2.0)
+    yield Part(Capsule((0, 20, 70), (0, 36, 36), 11, 7), 32.0, 0.6 * body.uptake.brain)
+    yield from mirrored(Part(Ellipsoid((42, 14, 49), (24, 11, 9)), 900.0, 0.6))
+    yield from mirrored(Part(Ellipsoid((58, 24, 38), (10, 15, 16)), 300.0, 0.6))
+    yield from mirrored(Part(Ellipsoid((58, 24, 38), (6, 10, 11)), -550.0, 0.3, 3.0))
+    yield from mirrored(Part(Capsule((52, 4, 48), (80, 4, 48), 3, 4), -900.0, 0.0))
+
+
+def _face(body: Body) -> Iterator[Part]:
+    yield Part(Ellipsoid((0, -58, 52), (44, 28, 30)), 500.0, 0.9, 2.0)
+    yield from mirrored(Part(Ellipsoid((25, -56, 44), (15, 18, 16)), -950.0, 0.1, 1.5))
+    yield Part(Ellipsoid((0, -52, 52), (11, 36, 20)), -700.0, 0.5, 3.0)
+    yield Part(Ellipsoid((0, -83, 96), (20, 5, 9)), -900.0, 0.1, 2.0)
+    yield from mirrored(Part(Capsule((58, -15, 47), (44, -62, 50), 4, 5), BONE_HU, 0.6))
+    yield from mirrored(Part(Ellipsoid((32, -62, 74), (21, 25, 19)), 500.0, 0.8))
+    yield from mirrored(Part(Ellipsoid((32, -66, 74), (18, 26, 16)), -80.0, 0.4))
+    yield from mirrored(Part(Ellipsoid((32, -76, 74), (12, 12, 12)), 12.0, 0.9))
+    yield from mirrored(Part(Ellipsoid((52, -12, 18), (9, 20, 32)), 60.0, body.uptake.muscle, 1.0))
+    yield from mirrored(Part(Ellipsoid((36, -14, 22), (8, 18, 22)), 60.0, body.uptake.muscle, 1.0))
+    yield from mirrored(Part(Ellipsoid((55, 12, 20), (11, 16, 26)), -5.0, body.uptake.parotid, 1.5))
+
+
+def _jaws(body: Body) -> Iterator[Part]:
+    drop = body.jaw_drop_mm
+    low = -drop
+    for grow, hu in ((0.0, 1100.0), (-2.6, 250.0)):
+        yield from mirrored(Part(Capsule((49, -2, 44), (45, -14, -2 + low), 6 + grow, 7 + grow), hu, 0.7))
+        yield from mirrored(Part(Capsule((45, -14, -2 + low), (24, -72, -14 + low), 7 + grow, 7 + grow), hu, 0.7))
+        yield from mirrored(Part(Capsule((24, -72, -14 + low), (0, -82, -15 + low), 7 + grow, 8 + grow), hu, 0.7))
+    yield Part(Ellipsoid((0, -38, 6), (27, 37, 25), 2.4), 50.0, 0.9, 1.0)
+    yield Part(Ellipsoid((0, -36, 2), (20, 30, 18)), 65.0, body.uptake.tongue, 3.0)
+    yield Part(Ellipsoid((0, -45, 27), (22, 26, 2.5)), -800.0, 0.2, 2.0)
+    yield Part(Ellipsoid((0, -45, 33), (25, 30, 3)), 600.0, 0.8)
+    yield Part(Arch((0, -42, 22), (28, 36), 5, 6), 500.0, 0.8)
+    yield Part(Arch((0, -42, -6 + low), (28, 36), 5, 6), 500.0, 0.8)
+    if body.dentate:
+        yield Part(Arch((0, -42, 13), (27, 35), 4, 6, 9), 2100.0, 0.4)
+        yield Part(Arch((0, -42, 2 + low), (27, 35), 4, 6, 9), 2000.0, 0.4)
+    for spot in body.metal:
+        yield Part(Ellipsoid(spot, (4, 4, 4)), 3071.0, 0.4)
+
+
+def _pharynx(body: Body) -> Iterator[Part]:
+    uptake = body.uptake
+    yield Part(Column(((45, 0, 0, 24, 18), (-45, 0, 0, 24, 18)), 2.5), 55.0, 0.9, 1.5)
+    yield Part(Ellipsoid((0, -16, -12), (17, 12, 15)), 58.0, 1.15 * uptake.tongue, 1.5)
+    yield from mirrored(Part(Ellipsoid((27, -26, -24), (9, 14, 12)), 42.0, uptake.submandibular, 1.0))
+    for side, suv, size in (
+        (1, uptake.tonsil_left, body.tonsil_size[0]),
+        (-1, uptake.tonsil_right, body.tonsil_size[1]),
+    ):
+        yield Part(Ellipsoid((19.0 * side, -5, 5), (6.5 * size, 9 * size, 12 * size)), 58.0, suv, 0.8)
+    yield Part(Ellipsoid((0, -10, 25), (17, 13, 5)), 50.0, 0.4 * (uptake.adenoid + 1.5), 1.0)
+    yield Part(Ellipsoid((0, 2, 41), (14, 7, 8)), 52.0, uptake.adenoid, 1.0)
+    yield Part(Capsule((0, -10, 52), (0, -8, 36), 9, 8), -980.0, 0.05)
+    yield Part(
+        Column(((20, 0, -2, 10, 5), (0, 0, -1, 11, 6), (-25, 0, -1, 13, 6), (-40, 0, -5, 10, 6))), -980.0, 0.05, 0.8
+    )
+    yield Part(Capsule((0, -6, -18), (0, -16, -30), 4, 9), 40.0, 1.1)
+    yield Part(Arch((0, -6, -34), (21, 26), 2.5, 3), 450.0, 0.7)
+    yield Part(Column(((-44, 0, -12, 22, 20), (-85, 0, -12, 18, 18)), 2.2), 90.0, 1.0, 1.0)
+    yield Part(Ellipsoid((0, -10, -62), (13, 14, 7)), 60.0, uptake.larynx, 1.5)
+    yield Part(
+        Column(
+            (
+                (-38, 0, -12, 9, 6),
+                (-58, 0, -14, 4, 8),
+                (-66, 0, -14, 3, 8),
+                (-76, 0, -12, 8, 9),
+                (-150, 0, 8, 9, 9),
+                (-230, 0, 24, 9, 9),
+            )
+        ),
+        -980.0,
+        0.05,
+    )
+    yield Part(Capsule((2, 12, -85), (4, 32, -330), 6, 7), 35.0, 1.4)
+
+
+def _spine(body: Body) -> Iterator[Part]:
+    uptake = body.uptake
+    yield Part(Column(((45, 0, 14, 18, 5), (-110, 0, 16, 22, 6))), 55.0, uptake.muscle)
+    yield from mirrored(Part(Column(((30, 24, 58, 24, 26), (-110, 26, 62, 26, 24))), 58.0, uptake.muscle, 2.0))
+    height, size = 38.0, 1.0
+    while height > -760:
+        y = (
+            26 + 8 * float(np.sin((height + 60) / 60))
+            if height > -130
+            else float(np.interp(height, (-760, -560, -330, -130), (52, 30, 62, 40)))
+        )
+        yield from _vertebra(y, height, size, uptake.marrow)
+        height -= 17.5 * size
+        size = min(size + 0.045, 1.9) if height < -60 else 1.0
+
+
+def _vertebra(y: float, height: float, size: float, marrow_suv: float) -> Iterator[Part]:
+    body = Ellipsoid((0, y, height), (13 * size, 9.5 * size, 7.2 * size), 4.0)
+    yield Part(body, 480.0, marrow_suv, 0.5)
+    yield Part(replace(body, radii=(11 * size, 7.5 * size, 5.8 * size)), MARROW_HU, marrow_suv)
+    canal_y = y + 9.5 * size + 9
+    yield Part(Ellipsoid((0, canal_y + 2, height), (17 * size, 13, 7 * size), 3.0), 420.0, 0.8 * marrow_suv, 1.5)
+    yield Part(Ellipsoid((0, canal_y, height), (11, 8.5, 9.5 * size), 4.0), 15.0, 0.6)
+    yield Part(Capsule((0, canal_y, height - 8 * size), (0, canal_y, height + 8 * size), 5, 5), 38.0, 1.6)
+    yield Part(Capsule((0, canal_y + 12, height - 2), (0, canal_y + 27, height - 7), 4, 3.5), 450.0, 0.8 * marrow_suv)

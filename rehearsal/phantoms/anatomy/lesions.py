@@ -1,0 +1,253 @@
+"""Tumours, metastatic nodes and the reactive nodes that look a little like them.
+
+Volumes and uptake of the primary follow what the HECKTOR overviews report (median 7 to 11 ml, SUVmax around 15);
+node counts, sizes and levels, and all shares of faint, necrotic and cystic lesions, are invented within clinical range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contract import labels
+from rehearsal.phantoms.anatomy.shapes import Floats, Point
+
+GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 8.0, 0.9
+GTVP_RANGE_ML = (1.0, 80.0)
+NO_GTVP_SHARE = 0.05
+NODE_COUNT_SHARES = (0.18, 0.28, 0.22, 0.14, 0.09, 0.05, 0.04)
+NODE_RANGE_MM = (4.0, 40.0)
+NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
+# Natural log of how far, in radii, a surface may stick out.
+MAX_HEIGHT = 0.6
+# Lesions keep this clear of each other.
+GAP_MM = 3.0
+# Anatomical place (x of the left side, y, z) and how often; x is mirrored for the right.
+GTVP_SITES: dict[str, tuple[float, Point]] = {
+    "tonsil": (0.45, (19, -6, 4)),
+    "base of tongue": (0.40, (9, -18, -9)),
+    "soft palate": (0.07, (7, -13, 23)),
+    "posterior wall": (0.08, (5, 3, -2)),
+}
+NODE_LEVELS: dict[str, tuple[float, Point]] = {
+    "II": (0.55, (37, 13, -8)),
+    "III": (0.30, (34, 9, -50)),
+    "IV": (0.15, (28, 10, -92)),
+}
+
+
+@dataclass(frozen=True)
+class Lesion:
+    """One lesion; ``place`` is anatomical mm (x, y, z), ``suv`` the uptake of its rim before any blurring.
+
+    ``label`` is that of the mask, 0 for a reactive node. ``aspect`` are the relative half axes (x, y, z),
+    ``core_share`` the size of a dead or cystic core relative to the lesion (0: none). ``shape_seed`` fixes
+    its surface.
+    """
+
+    label: int
+    site: str
+    place: Point
+    volume_ml: float
+    aspect: Point
+    bumpiness: float
+    suv: float
+    hu: float
+    core_share: float
+    shape_seed: int
+
+    @property
+    def radius_mm(self) -> float:
+        """Radius of the ball of the same volume."""
+        return float((self.volume_ml * 750 / np.pi) ** (1 / 3))
+
+
+@dataclass(frozen=True)
+class Disease:
+    """All lesions of one patient, the primary first; ``cystic`` says whether the nodes tend to be cystic."""
+
+    lesions: tuple[Lesion, ...]
+    cystic: bool
+
+    @property
+    def gtvp_ml(self) -> float:
+        """Planned primary tumour volume, 0 without one."""
+        return sum(lesion.volume_ml for lesion in self.lesions if lesion.label == labels.GTVP)
+
+    @property
+    def nodes(self) -> tuple[Lesion, ...]:
+        """The metastatic nodes."""
+        return tuple(lesion for lesion in self.lesions if lesion.label == labels.GTVN)
+
+    @property
+    def gtvn_ml(self) -> float:
+        """Planned volume of all metastatic nodes."""
+        return sum(node.volume_ml for node in self.nodes)
+
+    @property
+    def cystic_share(self) -> float:
+        """Share of the metastatic nodes' volume that lies in nodes with a core."""
+        with_core = sum(node.volume_ml for node in self.nodes if node.core_share > 0)
+        return with_core / self.gtvn_ml if self.nodes else 0.0
+
+
+def random_disease(rng: np.random.Generator, contrast: bool) -> Disease:
+    """Draw all lesions of a patient; nothing overlaps by much, and there is a node where there is no primary."""
+    main_side = 1 if rng.random() < 0.5 else -1
+    cystic = bool(rng.random() < 0.35)
+    enhancement = float(rng.uniform(20, 35)) if contrast else 0.0
+    lesions: list[Lesion] = []
+    if rng.random() >= NO_GTVP_SHARE:
+        lesions.append(_random_gtvp(rng, main_side, enhancement))
+    count = int(rng.choice(len(NODE_COUNT_SHARES), p=NODE_COUNT_SHARES))
+    for _ in range(max(count, 0 if lesions else 1)):
+        _place(lesions, [_random_node(rng, main_side, cystic, enhancement) for _ in range(30)])
+    for _ in range(int(rng.integers(1, 7))):
+        _place(lesions, [_random_reactive_node(rng) for _ in range(10)])
+    return Disease(tuple(lesions), cystic)
+
+
+def _place(lesions: list[Lesion], candidates: list[Lesion]) -> None:
+    """Append the first candidate that keeps clear of the others, or none."""
+    for candidate in candidates:
+        gaps = [
+            float(np.linalg.norm(np.subtract(candidate.place, other.place))) - candidate.radius_mm - other.radius_mm
+            for other in lesions
+        ]
+        if all(gap > GAP_MM for gap in gaps):
+            lesions.append(candidate)
+            return
+
+
+def _pick(rng: np.random.Generator, table: dict[str, tuple[float, Point]]) -> tuple[str, Point]:
+    names = list(table)
+    name = names[int(rng.choice(len(names), p=[table[key][0] for key in names]))]
+    return name, table[name][1]
+
+
+def _lognormal(rng: np.random.Generator, median: float, sigma: float, low: float, high: float) -> float:
+    return float(np.clip(median * np.exp(sigma * rng.standard_normal()), low, high))
+
+
+def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Lesion:
+    volume = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
+    site, (x, y, z) = _pick(rng, GTVP_SITES)
+    radius = (volume * 750 / np.pi) ** (1 / 3)
+    # A large tumour grows into the midline's space, not through the skin.
+    x = min(x + 0.15 * radius, 24.0)
+    jitter = rng.normal(0, (2.0, 2.0, 4.0))
+    faint = rng.random() < 0.10
+    suv = float(rng.uniform(5.0, 7.0)) if faint else _lognormal(rng, 15.5 * (volume / 8) ** 0.1, 0.38, 7, 40)
+    core = float(rng.uniform(0.35, 0.6)) if volume > 6 and rng.random() < 0.25 else 0.0
+    aspect = np.exp(rng.normal(0, 0.14, 3))
+    return Lesion(
+        labels.GTVP,
+        site,
+        (side * (x + jitter[0]), y + jitter[1] - 0.1 * radius, z + jitter[2]),
+        volume,
+        _triple(aspect),
+        float(rng.uniform(0.08, 0.16)),
+        suv,
+        float(rng.uniform(80, 95)) + enhancement,
+        core,
+        int(rng.integers(2**31)),
+    )
+
+
+def _random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float) -> Lesion:
+    diameter = _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
+    site, (x, y, z) = _pick(rng, NODE_LEVELS)
+    side = main_side if rng.random() < 0.8 else -main_side
+    x = min(x + float(rng.normal(0, 2.5)), 52 - diameter / 2)
+    place = (side * x, y + float(rng.normal(0, 4)), z + float(rng.normal(0, 9)))
+    core_chance = (0.75 if cystic else 0.08) if diameter > 12 else 0.0
+    core = float(rng.uniform(0.55, 0.78)) if rng.random() < core_chance else 0.0
+    suv = float(rng.uniform(4.5, 6.0)) if rng.random() < 0.12 else _lognormal(rng, 10.5, 0.4, 6, 32)
+    aspect = np.exp(rng.normal(0, 0.10, 3)) * (0.95, 0.95, 1.1)
+    return Lesion(
+        labels.GTVN,
+        site,
+        place,
+        float(np.pi / 6 * diameter**3 / 1000),
+        _triple(aspect),
+        float(rng.uniform(0.03, 0.09)),
+        suv,
+        float(rng.uniform(72, 88)) + enhancement,
+        core,
+        int(rng.integers(2**31)),
+    )
+
+
+def _random_reactive_node(rng: np.random.Generator) -> Lesion:
+    diameter = float(rng.uniform(4, 9))
+    site, (x, y, z) = _pick(rng, NODE_LEVELS)
+    side = 1 if rng.random() < 0.5 else -1
+    place = (side * (x + float(rng.normal(2, 3))), y + float(rng.normal(4, 5)), z + float(rng.normal(0, 12)))
+    return Lesion(
+        labels.BACKGROUND,
+        site,
+        place,
+        float(np.pi / 6 * diameter**3 / 1000),
+        (0.8, 0.75, 1.7),
+        0.03,
+        float(rng.uniform(1.5, 3.8)),
+        float(rng.uniform(42, 56)),
+        0.0,
+        int(rng.integers(2**31)),
+    )
+
+
+def _triple(values: NDArray[np.float64]) -> Point:
+    return float(values[0]), float(values[1]), float(values[2])
+
+
+class Surface:
+    """A lesion's uneven surface in patient millimetres, scaled so that its volume is the planned one."""
+
+    def __init__(self, lesion: Lesion, centre_mm: Point) -> None:
+        rng = np.random.default_rng(lesion.shape_seed)
+        self.centre_mm = centre_mm
+        self.aspect = np.asarray(lesion.aspect) / np.prod(lesion.aspect) ** (1 / 3)
+        self._waves = rng.normal(0, 1.6, (6, 3)).astype(np.float32)
+        self._phases = rng.uniform(0, 2 * np.pi, 6).astype(np.float32)
+        heights = lesion.bumpiness * rng.normal(0, 1, 6)
+        heights *= min(1.0, MAX_HEIGHT / float(np.abs(heights).sum()))
+        self._heights = heights.astype(np.float32)
+        self._texture = rng.normal(0, 2.5, (4, 3)).astype(np.float32)
+        line = np.linspace(-2.2, 2.2, 45, dtype=np.float32)
+        unit = self._unit_level(line[None, None, :], line[None, :, None], line[:, None, None])
+        volume = float((unit < 1).sum()) * float(line[1] - line[0]) ** 3
+        self.radius_mm = lesion.radius_mm * float((4 * np.pi / 3 / max(volume, 0.1)) ** (1 / 3))
+
+    def _unit_level(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        height = sum(
+            amplitude * np.sin(x * wave[0] + y * wave[1] + z * wave[2] + phase)
+            for amplitude, wave, phase in zip(self._heights, self._waves, self._phases, strict=True)
+        )
+        return np.asarray(np.sqrt(x**2 + y**2 + z**2) * np.exp(-height), dtype=np.float32)
+
+    def _unit_coordinates(self, x: Floats, y: Floats, z: Floats) -> tuple[Floats, Floats, Floats]:
+        scaled = [
+            ((values - np.float32(centre)) / np.float32(self.radius_mm * aspect)).astype(np.float32)
+            for values, centre, aspect in zip((x, y, z), self.centre_mm, self.aspect, strict=True)
+        ]
+        return scaled[0], scaled[1], scaled[2]
+
+    def level(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        """0 at the centre, 1 on the surface, above 1 outside; coordinates broadcast to (z, y, x)."""
+        return self._unit_level(*self._unit_coordinates(x, y, z))
+
+    def texture(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        """Uneven uptake: a factor around 0.9, from about 0.6 to 1.1."""
+        u, v, w = self._unit_coordinates(x, y, z)
+        waves = sum(np.sin(u * wave[0] + v * wave[1] + w * wave[2]) for wave in self._texture)
+        return np.asarray(0.9 + 0.08 * waves, dtype=np.float32)
+
+    def corners(self) -> tuple[Point, Point]:
+        """Lowest and highest corner (x, y, z), patient mm, of a box that holds the lesion."""
+        reach = self.radius_mm * self.aspect * float(np.exp(MAX_HEIGHT)) + 2
+        low = np.subtract(self.centre_mm, reach)
+        high = np.add(self.centre_mm, reach)
+        return _triple(low), _triple(high)

@@ -1,0 +1,155 @@
+"""An image run as the platform runs it: once a case, or as a server for all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contract import sockets
+from contract.errors import EngineError
+from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, Call, clean_environment, thread_environment
+from rehearsal.runners.servers import PORT, Reach, Server
+from rehearsal.runners.watching import Outcome, PeakMemory, Stopper, cgroup_peak_reader, wait_for
+
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class ContainerRunner:
+    """Runs an image as the platform does: its own user, no network, read-only input, limits, a fresh /tmp."""
+
+    engine: ContainerEngine
+    image: str
+    arguments: tuple[str, ...] = ()
+    with_gpus: bool = False
+
+    @property
+    def description(self) -> str:
+        """The image and what is added to its entry point."""
+        return " ".join((self.image, *self.arguments))
+
+    @property
+    def is_isolated(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def api_method(self) -> str:
+        """What the image's label says."""
+        return self.engine.image_facts(self.image).api_method
+
+    def run(self, call: Call) -> Outcome:
+        """Run one container and remove it; an image labelled `invoke` gets `--no-serve`.
+
+        Raises:
+            EngineError: the engine refused to start it.
+        """
+        process = self._started(call, ("--no-serve",) if self.api_method == "invoke" else ())
+        try:
+            outcome = wait_for(process, call.limits.time_limit_s, self._stopper(call.name), self._peak(call.name))
+            self._raise_if_never_started(call, outcome.exit_code)
+            self._hand_over(call)
+        finally:
+            self._remove(call.name)
+        return outcome
+
+    def start(self, call: Call) -> Server:
+        """Start one container as a server; an image labelled `exec` gets `--serve`.
+
+        It has no network, as for `exec`, so it is called from within: by the image's own `python3`, which
+        the engine's `exec` starts in the container.
+
+        Raises:
+            EngineError: the engine refused to start it.
+        """
+        started_s = time.monotonic()
+        process = self._started(call, ("--serve",) if self.api_method == "exec" else ())
+        peak = self._peak(call.name)
+        reach = Reach(
+            python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
+            port=PORT,
+            folders=(str(sockets.INPUT_DIR), str(sockets.OUTPUT_DIR)),
+            stop=self._stopper(call.name),
+            peak_memory=lambda: peak(None),
+            hand_over=lambda: self._hand_over(call),
+            remove=lambda: self._remove(call.name),
+        )
+        server = Server(process, reach, started_s)
+        try:
+            while server.exit_code is None and not self._is_running(call.name):
+                time.sleep(_POLL_S)
+            self._raise_if_never_started(call, server.exit_code)
+        except BaseException:
+            server.kill()
+            raise
+        return server
+
+    def _started(self, call: Call, serving: Sequence[str]) -> subprocess.Popen[bytes]:
+        call.stdout.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (call.output_dir, call.tmp_dir):
+            folder.chmod(0o777)
+        with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
+            return subprocess.Popen(self._command(call, serving), stdout=stdout, stderr=stderr, env=clean_environment())
+
+    def _command(self, call: Call, serving: Sequence[str]) -> list[str]:
+        mounts = [(call.input_dir, sockets.INPUT_DIR, ":ro"), (call.output_dir, sockets.OUTPUT_DIR, "")]
+        mounts.append((call.tmp_dir, Path("/tmp"), ""))  # noqa: S108 - a path inside the container
+        if call.model_dir is not None:
+            mounts.append((call.model_dir, sockets.MODEL_DIR, ":ro"))
+        if call.ground_truth_dir is not None:
+            mounts.append((call.ground_truth_dir, sockets.GROUND_TRUTH_DIR, ":ro"))
+        command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
+        command += ["--network=none", *self.engine.limit_arguments(call.limits)]
+        for name, value in PLATFORM_ENVIRONMENT.items():
+            command += ["--env", f"{name}={value}"]
+        for name, value in thread_environment(call.limits).items():
+            command += ["--env", f"{name}={value}"]
+        for name in self.engine.image_facts(self.image).stripped_variables:
+            command += self.engine.unset_arguments(name)
+        for source, target, mode in mounts:
+            command += ["--volume", f"{source.resolve()}:{target}{mode}"]
+        command += self.engine.gpu_arguments() if self.with_gpus else []
+        return [*command, self.image, *self.arguments, *serving]
+
+    def _stopper(self, name: str) -> Stopper:
+        def stop(force: bool) -> None:
+            self.engine.command("kill", "--signal", "KILL" if force else "TERM", name, check=False)
+
+        return stop
+
+    def _is_running(self, name: str) -> bool:
+        return self.engine.command("inspect", "--format", "{{.State.Running}}", name, check=False).strip() == "true"
+
+    def _remove(self, name: str) -> None:
+        self.engine.command("rm", "--force", "--volumes", name, check=False)
+
+    def _peak(self, name: str) -> PeakMemory:
+        def container_process() -> int | None:
+            text = self.engine.command("inspect", "--format", "{{.State.Pid}}", name, check=False).strip()
+            return int(text) if text.isdigit() and text != "0" else None
+
+        return cgroup_peak_reader(container_process)
+
+    def _raise_if_never_started(self, call: Call, exit_code: int | None) -> None:
+        """The client's own status 125 means that no container ran; 126 and 127 that its entry point could not."""
+        if exit_code == 125:
+            lines = call.stderr.read_text(errors="replace").strip().splitlines() or ["no message"]
+            said = [line for line in lines if not line.startswith("See ")]
+            raise EngineError(f"{self.engine.name} could not start {self.image}: {said[-1][:300]}")
+
+    def _hand_over(self, call: Call) -> None:
+        """Where the caller is not root, let root of the image open what the image's user wrote."""
+        if os.geteuid() == 0:
+            return
+        mount = [f"{folder.resolve()}:/{index}" for index, folder in enumerate((call.output_dir, call.tmp_dir))]
+        self.engine.command(
+            *("run", "--rm", "--network=none", "--user=0", "--entrypoint=/bin/sh"),
+            *("--volume", mount[0], "--volume", mount[1], self.image, "-c", "chmod -R a+rwX /0 /1"),
+            check=False,
+        )

@@ -1,0 +1,168 @@
+"""Cases one after the other through one server, as the platform does with an image labelled `invoke`."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rehearsal.cases import Case, stage_job
+from rehearsal.runners.jobs import INPUT_CHANGED, JobResult, Jobs, JobSettings, checked_output, listing
+from rehearsal.runners.runner import Call
+from rehearsal.runners.servers import Reply, Server
+from rehearsal.runners.verdicts import invoke_failure, log_warnings, start_failure
+from rehearsal.runners.watching import GRACE_S, Outcome
+
+# A server that was killed breaks the connection a moment before its process is seen to have ended.
+_END_SEEN_WITHIN_S: Final = 1.0
+_STREAMS: Final = ("stdout", "stderr")
+
+
+def invoke_jobs(cases: tuple[Case, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
+    """Start the program once and answer every case with it; input and output are emptied between them.
+
+    A case that overruns the time limit, or during which the server ends, fails, and the next case gets a new server:
+    all that is wrong is seen in one rehearsal. A server that does not get ready fails all cases that are left.
+
+    Args:
+        cases: what to run.
+        settings: by what and under which limits.
+        on_done: called with each result as it comes.
+
+    Raises:
+        EngineError: the program cannot be started at all, or not be called.
+    """
+    servers, jobs = _Servers(settings), []
+    try:
+        for case in cases:
+            jobs.append(servers.answer(case))
+            on_done(jobs[-1])
+        servers.end()
+    finally:
+        servers.kill()
+    return Jobs(tuple(jobs), tuple(servers.startup_s), tuple(servers.warnings))
+
+
+class _Servers:
+    """The server in use, and why there is none where one did not get ready."""
+
+    def __init__(self, settings: JobSettings) -> None:
+        self._settings = settings
+        self._server: Server | None = None
+        self._call = self._next_call(1)
+        self._refusal: str | None = None
+        self._logged = dict.fromkeys(_STREAMS, 0)
+        self.startup_s: list[float] = []
+        self.warnings: list[str] = []
+
+    def answer(self, case: Case) -> JobResult:
+        """One case through the server, which is started where none runs."""
+        if self._server is None and self._refusal is None:
+            self._start()
+        settings, call = self._settings, self._call
+        job = stage_job(case, call.input_dir)
+        before = listing(call.input_dir)
+        outcome, failure = self._invoke()
+        if failure is None and listing(call.input_dir) != before:
+            failure = INPUT_CHANGED
+        warnings = [] if self._server is None else [_kept_open(path) for path in self._server.left_open()]
+        folder = settings.work_dir / case.case_id / "output"
+        _move_content(call.output_dir, folder)
+        _remove_content(call.input_dir)
+        output = None
+        if failure is None:
+            output, failure = checked_output(folder, case, settings.task)
+        logs = {stream: settings.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
+        for stream, log in logs.items():
+            self._cut_log(stream, log)
+            warnings += log_warnings(log)
+        warnings = [*(output.warnings if output else ()), *warnings]
+        return JobResult(job, outcome, output, failure, tuple(warnings), logs["stderr"], "invoke")
+
+    def end(self) -> None:
+        """SIGTERM, as after the platform's last case."""
+        if self._server is not None and self._server.stop() is None:
+            self.warnings.append(f"the server did not end within {GRACE_S:g} s of SIGTERM")
+        self._server = None
+
+    def kill(self) -> None:
+        """End at once what still runs."""
+        if self._server is not None:
+            self._server.kill()
+        self._server = None
+
+    def _start(self) -> None:
+        if self.startup_s:
+            self._call = self._next_call(len(self.startup_s) + 1)
+            self._logged = dict.fromkeys(_STREAMS, 0)
+        self._server = server = self._settings.runner.start(self._call)
+        limits = self._settings.limits
+        reply = server.wait_until_ready(limits.ready_within_s)
+        code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
+        self._refusal = start_failure(reply, code, limits, self._call.stderr)
+        if self._refusal is None:
+            self.startup_s.append(reply.seconds)
+        else:
+            self.kill()
+
+    def _invoke(self) -> tuple[Outcome, str | None]:
+        server, limits = self._server, self._settings.limits
+        if server is None:
+            return Outcome(None, 0.0, False, None), self._refusal
+        reply = server.invoke(limits.time_limit_s)
+        peak = server.peak_memory_bytes
+        code = server.exit_code_within(_END_SEEN_WITHIN_S) if _is_unanswered(reply) else None
+        failure = invoke_failure(reply, code, limits, self._call.stderr)
+        if reply.timed_out:
+            server.stop()
+        server.hand_over()
+        if reply.timed_out or code is not None:
+            self.kill()
+        return Outcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
+
+    def _next_call(self, number: int) -> Call:
+        folder, logs = self._settings.work_dir / "servers" / str(number), self._settings.log_dir
+        call = Call(
+            name=f"hecktor-rehearsal-{uuid.uuid4()}",
+            input_dir=folder / "input",
+            output_dir=folder / "output",
+            tmp_dir=folder / "tmp",
+            stdout=logs / f"server-{number}.stdout",
+            stderr=logs / f"server-{number}.stderr",
+            limits=self._settings.limits,
+            model_dir=self._settings.model_dir,
+        )
+        for path in (call.input_dir, call.output_dir, call.tmp_dir):
+            path.mkdir(parents=True)
+        return call
+
+    def _cut_log(self, stream: str, target: Path) -> None:
+        """What the server wrote to a stream since the case before."""
+        source = self._call.stdout if stream == "stdout" else self._call.stderr
+        content = source.read_bytes()[self._logged[stream] :] if source.is_file() else b""
+        self._logged[stream] += len(content)
+        target.write_bytes(content)
+
+
+def _is_unanswered(reply: Reply) -> bool:
+    return reply.status is None and not reply.timed_out
+
+
+def _kept_open(path: str) -> str:
+    return f"{path} is kept open after the case; the platform empties the folder"
+
+
+def _move_content(source: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    for path in sorted(source.iterdir()):
+        path.rename(target / path.name)
+
+
+def _remove_content(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,104 @@
+"""What the platform makes of a run that ended badly, and of a log that it would cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from rehearsal.runners.runner import Limits
+from rehearsal.runners.servers import Reply
+from rehearsal.runners.watching import GRACE_S, Outcome
+
+MESSAGE_LIMIT: Final = 1024
+LOG_LINES_KEPT: Final = 500
+LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
+_KILLED: Final = (137, -9)
+_READ_BYTES: Final = 64 * 1024 * 1024
+
+
+def run_failure(outcome: Outcome, limits: Limits, stderr: Path) -> str | None:
+    """Why the platform would fail a run, in one line; None for exit status 0 within the time limit."""
+    if outcome.timed_out:
+        return _overrun(limits)
+    if outcome.exit_code == 0:
+        return None
+    if outcome.exit_code in _KILLED:
+        return (
+            f"killed (exit status {outcome.exit_code}), most likely for memory beyond "
+            f"{limits.memory_bytes / 1024**3:.3g} GiB; the platform would fail the job"
+        )
+    said = last_line(stderr)
+    shown = f"its last line on stderr: {said}" if said else "nothing on stderr"
+    return (
+        f"exit status {outcome.exit_code}; the platform would fail the job, keep no output "
+        f"and show the submitter {shown}"
+    )
+
+
+def start_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+    """Why the platform would fail every case of a server that did not get ready, in one line; None where it did."""
+    if reply.status == 200:
+        return None
+    if exit_code is not None:
+        return f"the server ended before it was ready: {_end_of_server(exit_code, limits, stderr)}"
+    answered = "no answer" if reply.status is None else f"{reply.status} ({reply.text})"
+    return (
+        f"GET /health: {answered} after {reply.seconds:.0f} s, expected 200 within {limits.ready_within_s:g} s; "
+        "the platform would fail the job"
+    )
+
+
+def invoke_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+    """Why the platform would fail a case that a server was called for, in one line; None for 201 in time."""
+    if reply.timed_out:
+        return _overrun(limits)
+    if reply.status == 201:
+        return None
+    if exit_code is not None:
+        return f"the server ended during the case: {_end_of_server(exit_code, limits, stderr)}"
+    answered = reply.text if reply.status is None else f"{reply.status} ({reply.text[:MESSAGE_LIMIT]})"
+    return f"POST /invoke: {answered}, expected 201; the platform would fail the job"
+
+
+def _end_of_server(exit_code: int, limits: Limits, stderr: Path) -> str:
+    if exit_code == 0:
+        return "exit status 0; the platform would fail the job"
+    return str(run_failure(Outcome(exit_code, 0.0, False, None), limits, stderr))
+
+
+def _overrun(limits: Limits) -> str:
+    return (
+        f"time limit: still running after {limits.time_limit_s:g} s; the platform would send SIGTERM, "
+        f"{GRACE_S:g} s later SIGKILL, and fail the job"
+    )
+
+
+def last_line(stderr: Path) -> str:
+    """The last non-empty line of a log, cut as the platform cuts it; empty where there is none."""
+    lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
+    return next((line[:MESSAGE_LIMIT] for line in reversed(lines) if line), "")
+
+
+def log_warnings(log: Path) -> list[str]:
+    """What of a log the platform would not keep."""
+    content, name = _text(log), log.suffixes[-1].lstrip(".") if log.suffixes else log.name
+    warnings = []
+    lines = content.splitlines()
+    if len(lines) > LOG_LINES_KEPT:
+        warnings.append(f"{len(lines)} lines on {name}; the platform would keep {LOG_LINES_KEPT}")
+    if any(len(line) > LOG_LINE_LIMIT_BYTES for line in lines):
+        warnings.append(f"a line of more than 64 KiB on {name}; the platform would drop it")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        warnings.append(f"output on {name} that is not UTF-8; the platform might fail the job")
+    return warnings
+
+
+def _text(log: Path) -> bytes:
+    """At most the last 64 MiB of a log."""
+    if not log.is_file():
+        return b""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _READ_BYTES))
+        return file.read()

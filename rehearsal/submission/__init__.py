@@ -1,0 +1,1 @@
+"""Make and rehearse the files to upload."""

@@ -1,0 +1,127 @@
+"""Algorithm images built and saved by the project's own scripts, and loaded back from what was saved."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from contract.errors import EngineError
+from contract.tasks import Task
+from rehearsal.images.checks import upload_problems
+from rehearsal.images.layers import facts_of_whole
+from rehearsal.runners.containers import ContainerRunner
+from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.runner import Runner
+
+SOURCE: Final = Path(__file__).resolve().parents[2]
+TAGS: Final = {"cuda": "cuda", "cpu": "latest"}
+_NEEDED: Final = ("scripts/build", "scripts/save", "docker/algorithm.Dockerfile", "requirements/algorithm.txt")
+_FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
+
+
+class Images(Protocol):
+    """Makes the image archives of a submission."""
+
+    def build(self, tasks: Sequence[Task], log: Path) -> None:
+        """Build an image for each task, writing what is said to `log`."""
+
+    def save(self, task: Task, folder: Path, log: Path) -> Path:
+        """Save a built image into `folder` and return the archive."""
+
+    def load(self, archive: Path) -> Runner:
+        """Check an archive as at an upload, load it, and return what runs it."""
+
+    def name(self, task: Task) -> str:
+        """The image's name."""
+
+
+@dataclass(frozen=True)
+class BuiltImages:
+    """Images of this source tree; `torch` is cuda or cpu."""
+
+    engine: ContainerEngine
+    source: Path
+    torch: str
+    with_gpus: bool
+    level: int
+
+    def name(self, task: Task) -> str:
+        """The name that `scripts/build` gives."""
+        return f"hecktor-{task.name}:{TAGS[self.torch]}"
+
+    def build(self, tasks: Sequence[Task], log: Path) -> None:
+        """Run `scripts/build`; what is built already costs seconds.
+
+        Raises:
+            EngineError: it ended with an error.
+        """
+        flags = ["--cuda"] if self.torch == "cuda" else []
+        self._script("build", *(task.name for task in tasks), *flags, log=log)
+
+    def save(self, task: Task, folder: Path, log: Path) -> Path:
+        """Run `scripts/save`.
+
+        Raises:
+            EngineError: it ended with an error, as where the archive is larger than the platform takes.
+        """
+        self._script("save", self.name(task), "--output", str(folder), "--level", str(self.level), log=log)
+        (archive,) = folder.glob("*.tar.gz")
+        return archive
+
+    def load(self, archive: Path) -> Runner:
+        """Load an archive; what runs is what it holds, whatever another build has by now called by the same name.
+
+        Raises:
+            EngineError: the platform would refuse it, it is damaged, or the engine cannot load it.
+        """
+        problems = upload_problems(facts_of_whole(archive))
+        if problems:
+            raise EngineError(problems[0])
+        loaded = self.engine.load(archive)
+        identity = self.engine.command("image", "inspect", "--format", "{{.Id}}", loaded).strip()
+        return ContainerRunner(self.engine, identity, with_gpus=self.with_gpus)
+
+    def _script(self, script: str, *arguments: str, log: Path) -> None:
+        with log.open("ab") as file:
+            done = subprocess.run(
+                [str(self.source / "scripts" / script), *arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "HECKTOR_ENGINE": self.engine.client},
+                check=False,
+            )
+        if done.returncode != 0:
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            said = lines[-1][:300] if lines else "no message"
+            raise EngineError(f"scripts/{script} ended with status {done.returncode}: {said}")
+
+
+def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, source: Path = SOURCE) -> BuiltImages:
+    """What builds and saves images on this machine.
+
+    Args:
+        engine: a client to use, None for the first that can build.
+        torch: cuda or cpu.
+        with_gpus: hand all GPUs to the rehearsed images.
+        level: gzip's, 1 (fast) to 9 (small).
+        source: the source tree.
+
+    Raises:
+        EngineError: the source tree is not there, or no engine that can build answers.
+    """
+    absent = [name for name in _NEEDED if not (source / name).is_file()]
+    if absent:
+        raise EngineError(
+            f"{absent[0]}: not found beside the installed packages, expected the source tree: images are built from it"
+        )
+    environment = {**os.environ, **({} if engine is None else {"HECKTOR_ENGINE": engine})}
+    command = ["bash", "-c", _FIND_BUILDER]
+    found = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        tried = "docker, podman" if engine is None else engine
+        raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
+    return BuiltImages(find_engine(found.stdout.strip()), source, torch, with_gpus, level)

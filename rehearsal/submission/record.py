@@ -1,0 +1,137 @@
+"""What lies beside the files to upload: what each is, where it belongs, and how it was rehearsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from baseline.package.card.markdown import bullets, section, table
+from contract.tasks import Task
+from rehearsal.submission.tries import MEMORY_BYTES, Tried
+
+FORMAT_VERSION: Final = 1
+RECORD: Final = "submission.json"
+README: Final = "README.md"
+MODEL: Final = "model.tar.gz"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An image's archive: `entry` is its sha256 and size; `image` the name it has in an engine."""
+
+    task: Task
+    file: str
+    image: str
+    entry: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The files of a submission; `torch` is the images' build, None where no archive was made."""
+
+    package: Mapping[str, Any]
+    model: Mapping[str, Any]
+    archives: Sequence[Archive]
+    tried: Sequence[Tried]
+    torch: str | None
+    with_gpus: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """`submission.json`."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "model": {
+                "file": MODEL,
+                **self.model,
+                "name": self.package["name"],
+                "purpose": self.package["purpose"],
+            },
+            "images": [
+                {"file": one.file, **one.entry, "task": one.task.name, "image": one.image, "torch": self.torch}
+                for one in self.archives
+            ],
+            "rehearsed_with_gpus": self.with_gpus,
+            "rehearsals": [one.as_json() for one in self.tried],
+        }
+
+    def readme(self) -> str:
+        """`README.md`."""
+        title = f"Files to upload: {self.package['name']}"
+        sections = [
+            section(1, title, f"Purpose: {self.package['purpose']}.", self._files(), bullets(self._notes())),
+            section(2, "What to tell the platform", self._sockets(), bullets(_SETTINGS)),
+            section(2, "How they were rehearsed", self._how(), self._cases()),
+        ]
+        return "\n\n".join(sections) + "\n"
+
+    def _files(self) -> str:
+        rows = [
+            [
+                one.file,
+                f"container image of the algorithm for task {one.task.number}, {one.task.title}",
+                *_size(one.entry),
+            ]
+            for one in self.archives
+        ]
+        rows.append([MODEL, "model of each of these algorithms", *_size(self.model)])
+        return table(["File", "Upload as", "Size", "sha256"], rows)
+
+    def _notes(self) -> list[str]:
+        if not self.archives:
+            return ["No image archives were made: this is the model alone, rehearsed with plain processes."]
+        notes = [
+            "The platform takes no image that it has seen before. Where only the model is new, upload only the model."
+        ]
+        if self.torch == "cpu":
+            notes.append("These images hold the CPU build of PyTorch: on the platform's GPU they compute on the CPU.")
+        return notes
+
+    def _sockets(self) -> str:
+        rows = [
+            [
+                f"{one.task.number}, {one.task.title}",
+                ", ".join(socket.slug for socket in one.task.inputs),
+                ", ".join(socket.slug for socket in one.task.optional_inputs) or "-",
+                one.task.output.slug,
+            ]
+            for one in self.tried
+        ]
+        return table(["Task", "Inputs", "Optional inputs", "Output"], rows)
+
+    def _how(self) -> str:
+        if not self.archives:
+            return (
+                "As plain processes under the platform's folder layout, with model.tar.gz unpacked as the platform "
+                "does. Neither user, network nor read-only input were enforced."
+            )
+        where = "with all GPUs of the machine" if self.with_gpus else "on a CPU: no GPU has seen them here"
+        return (
+            "Each archive was checked as at an upload, every layer against its checksum, loaded into a container "
+            "engine and run as the platform runs it: its own user, no network, read-only input, "
+            f"{MEMORY_BYTES // 1024**3} GiB, the task's time limit, with model.tar.gz unpacked at /opt/ml/model; "
+            f"{where}."
+        )
+
+    def _cases(self) -> str:
+        rows = [
+            [
+                tried.task.name,
+                f"{case.case}, {case.kind.replace('_', ' ')}",
+                f"{case.seconds:.1f}",
+                f"{tried.time_limit_s:g}",
+                "-" if case.peak_memory_bytes is None else f"{case.peak_memory_bytes / 1024**3:.1f}",
+                case.answered,
+            ]
+            for tried in self.tried
+            for case in tried.cases
+        ]
+        return table(["Task", "Phantom", "Seconds", "Limit, s", "Memory, GiB", "Answered by"], rows)
+
+
+_SETTINGS: Final = ("GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.")
+
+
+def _size(entry: Mapping[str, Any]) -> tuple[str, str]:
+    size = int(entry["size"])
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB", str(entry["sha256"])
