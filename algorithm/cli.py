@@ -19,7 +19,7 @@ from algorithm.network.resident import Resident
 from algorithm.pipeline import Request
 from algorithm.serve import PORT, serve
 from algorithm.uncertainty.record import prepare_folder
-from contract import sockets
+from contract import platform
 from contract.errors import HecktorError
 from contract.options import positive_number, whole_number
 from contract.tasks import TASK_CHOICES, task_named
@@ -84,17 +84,17 @@ def _prepare_uncertainty(request: Request, *, serving: bool) -> None:
     if request.uncertainty_dir is None:
         return
     if serving:
-        raise HecktorError("--uncertainty: found with --serve, expected one of them: a server writes answers only")
+        raise HecktorError("--uncertainty", "found with --serve", "one of them: a server writes answers only")
     if request.method.segmenter != "network":
-        raise HecktorError(f"--uncertainty: method {request.method.name!r} makes no passes, expected 'baseline'")
+        raise HecktorError("--uncertainty", f"method {request.method.name!r} makes no passes", "'baseline'")
     prepare_folder(request.uncertainty_dir, request.input_dir, request.output_dir)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor predict", description="Answer one patient's case.")
     parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="segmentation, rfs, hpv, or 1, 2, 3")
-    parser.add_argument("--input", type=Path, default=sockets.INPUT_DIR, help="the platform's /input layout")
-    parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="where the output socket is written")
+    parser.add_argument("--input", type=Path, default=platform.INPUT_DIR, help="the platform's /input layout")
+    parser.add_argument("--output", type=Path, default=platform.OUTPUT_DIR, help="where the output socket is written")
     parser.add_argument("--model", type=Path, help="model package; default: /opt/ml/model, else the shipped one")
     parser.add_argument("--time-limit", type=positive_number(), help="seconds; default: the task's own limit")
     parser.add_argument(

@@ -23,7 +23,8 @@ from algorithm.region.localise import Region, localise
 from algorithm.stages import Stages
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import answers_over_folds, describe, write_maps, write_record
-from contract import sockets
+from contract import platform
+from contract.editions import load_edition
 from contract.errors import HecktorError, TimeLimitError
 from contract.files import write_json
 from contract.images.volumes import write_mask
@@ -80,7 +81,7 @@ class CaseRun:
         with self.stages("read"):
             case = read_case(self.request.input_dir, notices, self.request.task.optional_inputs)
         if method.segmenter is None:
-            features = clinical_features(case.patient)
+            features = clinical_features(case.patient, load_edition().clinical)
             self.best.write_once(lambda: self._write_head_answer(features, case.patient.centre))
             return
         with self.stages("localise"):
@@ -189,7 +190,9 @@ class CaseRun:
     def _write_best(self, reason: str) -> None:
         segmentation, case = self.best.take(), self._case
         if segmentation is None or case is None:
-            raise TimeLimitError(f"{reason}: no answer yet after {self.budget.elapsed_s():.1f} s, nothing is written")
+            raise TimeLimitError(
+                f"{reason}", f"no answer yet after {self.budget.elapsed_s():.1f} s, nothing is written"
+            )
         LOGGER.warning(
             "*** %s *** %s: the best answer so far is written",
             "EARLY END" if segmentation.by_network else "FALLBACK",
@@ -204,14 +207,14 @@ class CaseRun:
                 mask = segmentation.mask_on(case.ct.geometry)
             with self.stages("write"):
                 folder = self.request.task.output.path_under(self.request.output_dir)
-                write_mask(folder / sockets.MASK_FILE_NAME, mask, case.ct.geometry)
+                write_mask(folder / platform.MASK_FILE_NAME, mask, case.ct.geometry)
             self._note(segmentation, case, None)
             return
         with self.stages("measure"):
             features = image_features(
                 segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
             )
-        features |= self._deep | clinical_features(case.patient)
+        features |= self._deep | clinical_features(case.patient, load_edition().clinical)
         answer = self._write_head_answer(features, case.patient.centre)
         self._note(segmentation, case, answer)
 

@@ -132,7 +132,7 @@ class Server(socketserver.ThreadingTCPServer):
         try:
             super().__init__(("", port), _Handler)
         except OSError as problem:
-            raise HecktorError(f"port {port}: cannot listen ({problem.strerror}), expected a free port") from None
+            raise HecktorError(f"port {port}", f"cannot listen ({problem.strerror})", "a free port") from None
 
     @property
     def port(self) -> int:

@@ -35,7 +35,7 @@ def _stamp(path: Path) -> tuple[str, int, int]:
     try:
         found = path.stat()
     except OSError as problem:
-        raise InputError(f"{path.name}: {problem.strerror}, expected it in {path.parent}") from None
+        raise InputError(path.name, f"{problem.strerror}", f"it in {path.parent}") from None
     return path.name, found.st_size, found.st_mtime_ns
 
 

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.run(arguments, work)
     except KeyboardInterrupt:
-        raise HecktorError("interrupted: what is done is kept, and the same command goes on from there") from None
+        raise HecktorError("interrupted", "what is done is kept, and the same command goes on from there") from None
     return status
 
 

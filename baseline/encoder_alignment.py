@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from algorithm.heads.features.deep import named
 
 from algorithm.encoder import FOLD
+from algorithm.heads.features.deep import named
 from algorithm.heads.measure import Features
 from contract.errors import HecktorError
 
@@ -63,8 +63,9 @@ def check_folds(fold_of: Mapping[str, int]) -> None:
     folds = sorted(set(fold_of.values()))
     if len(folds) < 3:
         raise HecktorError(
-            f"--encoder-features: found {len(folds)} folds, expected at least 3: two networks must have seen patients "
-            "in common"
+            "--encoder-features",
+            f"found {len(folds)} folds",
+            "at least 3: two networks must have seen patients in common",
         )
     for fold in folds[1:]:
         _check_shared(sum(other not in (FOLD, fold) for other in fold_of.values()), fold)
@@ -98,8 +99,9 @@ def _alignment(lesions: Mapping[str, _Floats], fold_of: Mapping[str, int], fold:
 def _check_shared(patients: int, fold: int) -> None:
     if patients < LEAST_SHARED:
         raise HecktorError(
-            f"--encoder-features: folds {FOLD} and {fold} were shown {patients} patients with a lesion in common, "
-            f"expected at least {LEAST_SHARED}"
+            "--encoder-features",
+            f"folds {FOLD} and {fold} were shown {patients} patients with a lesion in common",
+            f"at least {LEAST_SHARED}",
         )
 
 

@@ -44,8 +44,11 @@ def interruptible() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise HecktorError(
-            "interrupted: trained networks are kept, and the same command takes up the others from their last "
-            f"checkpoint, at most {SAVE_EVERY} epochs back"
+            "interrupted",
+            (
+                "trained networks are kept, and the same command takes up the others from their last "
+                f"checkpoint, at most {SAVE_EVERY} epochs back"
+            ),
         ) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -47,8 +47,9 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
             return plan
         if work.folders.results.is_dir() and any(work.folders.results.rglob("checkpoint_*.pth")):
             raise HecktorError(
-                f"{work.plan_json.name}: a fold was begun with other options, images or splits, expected the same "
-                "(or a new working directory)"
+                work.plan_json.name,
+                "a fold was begun with other options, images or splits",
+                "the same (or a new working directory)",
             )
         work.plan_json.unlink()
     # Of half a plan, or of another one, by which no network has come as far as a checkpoint.

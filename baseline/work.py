@@ -129,5 +129,5 @@ class Work:
 
     def _after(self, step: str, path: Path) -> Any:
         if not path.is_file():
-            raise HecktorError(f"{path.name}: not found in {self.root.name}, expected `hecktor train {step}` before")
+            raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}` before")
         return read_json(path)

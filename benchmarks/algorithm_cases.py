@@ -20,7 +20,8 @@ from algorithm.region.localise import localise
 from benchmarks import limits
 from benchmarks.cases import LONG, PROCESS, Command, Measurement, Setting, Work
 from benchmarks.data import SIZES
-from contract import sockets
+from contract import platform
+from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, write_mask
 
@@ -215,7 +216,7 @@ def _measure(setting: Setting, size: str) -> Work:
 def _heads(setting: Setting, size: str) -> Work:
     found, _ = _known_segmentation(setting, size)
     features = image_features(found.mask(), found.ct, found.pet, found.grid)
-    features |= clinical_features(_case(setting, size).patient)
+    features |= clinical_features(_case(setting, size).patient, load_edition().clinical)
     package = load_package(setting.model_dir)
     rfs, hpv = package.head("rfs"), package.head("hpv")
 
@@ -227,7 +228,7 @@ def _heads(setting: Setting, size: str) -> Work:
 
 def _write(setting: Setting, size: str) -> Work:
     mask = read_volume(setting.data.reference(size))
-    return partial(write_mask, setting.scratch / sockets.MASK_FILE_NAME, mask.array, mask.geometry)
+    return partial(write_mask, setting.scratch / platform.MASK_FILE_NAME, mask.array, mask.geometry)
 
 
 def _case(setting: Setting, size: str) -> Case:

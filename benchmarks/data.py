@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract import files, predictions, sockets
+from contract import files, platform, predictions, sockets
 from contract.images import volumes as images
 from contract.images.volumes import Volume
 from rehearsal.phantoms.centres import CENTRES
@@ -65,7 +65,7 @@ def make_data(data: Data) -> Iterator[str]:
         for patient in make_cohort(_options(size, data.quick), _patients(size, data.quick), data.root / size, jobs=1):
             yield f"{size} {patient}"
             _make_prediction(data.root / size, patient)
-    if not (data.evaluation / "input" / sockets.PREDICTIONS_JSON).is_file():
+    if not (data.evaluation / "input" / platform.PREDICTIONS_JSON).is_file():
         _make_evaluation(data)
     yield f"{data.cases} cases for the evaluation"
 
@@ -126,7 +126,7 @@ def _make_evaluation(data: Data) -> None:
         _relink(cohort / "ground_truth" / f"{patient}.mha", truth / f"{case}.mha")
         job = str(uuid.uuid5(JOB_NAMESPACE, case))
         output = data.evaluation / "input" / job / "output"
-        _relink(cohort / "predictions" / f"{patient}.mha", sockets.MASK.path_under(output) / sockets.MASK_FILE_NAME)
+        _relink(cohort / "predictions" / f"{patient}.mha", sockets.MASK.path_under(output) / platform.MASK_FILE_NAME)
         positive = bool(number % 5)
         files.write_json(sockets.RFS_RISK.path_under(output), float(rng.normal()))
         files.write_json(sockets.HPV_STATUS.path_under(output), positive == bool(rng.random() < 0.8))
@@ -135,7 +135,7 @@ def _make_evaluation(data: Data) -> None:
         jobs.append(_job(job, case))
     write_table(truth / csv_name(2), survival)
     write_table(truth / csv_name(3), hpv)
-    files.write_json(data.evaluation / "input" / sockets.PREDICTIONS_JSON, jobs)
+    files.write_json(data.evaluation / "input" / platform.PREDICTIONS_JSON, jobs)
 
 
 def _job(job: str, case: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _row(setting: Setting, size: str) -> Work:
 
 def _only_in_folder(setting: Setting, size: str) -> Any:
     """A folder that holds this prediction alone, as the output socket does."""
-    from contract.sockets import MASK_FILE_NAME
+    from contract.platform import MASK_FILE_NAME
     from rehearsal.phantoms.layouts import link_or_copy
 
     target = setting.scratch / "one_case" / MASK_FILE_NAME

@@ -15,6 +15,7 @@ from scipy import ndimage
 
 from algorithm.heads.measure import Features, clinical_features, image_features
 from baseline.heads.models.shared import Cohort, Outcomes
+from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import parse_ehr
 from rehearsal.phantoms.anatomy.lesions import Surface
@@ -97,8 +98,12 @@ def _scanned(pet: _Float, case: PhantomCase) -> _Float:
 
 def _clinical(case: PhantomCase, complete: bool) -> Features:
     if not complete:
-        return clinical_features(parse_ehr(case.record, case.patient_id).patient)
-    return clinical_features(parse_ehr(_columns(case.clinical), case.patient_id).patient)
+        return clinical_features(
+            parse_ehr(case.record, case.patient_id, load_edition().clinical).patient, load_edition().clinical
+        )
+    return clinical_features(
+        parse_ehr(_columns(case.clinical), case.patient_id, load_edition().clinical).patient, load_edition().clinical
+    )
 
 
 def _columns(clinical: Clinical) -> dict[str, int | str]:

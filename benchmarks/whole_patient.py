@@ -15,7 +15,7 @@ from benchmarks.bounds import Bound, gigabytes
 from benchmarks.data import SIZES, Data
 from benchmarks.nnunet_results import DATASET, FILE_ENDING, TRAINER, Results, dice, nnunet_input, results_folder
 from benchmarks.timing import Repeats, Timing, run_command, time_command, tree_memory_once_mib
-from contract import sockets
+from contract import platform, sockets
 from contract.errors import HecktorError
 
 CASE: Final = "patient"
@@ -107,7 +107,7 @@ def _measure(
     command += ["--model", str(package.root), "--input", str(data.input_dir(size)), "--output", str(folder / "ours")]
     ours = time_command(command, repeats)
     peers = tuple(_peer(way, results, folder) for way in ways)
-    mask = sockets.MASK.path_under(folder / "ours") / sockets.MASK_FILE_NAME
+    mask = sockets.MASK.path_under(folder / "ours") / platform.MASK_FILE_NAME
     masks = {"ours": mask, "nnU-Net": folder / "nnunet" / f"{CASE}{FILE_ENDING}", "reference": data.reference(size)}
     return WholePatient(size, ours, peers, dict(_agreement({k: path for k, path in masks.items() if path.is_file()})))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 
 def printable(text: str) -> str:
@@ -26,12 +27,43 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
-class HecktorError(Exception):
-    """Something a user can mend; the message is one line and is safe to show to a submitter."""
+@dataclass(frozen=True)
+class Finding:
+    """Something odd that is no error: a warning as fields, from which the sentence is made.
 
-    def __init__(self, message: str) -> None:
-        self.message = printable(" ".join(message.split()))
-        super().__init__(self.message)
+    `what` names the file or option, `found` what is odd about it, `action` what is done about it.
+    """
+
+    what: str
+    found: str
+    expected: str = ""
+    action: str = ""
+
+    def __str__(self) -> str:
+        return sentence(self.what, self.found, self.expected) + (f"; {self.action}" if self.action else "")
+
+
+def sentence(what: str, found: str = "", expected: str = "") -> str:
+    """`what: found, expected expected`, without the parts that are empty."""
+    return what + (f": {found}" if found else "") + (f", expected {expected}" if expected else "")
+
+
+class HecktorError(Exception):
+    """An error that a user can fix; its message is one line and is safe to show to a submitter.
+
+    Args:
+        what: the file, option or case at fault, or a whole sentence.
+        found: what was found there.
+        expected: what was expected instead.
+    """
+
+    def __init__(self, what: str, found: str = "", expected: str = "") -> None:
+        self.what, self.found, self.expected = what, found, expected
+        self.message = printable(" ".join(sentence(what, found, expected).split()))
+        super().__init__(what, found, expected)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class InputError(HecktorError):

@@ -106,9 +106,7 @@ def _link(file: int, folder: int, target: Path) -> None:
 
 def _refused(target: Path, problem: OSError) -> OutputError:
     folder = "/".join(target.parts[-3:-1])
-    return OutputError(
-        f"{target.name}: cannot be written ({problem.strerror or problem}), expected a writable folder {folder}"
-    )
+    return OutputError(target.name, f"cannot be written ({problem.strerror or problem})", f"a writable folder {folder}")
 
 
 def write_text(target: Path, text: str) -> None:
@@ -148,13 +146,13 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
     def constant_or_none(constant: str) -> Any:
         if accept_nan:
             return None
-        raise error(f"{name}: found {constant}, expected standard JSON, which has no such number")
+        raise error(name, f"found {constant}", "standard JSON, which has no such number")
 
     def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             twice = min(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-            raise error(f"{name}: key {twice!r} stands twice, expected each key once")
+            raise error(name, f"key {twice!r} stands twice", "each key once")
         return found
 
     def finite_float(token: str) -> float | None:
@@ -162,7 +160,7 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
         if not math.isfinite(number):
             if accept_nan:
                 return None
-            raise error(f"{name}: number {token[:40]} is too large, expected a finite number")
+            raise error(name, f"number {token[:40]} is too large", "a finite number")
         return number
 
     try:
@@ -170,22 +168,22 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
             text, parse_constant=constant_or_none, object_pairs_hook=unique_keys, parse_float=finite_float
         )
     except RecursionError:
-        raise error(f"{name}: nested too deeply, expected a plain JSON document") from None
+        raise error(name, "nested too deeply", "a plain JSON document") from None
     except ValueError as problem:
-        raise error(f"{name}: not valid JSON ({problem}), expected a JSON document") from None
+        raise error(name, f"not valid JSON ({problem})", "a JSON document") from None
 
 
 def _bounded_text(path: Path, error: type[HecktorError], max_bytes: int) -> str:
     if not path.exists():
-        raise error(f"{path.name}: not found in {path.parent.name or 'the folder'}, expected a JSON file")
+        raise error(path.name, f"not found in {path.parent.name or 'the folder'}", "a JSON file")
     if not path.is_file():
-        raise error(f"{path.name}: not a regular file, expected a JSON file")
+        raise error(path.name, "not a regular file", "a JSON file")
     size = path.stat().st_size
     if size > max_bytes:
-        raise error(f"{path.name}: {size} bytes, expected at most {max_bytes}")
+        raise error(path.name, f"{size} bytes", f"at most {max_bytes}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise error(f"{path.name}: not UTF-8 text, expected a JSON document") from None
+        raise error(path.name, "not UTF-8 text", "a JSON document") from None
     except OSError as problem:
-        raise error(f"{path.name}: cannot be read ({problem.strerror})") from None
+        raise error(path.name, f"cannot be read ({problem.strerror})") from None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.files import read_json
-from contract.sockets import Socket
 
 SUCCEEDED = "Succeeded"
 
@@ -117,12 +117,12 @@ def read_predictions(path: Path) -> tuple[Job, ...]:
     """
     content = read_json(path, error=PredictionError, max_bytes=256 * 1024 * 1024, accept_nan=True)
     if not isinstance(content, list):
-        raise PredictionError(f"{path.name}: found a {type(content).__name__}, expected a list of jobs")
+        raise PredictionError(path.name, f"found a {type(content).__name__}", "a list of jobs")
     jobs = tuple(_job(entry, f"{path.name}: job {number}") for number, entry in enumerate(content))
     seen: set[str] = set()
     for job in jobs:
         if job.pk in seen:
-            raise PredictionError(f"{path.name}: job {job.pk} stands twice, expected each job once")
+            raise PredictionError(path.name, f"job {job.pk} stands twice", "each job once")
         seen.add(job.pk)
     return jobs
 
@@ -131,23 +131,23 @@ def read_inputs(path: Path, *, error: type[HecktorError] = PredictionError) -> t
     """Read `inputs.json`. Raises `error` where it is no list of socket entries."""
     content = read_json(path, error=error, accept_nan=True)
     if not isinstance(content, list):
-        raise error(f"{path.name}: found a {type(content).__name__}, expected a list of sockets")
+        raise error(path.name, f"found a {type(content).__name__}", "a list of sockets")
     return tuple(_socket_value(entry, path.name, error) for entry in content)
 
 
 def _job(entry: Any, where: str) -> Job:
     if not isinstance(entry, dict):
-        raise PredictionError(f"{where}: found a {type(entry).__name__}, expected an object")
+        raise PredictionError(where, f"found a {type(entry).__name__}", "an object")
     pk, status = entry.get("pk"), entry.get("status")
     if not isinstance(pk, str) or not pk or "/" in pk or pk in {".", ".."}:
-        raise PredictionError(f"{where}: no usable `pk`, expected the job's identifier")
+        raise PredictionError(where, "no usable `pk`", "the job's identifier")
     if not isinstance(status, str):
-        raise PredictionError(f"{where}: no `status`, expected a text such as {SUCCEEDED!r}")
+        raise PredictionError(where, "no `status`", f"a text such as {SUCCEEDED!r}")
     sides = []
     for side in ("inputs", "outputs"):
         items = entry.get(side)
         if not isinstance(items, list):
-            raise PredictionError(f"{where}: no list `{side}`")
+            raise PredictionError(where, f"no list `{side}`")
         sides.append(tuple(_socket_value(item, where, PredictionError) for item in items))
     return Job(pk, status, sides[0], sides[1])
 
@@ -157,10 +157,10 @@ def _socket_value(entry: Any, where: str, error: type[HecktorError]) -> SocketVa
     if isinstance(entry, dict):
         described = entry.get("socket") or entry.get("interface")
     if not isinstance(described, dict) or not isinstance(described.get("slug"), str):
-        raise error(f"{where}: an entry without a socket's slug, expected `socket` or `interface`")
+        raise error(where, "an entry without a socket's slug", "`socket` or `interface`")
     image = entry.get("image") or {}
     if not isinstance(image, dict):
-        raise error(f"{where}: `image` is a {type(image).__name__}, expected an object")
+        raise error(where, f"`image` is a {type(image).__name__}", "an object")
     path = described.get("relative_path")
     return SocketValue(
         slug=described["slug"],

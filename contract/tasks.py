@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract import sockets
+from contract.editions import Socket
 from contract.errors import HecktorError
-from contract.sockets import Socket
 
 
 @dataclass(frozen=True)
@@ -81,4 +81,4 @@ def task_named(name: str) -> Task:
     for task in TASKS:
         if wanted in task.aliases:
             return task
-    raise HecktorError(f"unknown task {name!r}: expected one of {', '.join(TASK_CHOICES)}")
+    raise HecktorError(f"unknown task {name!r}", f"expected one of {', '.join(TASK_CHOICES)}")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from contract import sockets
+from contract import platform
 from contract.errors import HecktorError
 from contract.tasks import TASK_CHOICES, task_named
 from evaluation.editions.profile import DEFAULT_EDITION, known_editions
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for line in _warnings(report):
         print(f"warning: {line}", file=sys.stderr)
-    print(f"written: {request.output_dir / sockets.METRICS_JSON}")
+    print(f"written: {request.output_dir / platform.METRICS_JSON}")
     return 0
 
 
@@ -67,7 +67,7 @@ def _named(options: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in options]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise HecktorError(f"--option {twice[0]}: stands twice, expected each option once")
+        raise HecktorError(f"--option {twice[0]}", "stands twice", "each option once")
     return dict(options)
 
 
@@ -86,12 +86,12 @@ def _parser() -> argparse.ArgumentParser:
         "--predictions", type=Path, help="without the platform: a folder of masks, or a CSV table of tasks 2 and 3"
     )
     source.add_argument(
-        "--input", type=Path, default=sockets.INPUT_DIR, help="predictions.json and the jobs' outputs (%(default)s)"
+        "--input", type=Path, default=platform.INPUT_DIR, help="predictions.json and the jobs' outputs (%(default)s)"
     )
     parser.add_argument(
-        "--ground-truth", type=Path, default=sockets.GROUND_TRUTH_DIR, help="masks, or a CSV file (%(default)s)"
+        "--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help="masks, or a CSV file (%(default)s)"
     )
-    parser.add_argument("--output", type=Path, default=sockets.OUTPUT_DIR, help="metrics.json goes here (%(default)s)")
+    parser.add_argument("--output", type=Path, default=platform.OUTPUT_DIR, help="metrics.json goes here (%(default)s)")
     parser.add_argument(
         "--edition", default=DEFAULT_EDITION, help=f"{', '.join(known_editions())} or a profile.json (%(default)s)"
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.errors import GroundTruthError, HecktorError, OutputError, PredictionError
 from contract.files import write_json
-from contract.sockets import METRICS_JSON
+from contract.platform import METRICS_JSON
 from contract.tasks import Task
 from evaluation.editions.profile import Edition, TaskProfile, load_edition, with_options
 from evaluation.execution.cluster import DaskWorkers
@@ -97,9 +97,7 @@ def _remove_earlier(target: Path) -> None:
     try:
         target.unlink(missing_ok=True)
     except OSError as problem:
-        raise OutputError(
-            f"{target.name}: cannot be replaced ({problem.strerror}), expected a writable folder"
-        ) from None
+        raise OutputError(target.name, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
 
 
 def _centres(
@@ -125,7 +123,7 @@ def _reference(request: Request, scorer: Scorer) -> Reference[Any]:
     if request.bounding_boxes is None:
         return reference
     if not request.task.output.is_image:
-        raise HecktorError(f"--bounding-boxes: task {request.task.name} has no masks, expected none")
+        raise HecktorError("--bounding-boxes", f"task {request.task.name} has no masks", "none")
     return replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
 
 
@@ -142,7 +140,7 @@ def _provenance(request: Request, edition: Edition, reference: Reference[Any], e
         try:
             digest = hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()
         except OSError:
-            raise GroundTruthError(f"{request.bounding_boxes.name}: cannot be read, expected a CSV file") from None
+            raise GroundTruthError(request.bounding_boxes.name, "cannot be read", "a CSV file") from None
         found["options"] = {**found["options"], "bounding_boxes_sha256": digest}
     return {
         **found,
@@ -171,7 +169,7 @@ def _counted(rows: Sequence[Row], profile: TaskProfile) -> list[Row]:
     without = [row for row in rows if row.error is not None]
     if without and profile.rules.missing == "stop":
         raise PredictionError(
-            f"{len(without)} cases without a usable prediction, {without[0].case}: {without[0].error}"
+            f"{len(without)} cases without a usable prediction, {without[0].case}", f"{without[0].error}"
         )
     if profile.rules.missing != "skip":
         return list(rows)

@@ -16,7 +16,7 @@ from typing import Final
 
 from contract.errors import HecktorError
 from contract.options import whole_number
-from contract.sockets import METRICS_JSON
+from contract.platform import METRICS_JSON
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
 from hecktor.cli import COMMANDS, command
 
@@ -89,7 +89,7 @@ def _team_dir(output: Path, task: Task, team: Team) -> Path:
 def _call(name: str, *arguments: object) -> None:
     status = command(name)([str(argument) for argument in arguments])
     if status != 0:
-        raise HecktorError(f"hecktor {name} ended with status {status}: {COMMANDS[name][1]}")
+        raise HecktorError(f"hecktor {name} ended with status {status}", f"{COMMANDS[name][1]}")
 
 
 def _step(title: str) -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from contract import sockets
+from contract import platform, sockets
+from contract.editions import Socket
 from contract.errors import InputError
 from contract.files import read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
 from contract.predictions import read_inputs, socket_entry
-from contract.sockets import Socket
 from contract.tasks import Task
 
 _WORLD_READABLE: Final = 0o004
@@ -60,14 +60,14 @@ def find_cases(cohort: Path, task: Task, only: Sequence[str] = ()) -> tuple[Case
         InputError: no case, an ID of `only` that is not there, or a case that lacks a socket.
     """
     if not cohort.is_dir():
-        raise InputError(f"{cohort.name}: no such folder, expected a cohort in the platform's layout")
+        raise InputError(cohort.name, "no such folder", "a cohort in the platform's layout")
     folders = {path.parent.name: path for path in sorted(cohort.glob("*/input")) if path.is_dir()}
     unknown = sorted(set(only) - set(folders))
     if unknown:
-        raise InputError(f"{cohort.name}: no case {', '.join(unknown)}, expected one of its folders")
+        raise InputError(cohort.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [(name, path) for name, path in folders.items() if not only or name in only]
     if not chosen:
-        raise InputError(f"{cohort.name}: no folder <ID>/input in it, expected a cohort in the platform's layout")
+        raise InputError(cohort.name, "no folder <ID>/input in it", "a cohort in the platform's layout")
     return tuple(_case(name, path, task) for name, path in chosen)
 
 
@@ -87,7 +87,7 @@ def stage_job(case: Case, folder: Path) -> StagedJob:
             place(source, socket.path_under(folder))
             value = read_json(source, accept_nan=True)
             entries.append(socket_entry(socket, number, value=value))
-    write_json(folder / sockets.INPUTS_JSON, entries)
+    write_json(folder / platform.INPUTS_JSON, entries)
     return StagedJob(str(uuid.uuid4()), case, folder, tuple(entries))
 
 
@@ -121,13 +121,13 @@ def _case(case_id: str, folder: Path, task: Task) -> Case:
         if socket in task.optional_inputs and not path.exists():
             continue
         if not path.exists():
-            raise InputError(f"{case_id}: no {socket.relative_path}, expected it for task {task.name}")
+            raise InputError(f"{case_id}", f"no {socket.relative_path}", f"it for task {task.name}")
         files.append((socket, find_single_image(path) if socket.is_image else path))
     return Case(case_id, _image_name(case_id, folder), tuple(files))
 
 
 def _image_name(case_id: str, folder: Path) -> str:
-    listed = folder / sockets.INPUTS_JSON
+    listed = folder / platform.INPUTS_JSON
     if listed.is_file():
         names = {item.slug: item.image_name for item in read_inputs(listed, error=InputError)}
         name = names.get(sockets.CT.slug)

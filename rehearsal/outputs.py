@@ -9,11 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from contract import labels
+from contract.editions import Socket
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import ImageHeader, read_header, read_volume
-from contract.sockets import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES, Socket
+from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES
 
 # MetaIO in two files is importable too; a job's own output never needs it, but the platform would take it.
 _IMPORTABLE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".mhd")
@@ -85,14 +86,14 @@ def _single_image(folder: Path, socket: Socket) -> tuple[Path, int]:
     if not files:
         raise OutputError(f"{socket.relative_path} is empty, {wanted}")
     if len(files) > MAX_FILES_IN_IMAGE_FOLDER:
-        raise OutputError(f"{socket.relative_path}: {len(files)} files, expected at most {MAX_FILES_IN_IMAGE_FOLDER}")
+        raise OutputError(f"{socket.relative_path}", f"{len(files)} files", f"at most {MAX_FILES_IN_IMAGE_FOLDER}")
     found = [path for path in files if path.name.lower().endswith(_IMPORTABLE_SUFFIXES)]
     if not found:
         shown = ", ".join(path.name for path in files[:3])
-        raise OutputError(f"{socket.relative_path}: found {shown}, no importable image, {wanted}")
+        raise OutputError(f"{socket.relative_path}", f"found {shown}, no importable image, {wanted}")
     if len(found) > 1:
         shown = ", ".join(path.name for path in found[:3])
-        raise OutputError(f"{socket.relative_path}: found {len(found)} images ({shown}), {wanted}")
+        raise OutputError(f"{socket.relative_path}", f"found {len(found)} images ({shown}), {wanted}")
     return found[0], sum(not path.name.lower().endswith((*_IMPORTABLE_SUFFIXES, ".raw", ".zraw")) for path in files)
 
 
@@ -100,13 +101,13 @@ def _check_mask_values(path: Path, header: ImageHeader, socket: Socket) -> None:
     if socket.kind != "Segmentation":
         return
     if header.pixel_type not in _MASK_TYPES:
-        raise OutputError(f"{path.name}: {header.pixel_type} pixels, expected 8-bit integers with one channel")
+        raise OutputError(path.name, f"{header.pixel_type} pixels", "8-bit integers with one channel")
     declared = (labels.BACKGROUND, *labels.FOREGROUND)
     present = np.unique(read_volume(path, error=OutputError).array)
     others = sorted(int(value) for value in present if int(value) not in declared)
     if others:
         shown = ", ".join(str(value) for value in others[:5])
-        raise OutputError(f"{path.name}: label {shown}, expected only {', '.join(map(str, declared))}")
+        raise OutputError(path.name, f"label {shown}", f"only {', '.join(map(str, declared))}")
 
 
 def _check_value(output_dir: Path, socket: Socket) -> CheckedOutput:
@@ -117,7 +118,7 @@ def _check_value(output_dir: Path, socket: Socket) -> CheckedOutput:
     wanted = {"Float": "a number", "Bool": "a boolean"}.get(socket.kind)
     found = "null (NaN and infinities become null)" if value is None else _JSON_NAMES.get(type(value), "an object")
     if wanted is not None and found != wanted:
-        raise OutputError(f"{socket.relative_path}: found {found}, expected {wanted}")
+        raise OutputError(f"{socket.relative_path}", f"found {found}", f"{wanted}")
     return CheckedOutput(socket, path, value)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from contract.errors import EngineError, GroundTruthError, HecktorError, OutputError
 from contract.files import read_json, write_json
-from contract.sockets import METRICS_JSON
+from contract.platform import METRICS_JSON
 from contract.tasks import Task
 from rehearsal.cases import find_cases
 from rehearsal.images.checks import API_METHODS, upload_problems
@@ -109,7 +109,7 @@ def rehearse(
     """
     cases = find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only)
     if rehearsal.ground_truth_dir is not None and not rehearsal.ground_truth_dir.is_dir():
-        raise GroundTruthError(f"{rehearsal.ground_truth_dir.name}: no such folder, expected the ground truth")
+        raise GroundTruthError(rehearsal.ground_truth_dir.name, "no such folder", "the ground truth")
     refusals = _refusals(rehearsal)
     method, warnings = _api_method(rehearsal)
     _clear(rehearsal.output_dir)
@@ -157,9 +157,9 @@ def _api_method(rehearsal: Rehearsal) -> tuple[str, tuple[str, ...]]:
         labelled = "exec"
     method = labelled if rehearsal.api_method == "auto" else rehearsal.api_method
     if method == "invoke" and rehearsal.parallel > 1:
-        raise EngineError(f"{rehearsal.parallel} cases at a time, expected 1: a server answers one after the other")
+        raise EngineError(f"{rehearsal.parallel} cases at a time, expected 1", "a server answers one after the other")
     if rehearsal.evaluation is not None and rehearsal.evaluation.api_method != "exec":
-        raise EngineError(f"{rehearsal.evaluation.description}: an evaluation is called by exec, expected that label")
+        raise EngineError(f"{rehearsal.evaluation.description}", "an evaluation is called by exec", "that label")
     if method == labelled or not rehearsal.algorithm.is_isolated:
         return method, ()
     return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)

@@ -11,8 +11,8 @@ import numpy as np
 
 from contract.files import write_json
 from contract.images.volumes import read_volume, write_volume
+from contract.platform import INPUTS_JSON, PREDICTIONS_JSON
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from contract.sockets import INPUTS_JSON, PREDICTIONS_JSON
 from rehearsal.cases import place
 from rehearsal.outputs import CheckedOutput
 from rehearsal.runners.jobs import JobResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from contract.errors import InputError
+from contract.errors import Finding, InputError
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -21,8 +21,9 @@ class Notices:
     strict: bool = False
     messages: list[str] = field(default_factory=list)
 
-    def warn(self, message: str) -> None:
+    def warn(self, notice: str | Finding) -> None:
         """Log one warning line, or raise it in strict mode."""
+        message = str(notice)
         if self.strict:
             raise InputError(f"{message} (strict mode)")
         self.messages.append(message)

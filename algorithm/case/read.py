@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from algorithm.case.notices import Notices
 from contract import sockets
+from contract.editions import Socket, load_edition
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_volume
 from contract.patient import Patient, read_ehr
-from contract.sockets import Socket
 
 AIR_HU: Final = -1024
 BODY_HU: Final = -300
@@ -52,7 +52,7 @@ def read_case(input_dir: Path, notices: Notices, optional: Collection[Socket] = 
     """
     ct_path = find_single_image(sockets.CT.path_under(input_dir))
     pet_path = find_single_image(sockets.PET.path_under(input_dir))
-    record = read_ehr(sockets.EHR.path_under(input_dir))
+    record = read_ehr(sockets.EHR.path_under(input_dir), load_edition().clinical)
     for warning in record.warnings:
         notices.warn(warning)
     ct = clean_ct(_read(ct_path), f"CT {ct_path.name}", notices)
@@ -145,7 +145,7 @@ def _as_suv(pet: Volume, name: str, notices: Notices) -> Volume:
 def _read(path: Path) -> Volume:
     volume = read_volume(path)
     if any(found < least for found, least in zip(volume.geometry.size, SMALLEST_SIZE, strict=True)):
-        raise InputError(f"{path.name}: size {volume.geometry.size}, expected at least {SMALLEST_SIZE} voxels")
+        raise InputError(path.name, f"size {volume.geometry.size}", f"at least {SMALLEST_SIZE} voxels")
     return volume
 
 

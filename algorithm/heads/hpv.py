@@ -16,7 +16,7 @@ def hpv_positive(head: LinearHead, features: Features, centre: str | None = None
         ModelPackageError: the head has no threshold.
     """
     if head.threshold is None:
-        raise ModelPackageError("HPV head: no threshold, expected a number on the logit's scale")
+        raise ModelPackageError("HPV head", "no threshold", "a number on the logit's scale")
     return head.score(features, centre) >= head.threshold
 
 

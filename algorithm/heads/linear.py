@@ -127,13 +127,13 @@ def parse_head(content: Any, name: str) -> LinearHead:
             None if calibration is None else _parse_calibration(calibration, name),
         )
     except (KeyError, TypeError, AttributeError) as problem:
-        raise ModelPackageError(f"{name}: not a head ({type(problem).__name__}: {problem})") from None
+        raise ModelPackageError(name, f"not a head ({type(problem).__name__}: {problem})") from None
     return head
 
 
 def _parse_term(term: Mapping[str, Any], name: str) -> Term:
     if term["transform"] not in TRANSFORMS:
-        raise ModelPackageError(f"{name}: transform {term['transform']!r}, expected one of {', '.join(TRANSFORMS)}")
+        raise ModelPackageError(name, f"transform {term['transform']!r}", f"one of {', '.join(TRANSFORMS)}")
     numbers = {key: _finite(term[key], name) for key in ("fill", "mean", "sd", "weight")}
     _check_positive(numbers["sd"], "sd", term, name)
     centres = {str(code): _parse_shift(move, term, name) for code, move in term.get("centres", {}).items()}
@@ -152,10 +152,10 @@ def _parse_calibration(content: Mapping[str, Any], name: str) -> Calibration:
 
 def _check_positive(value: float, what: str, term: Mapping[str, Any], name: str) -> None:
     if value <= 0:
-        raise ModelPackageError(f"{name}: {what} {value} of {term['feature']}, expected a positive number")
+        raise ModelPackageError(name, f"{what} {value} of {term['feature']}", "a positive number")
 
 
 def _finite(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST_NUMBER:
-        raise ModelPackageError(f"{name}: found {str(value)[:40]}, expected a finite number")
+        raise ModelPackageError(name, f"found {str(value)[:40]}", "a finite number")
     return float(value)

@@ -5,8 +5,7 @@ docs/features.md lists them; the definitions are in `algorithm.heads.features`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,10 @@ from algorithm.heads.features.region import Region, components, region
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
 from contract import labels
+from contract.editions.clinical import CENTRE, ClinicalVariable
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
-
-CLINICAL: Final = ("age_years", "gender", "tobacco", "alcohol", "performance_status", "treatment", "m1")
 
 Features = Mapping[str, float | None]
 _Image = npt.NDArray[np.float32]
@@ -63,12 +61,18 @@ def image_features(
     return features | distances(primary, nodes, lesions)
 
 
-def clinical_features(patient: Patient) -> dict[str, float | None]:
-    """The clinical variables as numbers; None is missing."""
-    values: dict[str, Any] = {name: getattr(patient, name) for name in CLINICAL if name != "m1"}
-    stage = patient.m_stage
-    values["m1"] = None if stage is None else float(stage == "M1")
-    return {name: None if value is None else float(value) for name, value in values.items()}
+def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:
+    """The edition's `clinical` variables as numbers, by the names of their features; None is missing."""
+    return {
+        variable.feature: variable.as_feature(patient.values.get(variable.name))
+        for variable in clinical
+        if variable.name != CENTRE
+    }
+
+
+def clinical_names(clinical: Sequence[ClinicalVariable]) -> tuple[str, ...]:
+    """Names of the features that `clinical_features` gives."""
+    return tuple(variable.feature for variable in clinical if variable.name != CENTRE)
 
 
 def _structure(structure: Region | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:

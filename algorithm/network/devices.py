@@ -100,6 +100,6 @@ def device_named(name: str) -> torch.device:
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise HecktorError("device cuda: no CUDA device answers, expected one (or --device auto or cpu)")
+        raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")
     # With its index: some of torch's CUDA functions take no device without one.
     return torch.device("cuda", 0) if available and name != "cpu" else torch.device("cpu")

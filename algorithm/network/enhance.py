@@ -70,7 +70,5 @@ def enhancements(names: Any) -> tuple[str, ...]:
     """
     known = isinstance(names, list) and all(isinstance(name, str) and name in _ENHANCEMENTS for name in names)
     if not known or len(set(names)) < len(names):
-        raise ModelPackageError(
-            f"plans.json: enhance {names!r}, expected some of {', '.join(_ENHANCEMENTS)}, each once"
-        )
+        raise ModelPackageError("plans.json", f"enhance {names!r}", f"some of {', '.join(_ENHANCEMENTS)}, each once")
     return tuple(names)

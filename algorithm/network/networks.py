@@ -84,20 +84,20 @@ def load_weights(network: nn.Module, path: Path) -> None:
     try:
         weights = load_file(str(path))
     except SafetensorError as problem:
-        raise ModelPackageError(f"{path.name}: not a safetensors file ({problem})") from None
+        raise ModelPackageError(path.name, f"not a safetensors file ({problem})") from None
     except OSError as problem:
-        raise ModelPackageError(f"{path.name}: cannot be read ({problem.strerror or problem})") from None
+        raise ModelPackageError(path.name, f"cannot be read ({problem.strerror or problem})") from None
     own = dict(own_tensors(network))
     if weights.keys() != own.keys():
         odd = sorted(weights.keys() ^ own.keys())[0]
-        raise ModelPackageError(f"{path.name}: tensor {odd} is in only one of weights and network")
+        raise ModelPackageError(path.name, f"tensor {odd} is in only one of weights and network")
     with torch.no_grad():
         for name, tensor in own.items():
             if tensor.shape != weights[name].shape:
                 found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
-                raise ModelPackageError(f"{path.name}: {name} of shape {found}, expected {wanted}")
+                raise ModelPackageError(path.name, f"{name} of shape {found}", f"{wanted}")
             if not bool(torch.isfinite(weights[name]).all()):
-                raise ModelPackageError(f"{path.name}: {name} holds NaN or infinity, expected finite weights")
+                raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
             tensor.copy_(weights[name])
 
 
@@ -126,11 +126,11 @@ def untrained_network(
         architecture = configuration["architecture"]
         name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
         if name not in _BUILDERS:
-            raise ModelPackageError(f"plans.json: network {name!r}, expected one of {', '.join(_BUILDERS)}")
+            raise ModelPackageError("plans.json", f"network {name!r}", f"one of {', '.join(_BUILDERS)}")
         more = enhancements(architecture.get("enhance", []))
         network = _BUILDERS[name](configuration, channels + len(more), classes, deep_supervision)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
-        raise ModelPackageError(f"plans.json: not an architecture ({type(problem).__name__}: {problem})") from None
+        raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
     return Enhanced(network, more) if more else network
 
 
@@ -144,7 +144,7 @@ def _module(name: str | None) -> type[nn.Module] | None:
     if name is None:
         return None
     if name not in _MODULES:
-        raise ModelPackageError(f"plans.json: module {name!r}, expected one of {', '.join(_MODULES)}")
+        raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
     return _MODULES[name]
 
 
@@ -164,18 +164,18 @@ def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _d
     arguments = dict(configuration["architecture"]["arch_kwargs"])
     odd = sorted(arguments.keys() - _SEGRESNET)
     if odd:
-        raise ModelPackageError(f"plans.json: argument {odd[0]!r} of SegResNet, expected {', '.join(_SEGRESNET)}")
+        raise ModelPackageError("plans.json", f"argument {odd[0]!r} of SegResNet", f"{', '.join(_SEGRESNET)}")
     from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do without
 
     network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
     down, up = len(network.down_layers), len(network.up_layers)
     if down != up + 1:
         raise ModelPackageError(
-            f"plans.json: {down} entries of blocks_down and {up} of blocks_up, expected one more down than up"
+            "plans.json", f"{down} entries of blocks_down and {up} of blocks_up", "one more down than up"
         )
     multiple, patch = 2**up, list(configuration["patch_size"])
     if any(int(n) % multiple for n in patch):
-        raise ModelPackageError(f"plans.json: patch_size {patch}, expected multiples of {multiple} for this SegResNet")
+        raise ModelPackageError("plans.json", f"patch_size {patch}", f"multiples of {multiple} for this SegResNet")
     return cast(nn.Module, network)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.linear import LinearHead, parse_head
-from contract import labels, sockets
+from contract import labels, platform
 from contract.errors import ModelPackageError
 from contract.files import read_json
 
@@ -99,15 +99,13 @@ class ModelPackage:
     def head(self, name: str) -> LinearHead:
         """The head called `name`. Raises `ModelPackageError` where the package has none."""
         if not self.heads:
-            raise ModelPackageError(
-                f"{MANIFEST}: no head {name!r}, expected a package with heads: this one segments only"
-            )
+            raise ModelPackageError(f"{MANIFEST}", f"no head {name!r}", "a package with heads: this one segments only")
         if name not in self.heads:
-            raise ModelPackageError(f"{MANIFEST}: no head {name!r}, expected one of {', '.join(self.heads)}")
+            raise ModelPackageError(f"{MANIFEST}", f"no head {name!r}", f"one of {', '.join(self.heads)}")
         return self.heads[name]
 
 
-def default_package_path(uploaded: Path = sockets.MODEL_DIR) -> Path:
+def default_package_path(uploaded: Path = platform.MODEL_DIR) -> Path:
     """The uploaded package where there is one, else the one that is shipped with the code.
 
     A folder that holds anything counts as uploaded: a package packed with a folder too many must fail, not be
@@ -151,26 +149,26 @@ def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 def _read_manifest(root: Path) -> dict[str, Any]:
     manifest = read_json(root / MANIFEST, error=ModelPackageError)
     if not isinstance(manifest, dict):
-        raise ModelPackageError(f"{MANIFEST}: found a {type(manifest).__name__}, expected an object")
+        raise ModelPackageError(f"{MANIFEST}", f"found a {type(manifest).__name__}", "an object")
     absent = [key for key in _REQUIRED if key not in manifest]
     if absent:
-        raise ModelPackageError(f"{MANIFEST}: no {absent[0]!r}, expected {', '.join(_REQUIRED)}")
+        raise ModelPackageError(f"{MANIFEST}", f"no {absent[0]!r}", f"{', '.join(_REQUIRED)}")
     if manifest["format_version"] != FORMAT_VERSION:
-        raise ModelPackageError(f"{MANIFEST}: format version {manifest['format_version']!r}, expected {FORMAT_VERSION}")
+        raise ModelPackageError(f"{MANIFEST}", f"format version {manifest['format_version']!r}", f"{FORMAT_VERSION}")
     for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
         if manifest[key] != wanted:
-            raise ModelPackageError(f"{MANIFEST}: {key} {manifest[key]!r}, expected {wanted!r}")
+            raise ModelPackageError(f"{MANIFEST}", f"{key} {manifest[key]!r}", f"{wanted!r}")
     folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
     if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
-        raise ModelPackageError(f"{MANIFEST}: folds {folds!r}, expected a list of weight files")
+        raise ModelPackageError(f"{MANIFEST}", f"folds {folds!r}", "a list of weight files")
     of = manifest.get("fold_configurations", folds)
     if not isinstance(of, list) or len(of) != len(folds) or not all(isinstance(name, str) for name in of):
-        raise ModelPackageError(f"{MANIFEST}: fold_configurations {of!r}, expected the name of one for each fold")
+        raise ModelPackageError(f"{MANIFEST}", f"fold_configurations {of!r}", "the name of one for each fold")
     over = manifest.get("normalised_over", "region")
     if over not in NORMALISED_OVER:
-        raise ModelPackageError(f"{MANIFEST}: normalised_over {over!r}, expected {' or '.join(NORMALISED_OVER)}")
+        raise ModelPackageError(f"{MANIFEST}", f"normalised_over {over!r}", f"{' or '.join(NORMALISED_OVER)}")
     if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
-        raise ModelPackageError(f"{MANIFEST}: mirror_axes {axes!r}, expected a list of 0, 1 or 2")
+        raise ModelPackageError(f"{MANIFEST}", f"mirror_axes {axes!r}", "a list of 0, 1 or 2")
     return manifest
 
 
@@ -178,23 +176,22 @@ def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, An
     """The plans, with the configurations `names` checked: the first is what the others must agree with."""
     plans = read_json(_listed(files, PLANS), error=ModelPackageError)
     if not isinstance(plans, dict):
-        raise ModelPackageError(f"{PLANS}: found a {type(plans).__name__}, expected an object")
+        raise ModelPackageError(f"{PLANS}", f"found a {type(plans).__name__}", "an object")
     first = _configuration(plans, names[0])
     for name in dict.fromkeys(names[1:]):
         other = _configuration(plans, name)
         for key in _SHARED:
             if other[key] != first[key]:
                 raise ModelPackageError(
-                    f"{PLANS}: {key} {other[key]!r} of {name!r}, expected {first[key]!r} as of {names[0]!r}: "
-                    "the networks of one package see the same images"
+                    f"{PLANS}",
+                    f"{key} {other[key]!r} of {name!r}",
+                    f"{first[key]!r} as of {names[0]!r}: the networks of one package see the same images",
                 )
     if "foreground_intensity_properties_per_channel" not in plans:
-        raise ModelPackageError(f"{PLANS}: no 'foreground_intensity_properties_per_channel', expected nnU-Net's plans")
+        raise ModelPackageError(f"{PLANS}", "no 'foreground_intensity_properties_per_channel'", "nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
         found = plans["transpose_forward"]
-        raise ModelPackageError(
-            f"{PLANS}: transpose_forward {found!r}, expected {_ORDER}, as `hecktor package` turns it"
-        )
+        raise ModelPackageError(f"{PLANS}", f"transpose_forward {found!r}", f"{_ORDER}, as `hecktor package` turns it")
     return plans
 
 
@@ -202,14 +199,14 @@ def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
     found = plans.get("configurations")
     chosen = found.get(str(name)) if isinstance(found, dict) else None
     if not isinstance(chosen, dict):
-        raise ModelPackageError(f"{PLANS}: no configuration {name!r}, which the manifest names")
+        raise ModelPackageError(f"{PLANS}", f"no configuration {name!r}, which the manifest names")
     absent = [key for key in _CONFIGURED if key not in chosen]
     if absent:
-        raise ModelPackageError(f"{PLANS}: no {absent[0]!r}, expected nnU-Net's plans")
+        raise ModelPackageError(f"{PLANS}", f"no {absent[0]!r}", "nnU-Net's plans")
     for key in ("spacing", "patch_size"):
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
-            raise ModelPackageError(f"{PLANS}: {key} {numbers!r}, expected three positive numbers")
+            raise ModelPackageError(f"{PLANS}", f"{key} {numbers!r}", "three positive numbers")
     return chosen
 
 
@@ -219,22 +216,22 @@ def _is_positive(value: Any) -> bool:
 
 def _verified_files(root: Path, listed: Any) -> dict[str, Path]:
     if not isinstance(listed, dict):
-        raise ModelPackageError(f"{MANIFEST}: `files` is a {type(listed).__name__}, expected an object")
+        raise ModelPackageError(f"{MANIFEST}", f"`files` is a {type(listed).__name__}", "an object")
     files: dict[str, Path] = {}
     for name, expected in listed.items():
         path = root / name
         if not isinstance(expected, dict):
-            raise ModelPackageError(f"{MANIFEST}: entry of {name!r} is no object, expected its sha256 and size")
+            raise ModelPackageError(f"{MANIFEST}", f"entry of {name!r} is no object", "its sha256 and size")
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ModelPackageError(f"{MANIFEST}: file name {name!r} leads out of the package")
+            raise ModelPackageError(f"{MANIFEST}", f"file name {name!r} leads out of the package")
         if not path.is_file():
-            raise ModelPackageError(f"{name}: not in the model package, though its manifest lists it")
+            raise ModelPackageError(name, "not in the model package, though its manifest lists it")
         found = file_entry(path)
         if found["size"] != expected.get("size"):
-            raise ModelPackageError(f"{name}: {found['size']} bytes, expected {expected.get('size')}")
+            raise ModelPackageError(name, f"{found['size']} bytes", f"{expected.get('size')}")
         if found["sha256"] != expected.get("sha256"):
             raise ModelPackageError(
-                f"{name}: sha256 {found['sha256'][:12]}..., expected {str(expected.get('sha256'))[:12]}...: altered"
+                f"{name}", f"sha256 {found['sha256'][:12]}...", f"{str(expected.get('sha256'))[:12]}...: altered"
             )
         files[name] = path
     return files
@@ -242,5 +239,5 @@ def _verified_files(root: Path, listed: Any) -> dict[str, Path]:
 
 def _listed(files: Mapping[str, Path], name: str) -> Path:
     if name not in files:
-        raise ModelPackageError(f"{MANIFEST}: does not list {name}, expected it with size and sha256")
+        raise ModelPackageError(f"{MANIFEST}", f"does not list {name}", "it with size and sha256")
     return files[name]

@@ -128,11 +128,11 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
     schemes = package.configuration["normalization_schemes"]
     properties = package.plans["foreground_intensity_properties_per_channel"]
     if len(schemes) != len(channels):
-        raise ModelPackageError(f"plans.json: {len(schemes)} channels, expected {len(channels)} (CT and PET)")
+        raise ModelPackageError("plans.json", f"{len(schemes)} channels", f"{len(channels)} (CT and PET)")
     stacked = []
     for number, (channel, scheme) in enumerate(zip(channels, schemes, strict=True)):
         if scheme not in _NORMALISATIONS:
-            raise ModelPackageError(f"plans.json: normalisation {scheme!r}, expected {', '.join(_NORMALISATIONS)}")
+            raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{', '.join(_NORMALISATIONS)}")
         if scan is not None and scheme in _OWN_SCALE:
             stacked.append(_OWN_SCALE[scheme](channel, scan[number]))
         else:

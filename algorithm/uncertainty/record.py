@@ -21,7 +21,8 @@ from algorithm.heads.measure import Features, clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
-from contract import labels, sockets
+from contract import labels, platform
+from contract.editions import load_edition
 from contract.errors import OutputError
 from contract.files import write_json
 from contract.images.geometry import Geometry
@@ -44,11 +45,12 @@ def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
     Raises:
         OutputError: it lies where the platform's sockets are, or cannot be made.
     """
-    for root in (output_dir, input_dir, sockets.OUTPUT_DIR, sockets.INPUT_DIR):
+    for root in (output_dir, input_dir, platform.OUTPUT_DIR, platform.INPUT_DIR):
         if folder.resolve().is_relative_to(root.resolve()):
             raise OutputError(
-                f"--uncertainty: {folder} lies within {root}, where nothing but the platform's sockets may be, "
-                "expected a folder outside"
+                "--uncertainty",
+                f"{folder} lies within {root}, where nothing but the platform's sockets may be",
+                "a folder outside",
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +58,7 @@ def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
             (folder / name).unlink(missing_ok=True)
     except OSError as problem:
         raise OutputError(
-            f"--uncertainty: {folder.name} cannot be used ({problem.strerror}), expected a writable folder"
+            "--uncertainty", f"{folder.name} cannot be used ({problem.strerror})", "a writable folder"
         ) from None
 
 
@@ -163,7 +165,7 @@ def answers_over_folds(
     """
     folds: list[dict[str, Any]] = []
     unmirrored = [(number, step.fold) for number, step in enumerate(told.passes) if not step.axes]
-    others, centre = {**(deep or {}), **clinical_features(case.patient)}, case.patient.centre
+    others, centre = {**(deep or {}), **clinical_features(case.patient, load_edition().clinical)}, case.patient.centre
     for number, fold in unmirrored:
         if not go_on():
             break

@@ -74,7 +74,7 @@ def leave_one_centre_out(target: Target, cohort: Cohort, rng: np.random.Generato
         MetricError: fewer than two centres, or the others hold fewer than two of those.
     """
     if len(set(cohort.centres)) < 2:
-        raise MetricError(f"{target.name}: {len(set(cohort.centres))} centre, expected at least 2 to leave one out")
+        raise MetricError(target.name, f"{len(set(cohort.centres))} centre", "at least 2 to leave one out")
     return out_of_sample(target, cohort, centre_folds(cohort), by_centre=True, rng=rng)
 
 

@@ -19,6 +19,7 @@ from baseline.heads.models.shared import Cohort, Outcomes
 from baseline.heads.models.targets import HPV, RFS, TARGETS, Target
 from baseline.release.cases import ReleaseCase
 from contract import sockets
+from contract.editions import load_edition
 from contract.errors import MetricError
 from contract.tasks import task_named
 
@@ -67,7 +68,10 @@ def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, F
     return Cohort(
         tuple(case.patient_id for case in told),
         tuple(case.centre for case in told),
-        tuple(_inputs(rows[case.patient_id], with_dose) | clinical_features(case.patient) for case in told),
+        tuple(
+            _inputs(rows[case.patient_id], with_dose) | clinical_features(case.patient, load_edition().clinical)
+            for case in told
+        ),
         Outcomes(
             np.array([case.rfs_days or 0.0 for case in told], dtype=np.float64),
             np.array([bool(case.relapse) for case in told], dtype=np.bool_),

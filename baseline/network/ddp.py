@@ -32,7 +32,7 @@ def train_together(folders: Folders, plan: Plan, fold: int, backbone: str, machi
             while not group.join(timeout=_LOOK_S):
                 pass
         except ProcessExitedException as problem:
-            raise HecktorError(f"training of fold {fold} ({backbone}): {problem}, expected all to end well") from None
+            raise HecktorError(f"training of fold {fold} ({backbone})", f"{problem}", "all to end well") from None
         finally:
             for process in group.processes:
                 process.terminate()  # nothing to one that has ended

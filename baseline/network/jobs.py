@@ -49,11 +49,9 @@ def chosen_jobs(work: Work, fold: int | None, backbone: str | None) -> list[Job]
     """
     splits, plan = work.splits(), work.plan()
     if fold is not None and not 0 <= fold < len(splits.held_out):
-        raise HecktorError(
-            f"--fold: found {fold}, expected 0 to {len(splits.held_out) - 1} ({', '.join(splits.names)})"
-        )
+        raise HecktorError("--fold", f"found {fold}", f"0 to {len(splits.held_out) - 1} ({', '.join(splits.names)})")
     if backbone is not None and backbone not in plan.backbones:
-        raise HecktorError(f"--backbone: found {backbone}, expected one of the plan's: {', '.join(plan.backbones)}")
+        raise HecktorError("--backbone", f"found {backbone}", f"one of the plan's: {', '.join(plan.backbones)}")
     jobs = shipped_jobs(work) if fold is None else [Job(fold, name) for name in plan.backbones]
     return [job for job in jobs if backbone in (None, job.backbone)]
 
@@ -73,11 +71,11 @@ def train_job(work: Work, job: Job, machine: Machine) -> Path:
     splits, plan = work.splits(), work.plan()
     with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
     if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
-        raise HecktorError(f"{splits.names[job.fold]}: all reference masks are on one side, expected some on both")
+        raise HecktorError(f"{splits.names[job.fold]}", "all reference masks are on one side", "some on both")
     check_device(machine)
     batch = work.plans()["configurations"][CONFIGURATION]["batch_size"]
     if not 1 <= machine.gpus <= batch:
-        raise HecktorError(f"--gpus: found {machine.gpus}, expected 1 to {batch}, the planned batch to be shared")
+        raise HecktorError("--gpus", f"found {machine.gpus}", f"1 to {batch}, the planned batch to be shared")
     train = train_network if machine.gpus == 1 else train_together
     with _alone(job, work.folders.fold(job.fold, job.backbone)):
         return train(work.folders, plan, job.fold, job.backbone, machine, splits.seed)
@@ -96,7 +94,7 @@ def _alone(job: Job, folder: Path) -> Iterator[None]:
             # Held by this process alone, not by those it forks, and gone with it.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise HecktorError(f"{job}: another process is training it, expected one at a time") from None
+            raise HecktorError(f"{job}", "another process is training it", "one at a time") from None
         except OSError:  # a file system without locks
             LOGGER.warning("*** WARNING *** %s: the file system cannot lock; train it only once at a time", job)
         yield
@@ -143,9 +141,7 @@ def check_device(machine: Machine) -> None:
 
     if machine.device == "cuda" and not cuda.is_available():
         raise HecktorError(
-            "--device: found cuda and no card that PyTorch can use, expected cpu, or a .venv of `scripts/setup --cuda`"
+            "--device", "found cuda and no card that PyTorch can use", "cpu, or a .venv of `scripts/setup --cuda`"
         )
     if machine.device == "cuda" and machine.gpus > cuda.device_count():
-        raise HecktorError(
-            f"--gpus: found {machine.gpus}, expected at most {cuda.device_count()}, as many as there are"
-        )
+        raise HecktorError("--gpus", f"found {machine.gpus}", f"at most {cuda.device_count()}, as many as there are")

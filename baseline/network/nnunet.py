@@ -140,7 +140,8 @@ def train_network(
     except torch.OutOfMemoryError as problem:
         said = str(problem).partition(". ")[0]
         raise HecktorError(
-            f"fold {fold} ({backbone}): {said}, expected a card with nothing else on it, or a `plan` with a smaller "
-            "--memory-gb or --batch-size"
+            f"fold {fold} ({backbone})",
+            f"{said}",
+            "a card with nothing else on it, or a `plan` with a smaller --memory-gb or --batch-size",
         ) from None
     return final

@@ -141,7 +141,7 @@ def segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     """
     halvings = min((edge & -edge).bit_length() - 1 for edge in map(int, patch))
     if halvings == 0:
-        raise HecktorError(f"--backbones segresnet: the planned patch is {list(patch)}, expected even edges")
+        raise HecktorError("--backbones segresnet", f"the planned patch is {list(patch)}", "even edges")
     blocks = _SEGRESNET_BLOCKS[: halvings + 1]
     return {
         "network_class_name": "monai.networks.nets.segresnet.SegResNet",

@@ -10,13 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.linear import LinearHead, parse_head
-from algorithm.heads.measure import CLINICAL, image_features
+from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.methods import METHODS
 from baseline.package.archive import SUFFIX
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.export import Contents, Member, export_archive, export_folder
 from baseline.package.nnunet_results import Results, check_same_training, read_results, trained_plans
+from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.images.geometry import Geometry
@@ -127,17 +128,17 @@ def read_heads(path: Path) -> dict[str, LinearHead]:
     known = sorted({head for method in METHODS.values() for head in method.heads.values()})
     if not isinstance(content, dict) or not content or not set(content) <= set(known):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
-        raise ModelPackageError(f"{path.name}: found {found or 'nothing'}, expected heads named {', '.join(known)}")
+        raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(known)}")
     heads = {name: parse_head(_plain(record), f"{path.name}: {name}") for name, record in content.items()}
     features = known_features()
     for name, head in heads.items():
         unknown = [term.feature for term in head.terms if term.feature not in features]
         if unknown:
             raise ModelPackageError(
-                f"{path.name}: {name}: feature {unknown[0]!r} is unknown, expected one of {', '.join(sorted(features))}"
+                path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {', '.join(sorted(features))}"
             )
         if head.threshold is None and any(method.heads.get(HPV.name) == name for method in METHODS.values()):
-            raise ModelPackageError(f"{path.name}: {name}: no threshold, expected a number on the logit's scale")
+            raise ModelPackageError(path.name, f"{name}: no threshold", "a number on the logit's scale")
     return heads
 
 
@@ -150,7 +151,9 @@ def known_features() -> frozenset[str]:
     """The names of all features that the algorithm measures."""
     empty = np.zeros((1, 1, 1), dtype=np.float32)
     grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    return frozenset(image_features(empty.astype(np.uint8), empty, empty, grid)) | frozenset(CLINICAL)
+    return frozenset(image_features(empty.astype(np.uint8), empty, empty, grid)) | frozenset(
+        clinical_names(load_edition().clinical)
+    )
 
 
 def _notes(plans: Mapping[str, Any], normalised_over: str) -> tuple[str, ...]:

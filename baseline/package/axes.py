@@ -26,7 +26,7 @@ def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
     """
     axes = plans.get("transpose_forward", IDENTITY)
     if not isinstance(axes, Sequence) or sorted(map(str, axes)) != ["0", "1", "2"]:
-        raise ModelPackageError(f"plans.json: transpose_forward {axes!r}, expected 0, 1 and 2 in some order")
+        raise ModelPackageError("plans.json", f"transpose_forward {axes!r}", "0, 1 and 2 in some order")
     return tuple(int(axis) for axis in axes)
 
 

@@ -57,7 +57,7 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     content = _load(path, name, trust)
     weights = content.get("network_weights") if isinstance(content, dict) else None
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in weights.values()):
-        raise ModelPackageError(f"{name}: no `network_weights`, expected a checkpoint of nnU-Net v2")
+        raise ModelPackageError(name, "no `network_weights`", "a checkpoint of nnU-Net v2")
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
@@ -71,31 +71,34 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
         )
     except (AttributeError, TypeError, ValueError):
         raise ModelPackageError(
-            f"{name}: mirror axes {axes!r} or arguments that are not nnU-Net's, expected a checkpoint of nnU-Net v2"
+            f"{name}", f"mirror axes {axes!r} or arguments that are not nnU-Net's", "a checkpoint of nnU-Net v2"
         ) from None
 
 
 def _load(path: Path, name: str, trust: bool) -> Any:
     if not path.is_file():
-        raise ModelPackageError(f"{name}: not found, expected a checkpoint of nnU-Net")
+        raise ModelPackageError(name, "not found", "a checkpoint of nnU-Net")
     try:
         with torch.serialization.safe_globals(_NUMBERS):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError:
         if not trust:
             raise ModelPackageError(
-                f"{name}: holds more than tensors and numbers ({_strangers(path)}), which can run code when it is "
-                "read; expected nnU-Net's own content, or --trust-checkpoint if you know who wrote it"
+                f"{name}",
+                (
+                    f"holds more than tensors and numbers ({_strangers(path)}), which can run code when it is read; "
+                    "expected nnU-Net's own content, or --trust-checkpoint if you know who wrote it"
+                ),
             ) from None
     except OSError as problem:
-        raise ModelPackageError(f"{name}: cannot be read ({problem.strerror}), expected a readable file") from None
+        raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
     except (RuntimeError, EOFError):
-        raise ModelPackageError(f"{name}: not a file of torch.save, expected a checkpoint of nnU-Net") from None
+        raise ModelPackageError(name, "not a file of torch.save", "a checkpoint of nnU-Net") from None
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
         raise ModelPackageError(
-            f"{name}: cannot be read ({problem}), expected that the trainer's own modules can be imported"
+            f"{name}", f"cannot be read ({problem})", "that the trainer's own modules can be imported"
         ) from None
 
 

@@ -31,10 +31,10 @@ def read_description(path: Path | None) -> dict[str, str]:
         return dict(DEFAULTS)
     content: Any = read_json(path)
     if not isinstance(content, dict):
-        raise InputError(f"{path.name}: found a {type(content).__name__}, expected an object")
+        raise InputError(path.name, f"found a {type(content).__name__}", "an object")
     for key, value in content.items():
         if key not in DEFAULTS:
-            raise InputError(f"{path.name}: found {key!r}, expected {', '.join(DEFAULTS)}")
+            raise InputError(path.name, f"found {key!r}", f"{', '.join(DEFAULTS)}")
         if not isinstance(value, str) or not value.strip():
-            raise InputError(f"{path.name}: {key} is {value!r}, expected a text")
+            raise InputError(path.name, f"{key} is {value!r}", "a text")
     return {**DEFAULTS, **content}

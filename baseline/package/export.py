@@ -100,7 +100,7 @@ def export_folder(target: Path, contents: Contents) -> Path:
         OutputError: `target` holds something else than a package, or cannot be written.
     """
     if target.exists() and not (target / MANIFEST).is_file() and not _is_empty_folder(target):
-        raise OutputError(f"{target.name}: exists and is no model package, expected a new name or a package's")
+        raise OutputError(target.name, "exists and is no model package", "a new name or a package's")
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
         verified(written)
@@ -139,7 +139,7 @@ def verified(root: Path) -> ModelPackage:
     try:
         normalise((empty, empty), package)
     except (KeyError, TypeError) as problem:
-        raise ModelPackageError(f"{PLANS}: intensities lack {problem}, which the normalisation needs") from None
+        raise ModelPackageError(f"{PLANS}", f"intensities lack {problem}, which the normalisation needs") from None
     return package
 
 
@@ -155,7 +155,7 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as scratch:
             yield Path(scratch)
     except (OSError, SafetensorError) as problem:
-        raise OutputError(f"{target.name}: cannot be written ({problem}), expected a writable folder") from None
+        raise OutputError(target.name, f"cannot be written ({problem})", "a writable folder") from None
 
 
 def _write_files(folder: Path, contents: Contents) -> Path:
@@ -190,8 +190,12 @@ def _merged_plans(members: Sequence[Member]) -> tuple[dict[str, Any], list[str]]
     for member in members:
         if member.plans[_INTENSITIES] != first[_INTENSITIES]:
             raise ModelPackageError(
-                f"plans.json: {_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from "
-                f"those in {first['plans_name']!r}, expected networks that were trained on the same images"
+                "plans.json",
+                (
+                    f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
+                    f"in {first['plans_name']!r}"
+                ),
+                "networks that were trained on the same images",
             )
         turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
         # Trainings by different plans may call different configurations by one name.
@@ -227,7 +231,7 @@ def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tu
     weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise ModelPackageError(f"{checkpoint.name}: {name} holds NaN, infinity or a number beyond float16")
+            raise ModelPackageError(checkpoint.name, f"{name} holds NaN, infinity or a number beyond float16")
     save_file(weights, str(path))
     path.chmod(0o644)
     return path.name
@@ -238,9 +242,7 @@ def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Modul
     odd = sorted(trained.keys() ^ expected.keys())
     if odd:
         holder = "weights" if odd[0] in trained else "network of plans.json"
-        raise ModelPackageError(f"{name}: {odd[0]} is only in the {holder}, expected the network that was trained")
+        raise ModelPackageError(name, f"{odd[0]} is only in the {holder}", "the network that was trained")
     for key, shape in expected.items():
         if tuple(trained[key].shape) != shape:
-            raise ModelPackageError(
-                f"{name}: {key} of shape {tuple(trained[key].shape)}, expected {shape} (plans.json)"
-            )
+            raise ModelPackageError(name, f"{key} of shape {tuple(trained[key].shape)}", f"{shape} (plans.json)")

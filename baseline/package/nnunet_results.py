@@ -41,12 +41,12 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
         ModelPackageError: no folder of results; other channels or labels; a fold without the checkpoint.
     """
     if not folder.is_dir():
-        raise ModelPackageError(f"{folder.name}: no such folder, {_EXPECTED}")
+        raise ModelPackageError(folder.name, f"no such folder, {_EXPECTED}")
     folder = folder.resolve()
     if not (folder / "plans.json").is_file():
         below = sorted(path.parent.name for path in folder.glob("*/plans.json"))
         found = f"found {', '.join(below)} below, name one of them" if below else _EXPECTED
-        raise ModelPackageError(f"{folder.name}: no plans.json, {found}")
+        raise ModelPackageError(folder.name, f"no plans.json, {found}")
     plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
     _check_channels(dataset)
     _check_labels(dataset)
@@ -69,13 +69,13 @@ def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
         configuration = dict(manager.get_configuration(name).configuration)
         intensities = manager.foreground_intensity_properties_per_channel
     except (KeyError, RuntimeError, TypeError, ValueError) as problem:
-        raise ModelPackageError(f"plans.json: not nnU-Net's plans for {name!r} ({problem})") from None
+        raise ModelPackageError("plans.json", f"not nnU-Net's plans for {name!r} ({problem})") from None
     for key in ("inherits_from", "next_stage"):
         configuration.pop(key, None)
     _check_configuration(configuration, name)
     for key, wanted in (("label_manager", ("LabelManager",)), ("image_reader_writer", _READERS)):
         if plans.get(key, wanted[0]) not in wanted:
-            raise ModelPackageError(f"plans.json: {key} {plans[key]!r}, expected {' or '.join(wanted)}")
+            raise ModelPackageError("plans.json", f"{key} {plans[key]!r}", f"{' or '.join(wanted)}")
     return {
         "plans_name": str(plans.get("plans_name", "")),
         "label_manager": "LabelManager",
@@ -94,14 +94,12 @@ def check_same_training(checkpoint: Checkpoint, first: Checkpoint, plans: Mappin
     for key in ("configuration", "mirror_axes"):
         found, wanted = getattr(checkpoint, key), getattr(first, key)
         if found != wanted:
-            raise ModelPackageError(f"{checkpoint.name}: {key} {found!r}, expected {wanted!r} as in {first.name}")
+            raise ModelPackageError(checkpoint.name, f"{key} {found!r}", f"{wanted!r} as in {first.name}")
     if not checkpoint.plans:
         return
     for key, found, wanted in _compared(checkpoint.plans, plans, checkpoint.configuration):
         if found != wanted:
-            raise ModelPackageError(
-                f"{checkpoint.name}: trained with {key} {found!r}, expected {wanted!r} (plans.json)"
-            )
+            raise ModelPackageError(checkpoint.name, f"trained with {key} {found!r}", f"{wanted!r} (plans.json)")
 
 
 def _compared(trained: Mapping[str, Any], plans: Mapping[str, Any], name: str) -> list[tuple[str, Any, Any]]:
@@ -115,7 +113,7 @@ def _compared(trained: Mapping[str, Any], plans: Mapping[str, Any], name: str) -
 def _object(path: Path) -> dict[str, Any]:
     content = read_json(path, error=ModelPackageError)
     if not isinstance(content, dict):
-        raise ModelPackageError(f"{path.name}: found a {type(content).__name__}, expected an object")
+        raise ModelPackageError(path.name, f"found a {type(content).__name__}", "an object")
     return content
 
 
@@ -127,8 +125,12 @@ def _check_channels(dataset: Mapping[str, Any]) -> None:
     )
     if not fits:
         raise ModelPackageError(
-            f"dataset.json: channel_names {found!r}, expected {dict(enumerate(CHANNELS))!r}; rename them in "
-            "dataset.json if it is these two in this order (how they are normalised stands in plans.json)"
+            "dataset.json",
+            f"channel_names {found!r}",
+            (
+                f"{dict(enumerate(CHANNELS))!r}; rename them in dataset.json if it is these two in this order "
+                "(how they are normalised stands in plans.json)"
+            ),
         )
 
 
@@ -138,9 +140,9 @@ def _check_labels(dataset: Mapping[str, Any]) -> None:
     known = {str(key).casefold(): value for key, value in found.items()} if isinstance(found, dict) else {}
     known.pop("ignore", None)
     if any(isinstance(value, list) for value in known.values()):
-        raise ModelPackageError(f"dataset.json: labels {found!r} with regions, expected plain labels {wanted!r}")
+        raise ModelPackageError("dataset.json", f"labels {found!r} with regions", f"plain labels {wanted!r}")
     if known != {name.casefold(): value for name, value in wanted.items()}:
-        raise ModelPackageError(f"dataset.json: labels {found!r}, expected {wanted!r}")
+        raise ModelPackageError("dataset.json", f"labels {found!r}", f"{wanted!r}")
 
 
 def _folds(folder: Path) -> list[str]:
@@ -149,7 +151,7 @@ def _folds(folder: Path) -> list[str]:
         return [str(number) for number in numbered]
     if (folder / "fold_all").is_dir():
         return ["all"]
-    raise ModelPackageError(f"{folder.name}: no fold_<number> and no fold_all, {_EXPECTED}")
+    raise ModelPackageError(folder.name, f"no fold_<number> and no fold_all, {_EXPECTED}")
 
 
 def _checkpoint(folder: Path, fold: str, which: str) -> Path:
@@ -158,7 +160,7 @@ def _checkpoint(folder: Path, fold: str, which: str) -> Path:
         there = sorted(other.name for other in path.parent.glob("checkpoint_*.pth"))
         found = f"found {', '.join(there)}" if there else "found none"
         raise ModelPackageError(
-            f"fold_{fold}: no {path.name}, {found}; expected it, or name finished folds with --folds"
+            f"fold_{fold}", f"no {path.name}, {found}; expected it, or name finished folds with --folds"
         )
     return path
 
@@ -166,16 +168,16 @@ def _checkpoint(folder: Path, fold: str, which: str) -> Path:
 def _check_configuration(configuration: Mapping[str, Any], name: str) -> None:
     spacing = configuration.get("spacing")
     if not isinstance(spacing, list) or len(spacing) != 3:
-        raise ModelPackageError(f"plans.json: {name} has spacing {spacing!r}, expected a network of three dimensions")
+        raise ModelPackageError("plans.json", f"{name} has spacing {spacing!r}", "a network of three dimensions")
     previous = configuration.get("previous_stage")
     if previous is not None:
         raise ModelPackageError(
-            f"plans.json: {name} is the second stage of a cascade after {previous!r}, expected 3d_fullres on its own"
+            "plans.json", f"{name} is the second stage of a cascade after {previous!r}", "3d_fullres on its own"
         )
     preprocessor = configuration.get("preprocessor_name", "DefaultPreprocessor")
     if preprocessor != "DefaultPreprocessor":
-        raise ModelPackageError(f"plans.json: preprocessor {preprocessor!r}, expected DefaultPreprocessor")
+        raise ModelPackageError("plans.json", f"preprocessor {preprocessor!r}", "DefaultPreprocessor")
     if any(configuration.get("use_mask_for_norm", ())):
         raise ModelPackageError(
-            "plans.json: use_mask_for_norm is true, expected false: the algorithm normalises over all voxels"
+            "plans.json", "use_mask_for_norm is true", "false: the algorithm normalises over all voxels"
         )

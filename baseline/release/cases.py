@@ -18,7 +18,8 @@ from baseline.release.clinical import Values, read_values
 from baseline.release.layout import TASK_FOLDERS, Folders, Layout, read_layout
 from baseline.release.problems import ERROR, WARNING, Problem
 from baseline.release.tables import Table, read_table
-from contract.patient import EHR_KEYS, Patient
+from contract.editions import load_edition
+from contract.patient import Patient
 
 _ID: Final = re.compile(r"([A-Za-z]+)-\d+.*")
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
@@ -49,13 +50,13 @@ class ReleaseCase:
     def as_json(self) -> dict[str, Any]:
         """The record that `case_of` reads."""
         paths = {name: None if getattr(self, name) is None else str(getattr(self, name)) for name in _PATHS}
-        return asdict(self) | paths
+        return asdict(self) | paths | {"patient": self.patient.as_json()}
 
 
 def case_of(record: Mapping[str, Any]) -> ReleaseCase:
     """A case from the record that `ReleaseCase.as_json` wrote."""
     paths = {name: None if record[name] is None else Path(record[name]) for name in _PATHS}
-    return ReleaseCase(**{**record, **paths, "patient": Patient(**record["patient"])})
+    return ReleaseCase(**{**record, **paths, "patient": Patient.from_json(record["patient"])})
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _case(folders: Folders, values: Values) -> ReleaseCase | None:
     ct, pet = folders.first("CT"), folders.first("PET")
     if ct is None or pet is None:
         return None
-    patient = Patient(**{field: values.get(column) for field, column in EHR_KEYS.items()})
+    patient = Patient.from_json({variable.name: values.get(variable.key) for variable in load_edition().clinical})
     prefix = _ID.fullmatch(folders.patient_id)
     return ReleaseCase(
         patient_id=folders.patient_id,

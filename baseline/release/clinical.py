@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from baseline.release.problems import ERROR
 from baseline.release.tables import Row, Table, plain
-from contract.patient import EHR_KEYS, parse_ehr
+from contract.editions import load_edition
+from contract.editions.clinical import ImpossibleValueError
 
 MOST_RFS_DAYS: Final = 50 * 366
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
-_EHR_FIELDS: Final = {column: field for field, column in EHR_KEYS.items()}
+_CLINICAL: Final = {variable.key: variable for variable in load_edition().clinical}
 _RELAPSE: Final = {"0": False, "1": True, "no": False, "yes": True, "false": False, "true": True}
 _HPV: Final = _RELAPSE | {"negative": False, "positive": True, "n": False, "p": True, "neg": False, "pos": True}
 # A stage may carry c (clinical), p (pathological), y (after treatment) before it and a sub-stage behind it.
@@ -22,10 +23,6 @@ _UNKNOWN_STAGE: Final = re.compile(r"[cpy]*[tnm]?x", re.IGNORECASE)
 _HIGHEST_STAGE: Final = {"T-stage": 4, "N-stage": 3, "M-stage": 1}
 
 Values = dict[str, Any]
-
-
-class _ImpossibleError(ValueError):
-    """A cell that cannot be true; the message says what was expected."""
 
 
 def read_values(table: Table) -> dict[str, Values]:
@@ -51,7 +48,7 @@ def _read_row(row: Row, patient: str, table: Table, spellings: dict[str, list[tu
     for column, cell in row.items():
         try:
             value = _READERS[column](column, cell)
-        except _ImpossibleError as problem:
+        except ImpossibleValueError as problem:
             table.say(ERROR, "impossible-value", patient, f"{column} {cell[:40]!r}", str(problem))
             continue
         if value is not None:
@@ -77,12 +74,7 @@ def _check_survival(row: Mapping[str, str], patient: str, table: Table) -> None:
 
 
 def _clinical(column: str, cell: str) -> Any:
-    record = parse_ehr({column: cell}, "row")
-    value = getattr(record.patient, _EHR_FIELDS[column])
-    if value is None:
-        _, _, expected = record.warnings[0].partition(", expected ")
-        raise _ImpossibleError(expected.partition(";")[0])
-    return value
+    return _CLINICAL[column].read(cell)
 
 
 def _stage(column: str, cell: str) -> str | None:
@@ -93,7 +85,7 @@ def _stage(column: str, cell: str) -> str | None:
         return "Tis"
     match = _STAGE.fullmatch(cell)
     if match is None or (match[1] or letter).upper() != letter or int(match[2]) > highest:
-        raise _ImpossibleError(f"{letter}0 to {letter}{highest}")
+        raise ImpossibleValueError(f"{letter}0 to {letter}{highest}")
     return f"{letter}{match[2]}"
 
 
@@ -101,7 +93,7 @@ def _yes_or_no(words: Mapping[str, bool]) -> Callable[[str, str], bool]:
     def read(_column: str, cell: str) -> bool:
         word = cell.lower().removesuffix(".0")
         if word not in words:
-            raise _ImpossibleError("0 or 1")
+            raise ImpossibleValueError("0 or 1")
         return words[word]
 
     return read
@@ -114,16 +106,16 @@ def _between(low: float, high: float, unit: str) -> Callable[[str, str], float]:
         try:
             number = float(cell)
         except ValueError:
-            raise _ImpossibleError(expected) from None
+            raise ImpossibleValueError(expected) from None
         if not (math.isfinite(number) and low <= number <= high):
-            raise _ImpossibleError(expected)
+            raise ImpossibleValueError(expected)
         return number
 
     return read
 
 
 _READERS: Final[dict[str, Callable[[str, str], Any]]] = {
-    **dict.fromkeys(_EHR_FIELDS, _clinical),
+    **dict.fromkeys(_CLINICAL, _clinical),
     **dict.fromkeys(_HIGHEST_STAGE, _stage),
     "Weight": _between(LEAST_WEIGHT_KG, MOST_WEIGHT_KG, "kg"),
     "Relapse": _yes_or_no(_RELAPSE),

@@ -72,7 +72,7 @@ def read_layout(root: Path) -> Layout:
     layout = Layout(root)
     if not layout.tasks():
         found = ", ".join(sorted(path.name for path in root.iterdir())[:5]) if root.is_dir() else "no such folder"
-        raise InputError(f"{root.name}: found {found or 'nothing'}, expected {', '.join(TASK_FOLDERS)} or any of them")
+        raise InputError(root.name, f"found {found or 'nothing'}", f"{', '.join(TASK_FOLDERS)} or any of them")
     for path in sorted(root.iterdir()):
         meant = path.is_dir() and not path.name.startswith(".") and _LIKE_A_TASK.search(path.name)
         if meant and path.name not in TASK_FOLDERS:
@@ -80,9 +80,7 @@ def read_layout(root: Path) -> Layout:
     for task in layout.tasks():
         _look_through(task, layout)
     if not layout.patients:
-        raise InputError(
-            f"{root.name}: no patient folder in {', '.join(layout.tasks())}, expected <ID>/<ID>__CT.nii.gz"
-        )
+        raise InputError(root.name, f"no patient folder in {', '.join(layout.tasks())}", "<ID>/<ID>__CT.nii.gz")
     for folders in layout.patients.values():
         _compare_copies(folders, layout)
     _compare_patients(layout)

@@ -56,10 +56,8 @@ class Told:
 
 
 def refused(kind: str, patient_id: str, file: str, error: HecktorError) -> Problem:
-    """The problem that an error of the house tells of: "<file>: <found>, expected <expected>"."""
-    text = error.message.removeprefix(f"{Path(file).name}: ")
-    found, _, expected = text.partition(", expected ")
-    return Problem(ERROR, kind, patient_id, file, found, expected or "a sound file")
+    """The problem that an error of reading `file` stands for."""
+    return Problem(ERROR, kind, patient_id, file, error.found or error.what, error.expected or "a sound file")
 
 
 def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:

@@ -56,7 +56,7 @@ def make_splits(cases: Sequence[ReleaseCase], folds: int, seed: int) -> Splits:
         InputError: fewer than two folds, or fewer patients than folds.
     """
     if not 2 <= folds <= len(cases):
-        raise InputError(f"--folds: found {folds}, expected 2 to {len(cases)}, the number of patients")
+        raise InputError("--folds", f"found {folds}", f"2 to {len(cases)}, the number of patients")
     dealt = balanced_folds(cases, folds, np.random.default_rng(seed))
     centres: dict[str, list[str]] = defaultdict(list)
     for case in sorted(cases, key=lambda case: (case.centre, case.patient_id)):
@@ -130,17 +130,17 @@ def kept_splits(path: Path, cases: Sequence[ReleaseCase], folds: int, seed: int)
     advice = "expected the same (remove the file, or train in a new folder, to deal anew)"
     if (splits.seed, len(splits.folds)) != (seed, folds):
         found = f"{len(splits.folds)} folds dealt with seed {splits.seed}, now {folds} and {seed}"
-        raise InputError(f"{path.name}: {found}, {advice}")
+        raise InputError(path.name, f"{found}, {advice}")
     known, now = {p for fold in splits.folds for p in fold}, {case.patient_id for case in cases}
     if known != now:
         new, gone = sorted(now - known), sorted(known - now)
         found = f"{len(new)} patients are not in it ({_some(new)}) and {len(gone)} are gone ({_some(gone)})"
-        raise InputError(f"{path.name}: {found}, {advice}")
+        raise InputError(path.name, f"{found}, {advice}")
     centre_of = {case.patient_id: case.centre for case in cases}
     for centre, members in splits.centres.items():
         moved = [patient for patient in members if centre_of[patient] != centre]
         if moved:
-            raise InputError(f"{path.name}: {moved[0]} is of {centre}, now of {centre_of[moved[0]]}, {advice}")
+            raise InputError(path.name, f"{moved[0]} is of {centre}, now of {centre_of[moved[0]]}, {advice}")
     return splits
 
 
@@ -153,19 +153,19 @@ def read_splits(path: Path) -> Splits:
     content = read_json(path)
     try:
         if content["format_version"] != FORMAT_VERSION:
-            raise InputError(f"{path.name}: format {content['format_version']}, expected {FORMAT_VERSION}")
+            raise InputError(path.name, f"format {content['format_version']}", f"{FORMAT_VERSION}")
         folds = tuple(tuple(map(str, fold)) for fold in content["folds"])
         centres = {str(name): tuple(map(str, members)) for name, members in content["centres"].items()}
         splits = Splits(int(content["seed"]), folds, centres)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise InputError(f"{path.name}: not a record of splits ({problem!r}), expected seed, folds, centres") from None
+        raise InputError(path.name, f"not a record of splits ({problem!r})", "seed, folds, centres") from None
     everyone = set(_all(splits.held_out))
     for kind in (splits.folds, tuple(splits.centres.values())):
         times = Counter(_all(kind))
         wrong = sorted(patient for patient in everyone if times[patient] != 1)
         if kind and wrong:
             found = f"{wrong[0]} is held out {times[wrong[0]]} times in one kind of splits"
-            raise InputError(f"{path.name}: {found}, expected each patient once")
+            raise InputError(path.name, f"{found}", "each patient once")
     return splits
 
 
@@ -183,7 +183,7 @@ def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str,
         entry = {"train": sorted(usable - set(held_out)), "val": sorted(usable & set(held_out))}
         empty = [part for part, members in entry.items() if not members]
         if empty and len(entries) < len(splits.folds):
-            raise HecktorError(f"{name}: no patient with a reference mask in {empty[0]!r}, expected at least one")
+            raise HecktorError(name, f"no patient with a reference mask in {empty[0]!r}", "at least one")
         entries.append(entry)
     return entries
 

@@ -35,7 +35,7 @@ def make_report(root: Path, jobs: int) -> Path:
     masks = [work.out_of_fold.mask(case.patient_id) for case in scored]
     absent = [path.name for path in masks if not path.is_file()]
     if absent:
-        raise HecktorError(f"out_of_fold/masks/{absent[0]}: not found, expected `hecktor train heads` before")
+        raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` before")
     target = work.report / "index.html"
     kept_trust = [work.out_of_fold.uncertainty(case.patient_id) for case in scored]
     trust = [path if path.is_file() else None for path in kept_trust]

@@ -66,7 +66,7 @@ def score_out_of_fold(work: Work, cases: Sequence[ReleaseCase], seed: int, jobs:
     unusable = [f"{one['case']}: {one['why']}" for one in report["cases"]["failed"]]
     unusable += [f"{name}: no out-of-fold mask" for name in report["cases"]["missing"]]
     if unusable:
-        raise HecktorError(f"{len(unusable)} out-of-fold masks cannot be scored, expected all: {unusable[0]}")
+        raise HecktorError(f"{len(unusable)} out-of-fold masks cannot be scored, expected all", f"{unusable[0]}")
     return report
 
 

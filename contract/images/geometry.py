@@ -91,14 +91,14 @@ class Geometry:
         """
         numbers = (*self.spacing_mm, *self.origin_mm, *self.direction)
         if not all(math.isfinite(value) for value in numbers):
-            raise error(f"{name}: the header holds a number that is not finite, expected a plain geometry")
+            raise error(name, "the header holds a number that is not finite", "a plain geometry")
         if min(self.size) < 1:
-            raise error(f"{name}: size {self.size}, expected at least one voxel along each axis")
+            raise error(name, f"size {self.size}", "at least one voxel along each axis")
         if min(self.spacing_mm) <= 0:
-            raise error(f"{name}: spacing {self.spacing_mm} mm, expected positive numbers")
+            raise error(name, f"spacing {self.spacing_mm} mm", "positive numbers")
         axes = np.asarray(self.direction).reshape(3, 3)
         if np.abs(axes.T @ axes - np.eye(3)).max() > 1e-3:
-            raise error(f"{name}: direction {_numbers(self.direction)} is not orthonormal")
+            raise error(name, f"direction {_numbers(self.direction)} is not orthonormal")
 
     def differences(self, other: Geometry) -> list[str]:
         """What differs from `other`, in words; empty where both grids are the same.

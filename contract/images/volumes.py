@@ -21,7 +21,7 @@ from contract.files import atomic_path, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
 from contract.images.metaimage import mha_fields
-from contract.sockets import READABLE_IMAGE_SUFFIXES
+from contract.platform import READABLE_IMAGE_SUFFIXES
 
 # A CT of 1,000 slices at 1024 x 1024 still passes; what is larger is no patient.
 MAX_VOXELS: Final = 2**30
@@ -77,14 +77,14 @@ def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -
     wanted = f"expected exactly one image ({', '.join(READABLE_IMAGE_SUFFIXES)})"
     name = "/".join(folder.parts[-2:])
     if not folder.is_dir():
-        raise error(f"{name}: no such folder, {wanted}")
+        raise error(name, f"no such folder, {wanted}")
     images = list_images(folder)
     if not images:
         others = sorted(path.name for path in folder.iterdir())[:3]
-        raise error(f"{name}: found {', '.join(others) if others else 'nothing'}, {wanted}")
+        raise error(name, f"found {(', '.join(others) if others else 'nothing')}, {wanted}")
     if len(images) > 1:
         shown = ", ".join(path.name for path in images[:3])
-        raise error(f"{name}: found {len(images)} images ({shown}), {wanted}")
+        raise error(name, f"found {len(images)} images ({shown}), {wanted}")
     return images[0]
 
 
@@ -121,9 +121,9 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
         if array is None:
             array = _read_with_itk(reader, header, path, error)
     except OSError as problem:
-        raise error(f"{path.name}: cannot be read ({problem.strerror or problem}), expected a readable file") from None
+        raise error(path.name, f"cannot be read ({problem.strerror or problem})", "a readable file") from None
     if _stamp(path) != stamp:
-        raise error(f"{path.name}: changed while it was being read, expected a file that stays as it is")
+        raise error(path.name, "changed while it was being read", "a file that stays as it is")
     if dtype is not None:
         array = array.astype(dtype, copy=False)
     return Volume(array, header.geometry)
@@ -141,11 +141,11 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path, error: type[HecktorError]) -> _Array:
     fault = completeness.defect(path, header.geometry.voxel_count, _bytes_per_voxel(header.pixel_type))
     if fault:
-        raise error(f"{path.name}: {fault}")
+        raise error(path.name, f"{fault}")
     try:
         array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
-        raise error(f"{path.name}: its pixels cannot be read ({_itk_reason(problem, path)})") from None
+        raise error(path.name, f"its pixels cannot be read ({_itk_reason(problem, path)})") from None
     return array
 
 
@@ -165,12 +165,12 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         OutputError: the file cannot be written.
     """
     if image_suffix(path) is None:
-        raise OutputError(f"{path.name}: unknown image suffix, expected {', '.join(READABLE_IMAGE_SUFFIXES)}")
+        raise OutputError(path.name, "unknown image suffix", f"{', '.join(READABLE_IMAGE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
-        raise OutputError(f"{path.name}: cannot be written ({_itk_reason(problem, path)})") from None
+        raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
 
 
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
@@ -195,11 +195,11 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
         OutputError: wrong shape, another label, or a file that cannot be written.
     """
     if mask.shape != geometry.array_shape:
-        raise OutputError(f"{path.name}: a mask of shape {mask.shape}, expected {geometry.array_shape}")
+        raise OutputError(path.name, f"a mask of shape {mask.shape}", f"{geometry.array_shape}")
     compact = mask.astype(np.uint8, copy=False)
     highest = int(compact.max(initial=0))
     if highest > max(labels.FOREGROUND) or not np.array_equal(compact, mask):
-        raise OutputError(f"{path.name}: labels other than 0, 1 and 2, expected only these")
+        raise OutputError(path.name, "labels other than 0, 1 and 2", "only these")
     if image_suffix(path) == ".mha":
         write_bytes(path, metaimage.packed(compact, geometry))
     else:
@@ -208,11 +208,11 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
 
 def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
     if not path.exists():
-        raise error(f"{path.name}: not found in {path.parent.name}, expected an image")
+        raise error(path.name, f"not found in {path.parent.name}", "an image")
     if not path.is_file():
-        raise error(f"{path.name}: not a regular file, expected an image")
+        raise error(path.name, "not a regular file", "an image")
     if path.stat().st_size == 0:
-        raise error(f"{path.name}: empty file, expected an image")
+        raise error(path.name, "empty file", "an image")
     _check_text(path, error)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
@@ -220,7 +220,7 @@ def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
     try:
         reader.ReadImageInformation()
     except RuntimeError as problem:
-        raise error(f"{path.name}: not a readable image ({_itk_reason(problem, path)})") from None
+        raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
     return reader
 
 
@@ -235,11 +235,11 @@ def _check_text(path: Path, error: type[HecktorError]) -> None:
         fields = mha_fields(file)
     rank = fields.get("NDims", "3")
     if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
-        raise error(f"{path.name}: not a readable image (NDims {rank[:40]!r}), expected a 3D image")
+        raise error(path.name, f"not a readable image (NDims {rank[:40]!r})", "a 3D image")
     for key in metaimage.GEOMETRY_FIELDS & fields.keys():
         odd = [token for token in fields[key].split() if not _is_finite(token)]
         if odd:
-            raise error(f"{path.name}: {key} holds {odd[0][:40]!r}, expected finite numbers")
+            raise error(path.name, f"{key} holds {odd[0][:40]!r}", "finite numbers")
 
 
 def _is_finite(token: str) -> bool:
@@ -253,16 +253,16 @@ def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[Heckto
     size = tuple(int(n) for n in reader.GetSize())
     if reader.GetDimension() != 3:
         shape = " x ".join(map(str, size))
-        raise error(f"{path.name}: {reader.GetDimension()} dimensions ({shape}), expected a 3D image")
+        raise error(path.name, f"{reader.GetDimension()} dimensions ({shape})", "a 3D image")
     if reader.GetNumberOfComponents() != 1:
-        raise error(f"{path.name}: {reader.GetNumberOfComponents()} channels, expected one")
+        raise error(path.name, f"{reader.GetNumberOfComponents()} channels", "one")
     pixel_type = sitk.GetPixelIDValueAsString(reader.GetPixelID())
     if "complex" in pixel_type.lower():
-        raise error(f"{path.name}: complex pixels, expected real numbers")
+        raise error(path.name, "complex pixels", "real numbers")
     geometry = Geometry.of(reader)
     geometry.check(path.name, error)
     if geometry.voxel_count > MAX_VOXELS:
-        raise error(f"{path.name}: {geometry.voxel_count} voxels, expected at most {MAX_VOXELS}")
+        raise error(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_VOXELS}")
     return ImageHeader(geometry, pixel_type, "integer" in pixel_type.lower())
 
 

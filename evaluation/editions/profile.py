@@ -68,7 +68,7 @@ class Edition:
     def profile(self, task: Task) -> TaskProfile:
         """The profile of `task`. Raises HecktorError where the edition has no such task."""
         if task.name not in self.tasks:
-            raise HecktorError(f"edition {self.name}: has no task {task.name!r}, only {', '.join(self.tasks)}")
+            raise HecktorError(f"edition {self.name}", f"has no task {task.name!r}, only {', '.join(self.tasks)}")
         return self.tasks[task.name]
 
 
@@ -91,13 +91,14 @@ def load_edition(name_or_path: str) -> Edition:
     path = Path(name_or_path)
     if path.suffix != ".json":
         raise HecktorError(
-            f"unknown edition {name_or_path!r}: expected one of {', '.join(known_editions())} or a profile.json"
+            f"unknown edition {name_or_path!r}", f"expected one of {', '.join(known_editions())} or a profile.json"
         )
     edition = parse_edition(read_json(path, error=HecktorError), path.name)
     if edition.name in known_editions() and edition != load_edition(edition.name):
         raise HecktorError(
-            f"{path.name}.name: {edition.name!r} is an edition of the package with other contents, "
-            "expected a name of its own"
+            f"{path.name}.name",
+            f"{edition.name!r} is an edition of the package with other contents",
+            "a name of its own",
         )
     return edition
 
@@ -106,13 +107,13 @@ def parse_edition(content: Any, source: str) -> Edition:
     """Check a profile against the schema. Raises HecktorError naming the place in `source`."""
     top = _mapping(content, source, ("format", "name", "title", "tasks"))
     if top["format"] != FORMAT or isinstance(top["format"], bool):
-        raise HecktorError(f"{source}: format {top['format']!r}, expected {FORMAT}")
+        raise HecktorError(source, f"format {top['format']!r}", f"{FORMAT}")
     if not isinstance(top["tasks"], dict) or not top["tasks"]:
-        raise HecktorError(f"{source}: `tasks` must be an object with at least one task")
+        raise HecktorError(source, "`tasks` must be an object with at least one task")
     known = {task.name for task in TASKS}
     for name in top["tasks"]:
         if name not in known:
-            raise HecktorError(f"{source}: unknown task {name!r}, expected one of {', '.join(sorted(known))}")
+            raise HecktorError(source, f"unknown task {name!r}", f"one of {', '.join(sorted(known))}")
     tasks = {name: _task(raw, f"{source}: tasks.{name}") for name, raw in top["tasks"].items()}
     return Edition(_text(top, "name", source), _text(top, "title", source), tasks)
 
@@ -121,7 +122,7 @@ def _task(raw: Any, where: str) -> TaskProfile:
     content = _mapping(raw, where, ("kind", "metrics", "rules", "ranking"))
     kind = str(_choice(content, "kind", tuple(RULES_OF_KIND), where))
     if not isinstance(content["metrics"], dict) or not content["metrics"]:
-        raise HecktorError(f"{where}.metrics: expected an object with at least one metric")
+        raise HecktorError(f"{where}.metrics", "expected an object with at least one metric")
     metrics = {name: _metric(name, value, f"{where}.metrics.{name}") for name, value in content["metrics"].items()}
     rules = _rules(RULES_OF_KIND[kind], content["rules"], f"{where}.rules")
     _check_measurable(metrics, rules, kind, where)
@@ -134,14 +135,14 @@ def _check_measurable(metrics: Mapping[str, MetricProfile], rules: Rules, kind: 
     for name in metrics:
         if name not in known:
             raise HecktorError(
-                f"{where}.metrics: {name!r} is not measured under these rules, expected some of {', '.join(known)}"
+                f"{where}.metrics", f"{name!r} is not measured under these rules", f"some of {', '.join(known)}"
             )
 
 
 def _metric(name: str, raw: Any, where: str) -> MetricProfile:
     content = _mapping(raw, where, ("title", "higher_is_better"))
     if name in WITHOUT_GOOD_END:
-        raise HecktorError(f"{where}: is best at 0, expected a metric that is best at one end")
+        raise HecktorError(where, "is best at 0", "a metric that is best at one end")
     higher = bool(_choice(content, "higher_is_better", (name not in LOWER_IS_BETTER,), where))
     return MetricProfile(_text(content, "title", where), higher)
 
@@ -203,7 +204,7 @@ def _spelled(text: str) -> object:
 def _ranking(raw: Any, metrics: Mapping[str, MetricProfile], where: str) -> RankingProfile:
     content = _mapping(raw, where, ("official", "ties", "schemes"))
     if not isinstance(content["schemes"], dict) or not content["schemes"]:
-        raise HecktorError(f"{where}.schemes: expected an object with at least one ranking")
+        raise HecktorError(f"{where}.schemes", "expected an object with at least one ranking")
     schemes = {
         name: parse_scheme(node, metrics, f"{where}.schemes.{name}") for name, node in content["schemes"].items()
     }
@@ -213,20 +214,20 @@ def _ranking(raw: Any, metrics: Mapping[str, MetricProfile], where: str) -> Rank
 
 def _mapping(raw: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise HecktorError(f"{where}: found a {type(raw).__name__}, expected an object")
+        raise HecktorError(where, f"found a {type(raw).__name__}", "an object")
     unknown, absent = sorted(set(raw) - set(keys)), sorted(set(keys) - set(raw))
     if unknown or absent:
         found = "; ".join(
             f"{word} {', '.join(names)}" for word, names in (("unknown", unknown), ("absent", absent)) if names
         )
-        raise HecktorError(f"{where}: keys {found}; expected exactly {', '.join(keys)}")
+        raise HecktorError(where, f"keys {found}; expected exactly {', '.join(keys)}")
     return raw
 
 
 def _text(content: Mapping[str, Any], key: str, where: str) -> str:
     value = content[key]
     if not isinstance(value, str) or not value.strip():
-        raise HecktorError(f"{where}.{key}: found {_shown(value)}, expected a text")
+        raise HecktorError(f"{where}.{key}", f"found {_shown(value)}", "a text")
     return value
 
 
@@ -235,7 +236,7 @@ def _choice(content: Mapping[str, Any], key: str, choices: tuple[object, ...], w
     # `True == 1` in Python, so the type must agree as well
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         wanted = ", ".join(map(json.dumps, choices))
-        raise HecktorError(f"{where}.{key}: found {_shown(value)}, expected {'one of ' * (len(choices) > 1)}{wanted}")
+        raise HecktorError(f"{where}.{key}", f"found {_shown(value)}", f"{'one of ' * (len(choices) > 1)}{wanted}")
     return choices[choices.index(value)]
 
 
@@ -243,7 +244,7 @@ def _number(content: Mapping[str, Any], key: str, bounds: tuple[float, float], w
     value, (low, high) = content[key], bounds
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
         raise HecktorError(
-            f"{where}.{key}: found {_shown(value)}, expected a number from {low:g} up to, not including, {high:g}"
+            f"{where}.{key}", f"found {_shown(value)}", f"a number from {low:g} up to, not including, {high:g}"
         )
     return float(value)
 

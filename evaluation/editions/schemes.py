@@ -57,17 +57,17 @@ def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
     """
     if isinstance(node, str):
         if node not in metrics:
-            raise HecktorError(f"{where}: unknown metric {node!r}, expected one of {', '.join(metrics)}")
+            raise HecktorError(where, f"unknown metric {node!r}", f"one of {', '.join(metrics)}")
         return node
     words = [word for word in COMBINATIONS if isinstance(node, dict) and word in node]
     if len(words) != 1:
-        raise HecktorError(f"{where}: expected a metric's name or an object with one of {', '.join(COMBINATIONS)}")
+        raise HecktorError(where, f"expected a metric's name or an object with one of {', '.join(COMBINATIONS)}")
     word = words[0]
     surplus = sorted(set(node) - {word} - ({"weights"} if word in WEIGHTED else set()))
     if surplus:
-        raise HecktorError(f"{where}: unknown {', '.join(surplus)} beside {word}")
+        raise HecktorError(where, f"unknown {', '.join(surplus)} beside {word}")
     if not isinstance(node[word], list) or not node[word]:
-        raise HecktorError(f"{where}.{word}: expected a list of metrics or rankings")
+        raise HecktorError(f"{where}.{word}", "expected a list of metrics or rankings")
     parts = tuple(parse_scheme(part, metrics, f"{where}.{word}") for part in node[word])
     if "weights" not in node:
         return COMBINATIONS[word](parts)
@@ -78,7 +78,7 @@ def _weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
     numbers = raw if isinstance(raw, list) else []
     if len(numbers) != count or not all(map(_is_weight, numbers)):
         found = json.dumps(raw)[:80]
-        raise HecktorError(f"{where}.weights: found {found}, expected {count} numbers above 0, one a part")
+        raise HecktorError(f"{where}.weights", f"found {found}", f"{count} numbers above 0, one a part")
     return tuple(float(weight) for weight in numbers)
 
 

@@ -31,7 +31,7 @@ class DaskWorkers:
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise HecktorError("--scheduler: dask.distributed is not installed, expected `hecktor[cluster]`") from None
+            raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
 
     @property
     def deaths(self) -> tuple[type[Exception], ...]:
@@ -57,12 +57,12 @@ def _connected(address: str) -> Iterator[Executor]:
     try:
         client = Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError):
-        raise HecktorError(f"--scheduler {address}: no scheduler answers, expected a running Dask scheduler") from None
+        raise HecktorError(f"--scheduler {address}", "no scheduler answers", "a running Dask scheduler") from None
     with client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_TIMEOUT_S)
         except TimeoutError:
-            raise HecktorError(f"--scheduler {address}: it has no worker, expected at least one") from None
+            raise HecktorError(f"--scheduler {address}", "it has no worker", "at least one") from None
         executor: Executor = client.get_executor(pure=False)
         with executor:
             yield executor

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from contract.editions.clinical import centre_code
 from contract.errors import GroundTruthError
 from contract.images.volumes import image_suffix, list_images
-from contract.patient import centre_code
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, Table, flag, number, read_table
 
@@ -61,10 +61,10 @@ def read_mask_folder(folder: Path) -> Reference[Path]:
     for path in list_images(folder):
         case = case_of(path.name)
         if case in masks:
-            raise GroundTruthError(f"ground truth: {masks[case].name} and {path.name}, expected one mask a case")
+            raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
         masks[case] = path
     if not masks:
-        raise GroundTruthError("ground truth: no image found, expected one mask a case, <case>.mha or <case>.nii.gz")
+        raise GroundTruthError("ground truth", "no image found", "one mask a case, <case>.mha or <case>.nii.gz")
     centres: dict[str, str] = {}
     for path in sorted(folder.glob("*.csv")):
         table = read_table(path, GroundTruthError)
@@ -89,7 +89,7 @@ def read_follow_up(source: Path) -> Reference[FollowUp]:
         if days is None or relapse is None:
             return None
         if days < 0:
-            raise GroundTruthError(f"{where}: {RFS_COLUMN} is negative, expected days, 0 or more")
+            raise GroundTruthError(where, f"{RFS_COLUMN} is negative", "days, 0 or more")
         return FollowUp(days, relapse)
 
     return _read_targets(source, (RELAPSE_COLUMN, RFS_COLUMN), parse)
@@ -117,16 +117,16 @@ def _read_targets(
     for index, row in enumerate(table.rows):
         case, where = row[ID_COLUMN].strip(), table.where(index)
         if not case:
-            raise GroundTruthError(f"{where}: no {ID_COLUMN}, expected the patient's identifier")
+            raise GroundTruthError(where, f"no {ID_COLUMN}", "the patient's identifier")
         if case in targets or case in without:
-            raise GroundTruthError(f"{where}: {case} stands twice, expected each patient once")
+            raise GroundTruthError(where, f"{case} stands twice", "each patient once")
         target = parse(row, where)
         if target is None:
             without.add(case)
         else:
             targets[case] = target
     if not targets:
-        raise GroundTruthError(f"{table.name}: no patient with {' and '.join(columns)}, expected at least one")
+        raise GroundTruthError(table.name, f"no patient with {' and '.join(columns)}", "at least one")
     return Reference(dict(sorted(targets.items())), tuple(sorted(without)), _centres(table))
 
 
@@ -135,13 +135,13 @@ def _table_with(columns: tuple[str, ...], source: Path) -> Table:
     if not source.is_dir():
         table = read_table(source, GroundTruthError)
         if not set(columns) <= set(table.header):
-            raise GroundTruthError(f"{table.name}: columns {', '.join(table.header)[:200]}; {wanted}")
+            raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
     tables = (read_table(path, GroundTruthError) for path in sorted(source.glob("*.csv")))
     found = [table for table in tables if set(columns) <= set(table.header)]
     if len(found) != 1:
         names = ", ".join(table.name for table in found) or "none"
-        raise GroundTruthError(f"ground truth: found {names}, {wanted}")
+        raise GroundTruthError("ground truth", f"found {names}, {wanted}")
     return found[0]
 
 
@@ -155,4 +155,4 @@ def _centres(table: Table) -> dict[str, str]:
 
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise GroundTruthError(f"ground truth: no folder {folder.name!r}, expected the reference data in it")
+        raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")

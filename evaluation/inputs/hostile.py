@@ -32,4 +32,4 @@ def hostile(name: str) -> Iterator[None]:
         yield
     except _RAISED_BY_FILES as problem:
         reason = problem.strerror if isinstance(problem, OSError) else None
-        raise PredictionError(f"{name}: cannot be read ({reason or type(problem).__name__})") from None
+        raise PredictionError(name, f"cannot be read ({reason or type(problem).__name__})") from None

@@ -66,7 +66,7 @@ def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt
         odd = plane[~(np.floor(plane) == plane)]
         if odd.size:
             shown = "a pixel" if _is_secret(error) else f"a pixel of {float(odd.flat[0]):g}"
-            raise error(f"{name}: {shown} in a floating mask that is no whole number, expected whole numbers")
+            raise error(name, f"{shown} in a floating mask that is no whole number", "whole numbers")
         low, high = float(plane.min()), float(plane.max())
         _check_labels(low, high, name, error)
         found[z] = plane
@@ -76,7 +76,7 @@ def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt
 def _check_labels(low: float, high: float, name: str, error: type[HecktorError]) -> None:
     if low < labels.BACKGROUND or high > max(labels.FOREGROUND):
         found = "other labels" if _is_secret(error) else f"labels from {low:g} to {high:g}"
-        raise error(f"{name}: {found}, expected only {', '.join(map(str, labels.NAMES))}")
+        raise error(name, f"{found}", f"only {', '.join(map(str, labels.NAMES))}")
 
 
 def _is_secret(error: type[HecktorError]) -> bool:
@@ -106,9 +106,9 @@ def _on_grid(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]
     if not geometry.differences(grid):
         return read_labels(path, PredictionError).array
     if geometry_rule == "exact":
-        raise PredictionError(f"{path.name}: its grid is {geometry.describe()}; expected the CT's: {grid.describe()}")
+        raise PredictionError(path.name, f"its grid is {geometry.describe()}; expected the CT's: {grid.describe()}")
     if geometry.voxel_count > MAX_PREDICTION_VOXELS:
-        raise PredictionError(f"{path.name}: {geometry.voxel_count} voxels, expected at most {MAX_PREDICTION_VOXELS}")
+        raise PredictionError(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_PREDICTION_VOXELS}")
     return _resampled(read_labels(path, PredictionError), grid)
 
 

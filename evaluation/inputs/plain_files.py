@@ -27,7 +27,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
         PredictionError: there is no such folder. What is wrong with one mask becomes that case's problem.
     """
     if not folder.is_dir():
-        raise PredictionError(f"{folder.name}: no such folder, expected one mask a case, <case>.mha or <case>.nii.gz")
+        raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
     paths_of: dict[str, list[Path]] = {}
     for path in list_images(folder):
         paths_of.setdefault(case_of(path.name), []).append(path)
@@ -116,7 +116,7 @@ def _read_values(
 
 def _check_columns(table: Table, columns: tuple[str, ...]) -> None:
     if not set(columns) <= set(table.header):
-        raise PredictionError(f"{table.name}: columns {', '.join(table.header)[:200]}; expected {', '.join(columns)}")
+        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {', '.join(columns)}")
 
 
 def _submission(
@@ -139,16 +139,16 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     """
     table = read_table(path, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
-        raise GroundTruthError(f"{table.name}: expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
+        raise GroundTruthError(table.name, f"expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
     boxes: dict[str, BoundingBox] = {}
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in boxes:
-            raise GroundTruthError(f"{table.where(index)}: {case} stands twice, expected each patient once")
+            raise GroundTruthError(f"{table.where(index)}", f"{case} stands twice", "each patient once")
         boxes[case] = _box(row, table.where(index))
     absent = sorted(set(cases) - set(boxes))
     if absent:
-        raise GroundTruthError(f"{table.name}: no bounding box of {', '.join(absent[:5])}, expected one a case")
+        raise GroundTruthError(table.name, f"no bounding box of {', '.join(absent[:5])}", "one a case")
     return boxes
 
 
@@ -157,10 +157,10 @@ def _box(row: Mapping[str, str], where: str) -> BoundingBox:
     for column in BOX_COLUMNS:
         value = number(row[column], f"{where}: {column}", "a position in mm", GroundTruthError)
         if value is None:
-            raise GroundTruthError(f"{where}: no {column}, expected a position in mm")
+            raise GroundTruthError(where, f"no {column}", "a position in mm")
         values[column] = value
     low = (values["x1"], values["y1"], values["z1"])
     high = (values["x2"], values["y2"], values["z2"])
     if not all(first < second for first, second in zip(low, high, strict=True)):
-        raise GroundTruthError(f"{where}: a box from {low} to {high}, expected each first corner below the second")
+        raise GroundTruthError(where, f"a box from {low} to {high}", "each first corner below the second")
     return BoundingBox(low, high)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contract import sockets
+from contract import platform, sockets
+from contract.editions import Socket
 from contract.errors import PredictionError, printable
 from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix
 from contract.predictions import SUCCEEDED, Job, read_predictions
-from contract.sockets import Socket
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.hostile import hostile
 
@@ -85,9 +85,9 @@ def read_submission(
 
 
 def _jobs(input_dir: Path) -> tuple[Job, ...]:
-    path = input_dir / sockets.PREDICTIONS_JSON
+    path = input_dir / platform.PREDICTIONS_JSON
     if not path.is_file():
-        raise PredictionError(f"{path.name}: not found or no regular file, expected the platform's list of jobs")
+        raise PredictionError(path.name, "not found or no regular file", "the platform's list of jobs")
     return tuple(read_predictions(path))
 
 
@@ -125,9 +125,9 @@ def answer_file(answer: Answer, output: Socket) -> Path:
             path = find_single_image(path, error=PredictionError)
         regular = path.is_file() and not path.is_symlink()
     if not path.name.isprintable():
-        raise PredictionError(f"{path.name}: a name that cannot be printed, expected a plain file name")
+        raise PredictionError(path.name, "a name that cannot be printed", "a plain file name")
     if not regular:
-        raise PredictionError(f"{path.name}: a link or no regular file, expected a regular file")
+        raise PredictionError(path.name, "a link or no regular file", "a regular file")
     return path
 
 
@@ -139,13 +139,13 @@ def read_risk(path: Path) -> float:
     """
     value = _read_value(path)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PredictionError(f"{path.name}: found a {_json_name(value)}, expected a number")
+        raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise PredictionError(f"{path.name}: the number is too large, expected a finite one")
+        raise PredictionError(path.name, "the number is too large", "a finite one")
     return number
 
 
@@ -157,7 +157,7 @@ def read_status(path: Path) -> Status:
     """
     value = _read_value(path)
     if not isinstance(value, bool):
-        raise PredictionError(f"{path.name}: found a {_json_name(value)}, expected true or false")
+        raise PredictionError(path.name, f"found a {_json_name(value)}", "true or false")
     return Status(value)
 
 

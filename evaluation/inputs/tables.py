@@ -57,34 +57,34 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
     try:
         header = tuple(name.strip() for name in next(reader, []))
         if len(set(header)) < len(header):
-            raise error(f"{path.name}: a column stands twice, expected each column once")
+            raise error(path.name, "a column stands twice", "each column once")
         for fields in reader:
             if not any(field.strip() for field in fields):
                 continue
             if len(fields) != len(header):
                 fault = f"{len(fields)} fields, expected one for each of {len(header)} columns"
                 if not issubclass(error, PredictionError):
-                    raise error(f"{path.name}, line {reader.line_num}: {fault}")
+                    raise error(f"{path.name}, line {reader.line_num}", f"{fault}")
                 faults[len(rows)] = fault
             rows.append(dict(zip_longest(header, fields[: len(header)], fillvalue="")))
             lines.append(reader.line_num)
     except csv.Error as problem:
-        raise error(f"{path.name}, line {reader.line_num}: {problem}, expected a CSV file") from None
+        raise error(f"{path.name}, line {reader.line_num}", f"{problem}", "a CSV file") from None
     return Table(path.name, header, rows, lines, faults)
 
 
 def _text(path: Path, error: type[HecktorError]) -> str:
     if not path.exists():
-        raise error(f"{path.name}: not found, expected a CSV file")
+        raise error(path.name, "not found", "a CSV file")
     if not path.is_file():
-        raise error(f"{path.name}: not a regular file, expected a CSV file")
+        raise error(path.name, "not a regular file", "a CSV file")
     size = path.stat().st_size
     if size > MAX_TABLE_BYTES:
-        raise error(f"{path.name}: {size} bytes, expected at most {MAX_TABLE_BYTES}")
+        raise error(path.name, f"{size} bytes", f"at most {MAX_TABLE_BYTES}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except (UnicodeDecodeError, OSError):
-        raise error(f"{path.name}: cannot be read as UTF-8 text, expected a CSV file") from None
+        raise error(path.name, "cannot be read as UTF-8 text", "a CSV file") from None
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:

@@ -44,14 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[Path, str]]:
     teams = list(names) if names else [path.resolve().parent.name for path in paths]
     if len(teams) != len(paths):
-        raise HecktorError(f"--names: {len(teams)} names for {len(paths)} files, expected one each")
+        raise HecktorError("--names", f"{len(teams)} names for {len(paths)} files", "one each")
     return list(zip(paths, teams, strict=True))
 
 
 def _check_names(teams: Sequence[TeamMetrics]) -> None:
     names = [team.team for team in teams]
     if not names:
-        raise HecktorError("rank: no metrics.json given, expected one a team, or --runs")
+        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")

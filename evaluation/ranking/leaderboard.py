@@ -64,7 +64,7 @@ class Contest:
     def with_somebody(self) -> Contest:
         """Itself. Raises HecktorError where no team has a value for every ranked metric."""
         if not self.ranked:
-            raise HecktorError("rank: no team has a value for every ranked metric")
+            raise HecktorError("rank", "no team has a value for every ranked metric")
         return self
 
 
@@ -182,14 +182,14 @@ def _absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:
 def _check_comparable(task: Task, teams: Sequence[TeamMetrics]) -> None:
     first = teams[0]
     if first.provenance.get("task") != task.name:
-        raise HecktorError(f"{first.team}: metrics of task {first.provenance.get('task')!r}, expected {task.name!r}")
+        raise HecktorError(f"{first.team}", f"metrics of task {first.provenance.get('task')!r}", f"{task.name!r}")
     for team in teams[1:]:
         for key in _MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
             if mine != theirs:
                 mine, theirs = _only_what_differs(mine, theirs)
                 raise HecktorError(
-                    f"{first.team} and {team.team}: {key} differ ({mine} and {theirs}), expected one for all teams"
+                    f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
                 )
 
 

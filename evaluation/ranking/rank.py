@@ -51,7 +51,7 @@ class TeamsTable:
     def __post_init__(self) -> None:
         for name, column in self.values.items():
             if column.shape != (len(self.teams),) or np.isnan(column).any():
-                raise MetricError(f"{name}: expected a value, not NaN, for each of {len(self.teams)} teams")
+                raise MetricError(name, f"expected a value, not NaN, for each of {len(self.teams)} teams")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
 
 def _badness(table: TeamsTable, metric: str) -> Floats:
     if metric not in table.values:
-        raise HecktorError(f"ranking: no metric {metric!r} in the results, found {', '.join(table.values)}")
+        raise HecktorError("ranking", f"no metric {metric!r} in the results, found {', '.join(table.values)}")
     rounded: Floats = np.round(table.values[metric], SIGNIFICANT_DECIMALS)
     return -rounded if table.profiles[metric].higher_is_better else rounded
 

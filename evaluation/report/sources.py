@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from contract import sockets
+from contract import platform, sockets
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
@@ -51,16 +51,16 @@ def find_results(results_dir: Path) -> list[TaskResults]:
         if (folder / LEADERBOARD_JSON).is_file():
             found.append(_task_results(task, folder))
     if not found:
-        raise HecktorError(f"{results_dir.name}: found no task1/{LEADERBOARD_JSON}, expected the results of `rank`")
+        raise HecktorError(results_dir.name, f"found no task1/{LEADERBOARD_JSON}", "the results of `rank`")
     return found
 
 
 def _task_results(task: Task, folder: Path) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
     if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
-        raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}: expected a leaderboard of `hecktor rank`")
+        raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
-    return TaskResults(task, board, [read_metrics(folder / name / sockets.METRICS_JSON, name) for name in names])
+    return TaskResults(task, board, [read_metrics(folder / name / platform.METRICS_JSON, name) for name in names])
 
 
 def team_names(results: Sequence[TaskResults]) -> list[str]:
@@ -76,14 +76,14 @@ def find_masks(results_dir: Path, teams: Sequence[str], given: Mapping[str, Path
     """
     unknown = sorted(set(given) - set(teams))
     if unknown:
-        raise HecktorError(f"--masks: unknown team {unknown[0]!r}, expected one of {', '.join(teams)}")
+        raise HecktorError("--masks", f"unknown team {unknown[0]!r}", f"one of {', '.join(teams)}")
     masks: dict[str, dict[str, Path]] = {}
     for team in teams:
         folder = given.get(team, results_dir / f"task{SEGMENTATION.number}" / team / PREDICTIONS_DIR)
         if folder.is_dir():
             masks[team] = {case_of(path.name): path for path in list_images(folder)}
         elif team in given:
-            raise HecktorError(f"--masks: no folder {folder.name!r} for team {team!r}")
+            raise HecktorError("--masks", f"no folder {folder.name!r} for team {team!r}")
     return masks
 
 

@@ -152,9 +152,9 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
     }
     for key, (name, kind) in parts.items():
         if not isinstance(content, dict) or not isinstance(content.get(key), kind):
-            raise HecktorError(f"{where}: no {name} `{key}`, expected a metrics.json of `hecktor evaluate`")
+            raise HecktorError(where, f"no {name} `{key}`", "a metrics.json of `hecktor evaluate`")
     if content["provenance"].get("format") != METRICS_FORMAT:
-        raise HecktorError(f"{where}: format {content['provenance'].get('format')!r}, expected {METRICS_FORMAT}")
+        raise HecktorError(where, f"format {content['provenance'].get('format')!r}", f"{METRICS_FORMAT}")
     estimates = {name: _estimate(raw, f"{where}: {name}") for name, raw in content["aggregates"].items()}
     return TeamMetrics(
         team, estimates, content["results"], content["cases"], content["warnings"], content["provenance"]
@@ -168,6 +168,6 @@ def _estimate(raw: Any, where: str) -> Estimate:
         if value is None and key in (raw.get("infinite") or ()):
             value = math.inf
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise HecktorError(f"{where}.{key}: found {value!r}, expected a number or null")
+            raise HecktorError(f"{where}.{key}", f"found {value!r}", "a number or null")
         values.append(value)
     return Estimate(*values)

@@ -68,19 +68,17 @@ def _check_same_reference(who: str, first: Sequence[Row], rows: Sequence[Row]) -
     names, others = [row.case for row in first], [row.case for row in rows]
     if names != others:
         odd = sorted(set(names) ^ set(others)) or ["a case that stands twice"]
-        raise HecktorError(f"{who}: rows of other cases ({odd[0]}), expected the same")
+        raise HecktorError(f"{who}", f"rows of other cases ({odd[0]})", "the same")
     for mine, theirs in zip(first, rows, strict=True):
         if mine.reference != theirs.reference:
-            raise HecktorError(f"{who}: {mine.case} was measured against different references, expected one for all")
+            raise HecktorError(f"{who}", f"{mine.case} was measured against different references", "one for all")
 
 
 def _rules(team: TeamMetrics, profile: TaskProfile) -> Rules:
     options = team.provenance.get("options")
     known = {rule.name for rule in fields(profile.rules)}
     if not isinstance(options, dict) or not known <= set(options):
-        raise HecktorError(
-            f"{team.team}: its options are not those of the edition, expected {', '.join(sorted(known))}"
-        )
+        raise HecktorError(f"{team.team}", "its options are not those of the edition", f"{', '.join(sorted(known))}")
     rules: Rules = replace(profile.rules, **{name: options[name] for name in known})
     return rules
 
@@ -90,7 +88,7 @@ def _restored(team: TeamMetrics, profile: TaskProfile) -> list[Any]:
     try:
         rows = [restore(raw) for raw in team.rows]
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise HecktorError(f"{team.team}: `results` cannot be read ({problem}), expected one row a case") from None
+        raise HecktorError(f"{team.team}", f"`results` cannot be read ({problem})", "one row a case") from None
     return sorted(rows, key=lambda row: str(row.case))
 
 
@@ -103,7 +101,7 @@ def _stored_team(team: TeamMetrics, rows: Sequence[Any], rules: Rules, profile: 
     for name, metric in metrics.items():
         stated, found = team.estimates[name].value, float(metric(np.ones((1, len(rows))))[0])
         if stated is not None and not np.isclose(stated, found, rtol=_TOLERANCE, atol=_TOLERANCE):
-            raise HecktorError(f"{team.team}: its rows give {name} {found:.6g}, but it states {stated:.6g}")
+            raise HecktorError(f"{team.team}", f"its rows give {name} {found:.6g}, but it states {stated:.6g}")
     return StoredTeam(team.team, counted, places, metrics)
 
 

@@ -119,7 +119,7 @@ def score_masks(pair: MaskPair) -> SegmentationRow:
     region = pair.box.region(reference.geometry) if pair.box else (slice(None), slice(None), slice(None))
     mine = reference.array[region]
     if mine.size == 0:
-        raise GroundTruthError(f"bounding box of {pair.answer.case}: lies beside the image, expected one inside it")
+        raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
     try:
         path = answer_file(pair.answer, MASK)
         predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
+from contract.editions import Socket
 from contract.errors import GroundTruthError, MetricError, PredictionError
-from contract.sockets import Socket
 from evaluation.editions.edge_cases import DIRECTIONS, NO_COMPARABLE_PAIR, ONE_CLASS_ONLY, SIGN_MAY_BE_FLIPPED
 from evaluation.editions.rules import ClassificationRules, Rules, SegmentationRules, SurvivalRules
 from evaluation.execution.pool import Effort, map_cases

@@ -150,7 +150,9 @@ def replicates(
         undefined = np.any([np.isnan(values[name][open_replicates]) for name in metrics], axis=0)
         open_replicates = open_replicates[undefined]
         redraws += open_replicates.size
-    raise MetricError(f"bootstrap: replicates stay undefined after {MAX_REDRAWS_A_REPLICATE} draws of {n_cases} cases")
+    raise MetricError(
+        "bootstrap", f"replicates stay undefined after {MAX_REDRAWS_A_REPLICATE} draws of {n_cases} cases"
+    )
 
 
 def _draw(stream: np.random.Generator, n_cases: int) -> Floats:

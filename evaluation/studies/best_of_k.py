@@ -63,7 +63,7 @@ def _null(task: Task, source: Path) -> tuple[DrawScores, dict[str, Any]]:
     if task is HPV:
         positive = np.array(list(read_hpv_status(source).targets.values()), dtype=np.bool_)
         return random_balanced_accuracy(positive), {"cases": int(positive.size), "positive": int(positive.sum())}
-    raise HecktorError(f"task {task.name}: no random prediction of it, expected {RFS.name} or {HPV.name}")
+    raise HecktorError(f"task {task.name}", "no random prediction of it", f"{RFS.name} or {HPV.name}")
 
 
 @one_look

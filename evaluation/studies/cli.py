@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(0 if arguments else 2)
     name, rest = arguments[0], arguments[1:]
     if name not in STUDIES:
-        raise HecktorError(f"study {name!r}: unknown, expected one of {', '.join(STUDIES)}")
+        raise HecktorError(f"study {name!r}", "unknown", f"one of {', '.join(STUDIES)}")
     status: int = importlib.import_module(STUDIES[name][0]).main(rest)
     return status
 

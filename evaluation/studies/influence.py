@@ -52,10 +52,10 @@ def joined(teams: Sequence[TeamMetrics], burdens: Mapping[str, Burden]) -> list[
     lines = []
     for team in teams:
         if not team.rows or any("gtvp_dsc" not in row for row in team.rows):
-            raise HecktorError(f"{team.team}: no rows of masks, expected a metrics.json of task 1 without --public")
+            raise HecktorError(f"{team.team}", "no rows of masks", "a metrics.json of task 1 without --public")
         absent = sorted({str(row["case"]) for row in team.rows} - set(burdens))
         if absent:
-            raise HecktorError(f"{team.team}: case {absent[0]} is not in the cohort, expected its scans there")
+            raise HecktorError(f"{team.team}", f"case {absent[0]} is not in the cohort", "its scans there")
         for row in team.rows:
             burden = burdens[str(row["case"])]
             if row["gtvp_dsc"] is not None and burden.gtvp_volume_ml > 0:

@@ -92,7 +92,7 @@ def find_cases(folders: Mapping[str, Path], rules: SegmentationRules) -> tuple[l
     found = {case: {name: masks[case] for name, masks in drawn.items() if case in masks} for case in every}
     shared = [ObservedCase(case, masks, rules) for case, masks in found.items() if len(masks) > 1]
     if not shared:
-        raise GroundTruthError(f"observers: none of {len(every)} cases is in two folders, expected the same names")
+        raise GroundTruthError("observers", f"none of {len(every)} cases is in two folders", "the same names")
     return shared, [case for case, masks in found.items() if len(masks) == 1]
 
 
@@ -109,7 +109,9 @@ def compare_case(item: ObservedCase) -> list[Agreement]:
         grid = grid or volume.geometry
         if volume.geometry.differences(grid):
             found, expected = volume.geometry.describe(), grid.describe()
-            raise GroundTruthError(f"{item.case} of {name}: its grid is {found}; expected the first one's: {expected}")
+            raise GroundTruthError(
+                f"{item.case} of {name}", f"its grid is {found}; expected the first one's: {expected}"
+            )
         compact.append(CompactMask.of(volume.array))
     if grid is None:
         return []
@@ -118,7 +120,7 @@ def compare_case(item: ObservedCase) -> list[Agreement]:
 
 
 def _died(item: ObservedCase) -> list[Agreement]:
-    raise GroundTruthError(f"{item.case}: the process that compared its masks died, out of memory perhaps")
+    raise GroundTruthError(f"{item.case}", "the process that compared its masks died, out of memory perhaps")
 
 
 def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def find_scans(cohort: Path) -> list[Scans]:
     found = [_released(folder) for folder in folders if any(_of_release(folder).values())]
     if not found:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
-        raise GroundTruthError(f"{cohort.name}: no case found, expected {wanted}")
+        raise GroundTruthError(cohort.name, "no case found", f"{wanted}")
     return found
 
 
@@ -72,7 +72,7 @@ def _released(folder: Path) -> Scans:
     paths = {kind: path for kind, path in found.items() if path is not None}
     absent = sorted(set(found) - set(paths))
     if absent:
-        raise GroundTruthError(f"{folder.name}: no {' and no '.join(absent)}, expected CT, PET and mask")
+        raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
     return Scans(folder.name, paths["ct"], paths["pet"], paths["mask"])
 
 
@@ -90,7 +90,7 @@ def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
     """
     volume = read_volume(pet, np.float32, error=GroundTruthError)
     if not np.isfinite(volume.array).all():
-        raise GroundTruthError(f"{pet.name}: a voxel that is not finite, expected SUV")
+        raise GroundTruthError(pet.name, "a voxel that is not finite", "SUV")
     return _resampled(volume, grid)
 
 
@@ -150,4 +150,4 @@ def measure_burden(scans: Scans) -> Burden:
 
 def burden_of_dead_worker(scans: Scans) -> Burden:
     """No row can stand for the reference of a case that kills its process."""
-    raise GroundTruthError(f"{scans.case}: the process that measured it died, out of memory perhaps")
+    raise GroundTruthError(f"{scans.case}", "the process that measured it died, out of memory perhaps")

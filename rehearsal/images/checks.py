@@ -52,11 +52,11 @@ def facts_of_archive(path: Path) -> ImageFacts:
         EngineError: no archive of the kinds that the platform takes, or no image in it.
     """
     if not path.name.endswith(ARCHIVE_SUFFIXES):
-        raise EngineError(f"{path.name}: expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
+        raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
     try:
         manifest, documents = _json_members(path)
     except (tarfile.TarError, EOFError, OSError) as problem:
-        raise EngineError(f"{path.name}: not a readable archive ({problem})") from None
+        raise EngineError(path.name, f"not a readable archive ({problem})") from None
     return facts_of_documents(path, manifest, documents)
 
 
@@ -67,7 +67,7 @@ def facts_of_documents(path: Path, manifest: Any, documents: Mapping[str, Any]) 
         EngineError: no image in it.
     """
     if not isinstance(manifest, list) or not manifest:
-        raise EngineError(f"{path.name}: no manifest.json in it, expected what `docker save` writes")
+        raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
     config = documents.get(str(manifest[0].get("Config")), {})
     architecture = str(config.get("architecture", ""))
     return _facts(path.name, config.get("config") or {}, architecture, path.stat().st_size, len(manifest))

@@ -47,13 +47,13 @@ def facts_of_whole(path: Path) -> ImageFacts:
                     documents[member.name] = _document(start)
                     digests[member.name] = _digest(start, file)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
-        raise EngineError(f"{path.name}: not a readable archive ({problem})") from None
+        raise EngineError(path.name, f"not a readable archive ({problem})") from None
     wanted = _wanted(documents, path.name)
     for name, digest in wanted.items():
         found = digests.get(links.get(name, name))
         if found != digest:
             told = "is not in the archive" if found is None else f"has sha256 {found[:12]}..."
-            raise EngineError(f"{path.name}: layer {name} {told}, expected {digest[:12]}...")
+            raise EngineError(path.name, f"layer {name} {told}", f"{digest[:12]}...")
     objects = {name: found for name, found in documents.items() if isinstance(found, dict)}
     return facts_of_documents(path, documents["manifest.json"], objects)
 
@@ -65,7 +65,7 @@ def _wanted(documents: dict[str, Any], archive: str) -> dict[str, str]:
         checksums = documents[first["Config"]]["rootfs"]["diff_ids"]
         return dict(zip(first["Layers"], (text.removeprefix("sha256:") for text in checksums), strict=True))
     except (KeyError, IndexError, TypeError, ValueError):
-        raise EngineError(f"{archive}: no image with layers in it, expected what `docker save` writes") from None
+        raise EngineError(f"{archive}", "no image with layers in it", "what `docker save` writes") from None
 
 
 def _document(content: bytes) -> Any:

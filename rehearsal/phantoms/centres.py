@@ -155,4 +155,4 @@ def centre_named(code: str) -> Centre:
         if centre.code == code.strip().upper():
             return centre
     known = ", ".join(centre.code for centre in CENTRES)
-    raise InputError(f"--centres: found {code!r}, expected centres among {known}")
+    raise InputError("--centres", f"found {code!r}", f"centres among {known}")

@@ -78,7 +78,7 @@ def _claim(options: CohortOptions, output: Path) -> None:
         found = files.read_json(marker, error=OutputError)
         if found != options.as_json():
             raise OutputError(
-                f"{output}: found a cohort made with {found}, expected an empty folder or {options.as_json()}"
+                f"{output}", f"found a cohort made with {found}", f"an empty folder or {options.as_json()}"
             )
         return
     files.write_json(marker, options.as_json())

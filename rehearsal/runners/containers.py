@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract import sockets
+from contract import platform
 from contract.errors import EngineError
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, Call, clean_environment, thread_environment
@@ -74,7 +74,7 @@ class ContainerRunner:
         reach = Reach(
             python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
             port=PORT,
-            folders=(str(sockets.INPUT_DIR), str(sockets.OUTPUT_DIR)),
+            folders=(str(platform.INPUT_DIR), str(platform.OUTPUT_DIR)),
             stop=self._stopper(call.name),
             peak_memory=lambda: peak(None),
             hand_over=lambda: self._hand_over(call),
@@ -98,12 +98,12 @@ class ContainerRunner:
             return subprocess.Popen(self._command(call, serving), stdout=stdout, stderr=stderr, env=clean_environment())
 
     def _command(self, call: Call, serving: Sequence[str]) -> list[str]:
-        mounts = [(call.input_dir, sockets.INPUT_DIR, ":ro"), (call.output_dir, sockets.OUTPUT_DIR, "")]
+        mounts = [(call.input_dir, platform.INPUT_DIR, ":ro"), (call.output_dir, platform.OUTPUT_DIR, "")]
         mounts.append((call.tmp_dir, Path("/tmp"), ""))  # noqa: S108 - a path inside the container
         if call.model_dir is not None:
-            mounts.append((call.model_dir, sockets.MODEL_DIR, ":ro"))
+            mounts.append((call.model_dir, platform.MODEL_DIR, ":ro"))
         if call.ground_truth_dir is not None:
-            mounts.append((call.ground_truth_dir, sockets.GROUND_TRUTH_DIR, ":ro"))
+            mounts.append((call.ground_truth_dir, platform.GROUND_TRUTH_DIR, ":ro"))
         command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
         command += ["--network=none", *self.engine.limit_arguments(call.limits)]
         for name, value in PLATFORM_ENVIRONMENT.items():
@@ -141,7 +141,7 @@ class ContainerRunner:
         if exit_code == 125:
             lines = call.stderr.read_text(errors="replace").strip().splitlines() or ["no message"]
             said = [line for line in lines if not line.startswith("See ")]
-            raise EngineError(f"{self.engine.name} could not start {self.image}: {said[-1][:300]}")
+            raise EngineError(f"{self.engine.name} could not start {self.image}", f"{said[-1][:300]}")
 
     def _hand_over(self, call: Call) -> None:
         """Where the caller is not root, let root of the image open what the image's user wrote."""

@@ -49,7 +49,7 @@ class ContainerEngine:
         )
         if check and done.returncode != 0:
             lines = done.stderr.strip().splitlines() or ["no message"]
-            raise EngineError(f"{self.name} {arguments[0]}: {lines[-1][:300]}")
+            raise EngineError(f"{self.name} {arguments[0]}", f"{lines[-1][:300]}")
         return done.stdout
 
     def image_facts(self, image: str) -> ImageFacts:
@@ -68,7 +68,7 @@ class ContainerEngine:
                 [self.client, "load"], check=False, stdin=source.stdout, capture_output=True, text=True
             )
         if done.returncode != 0 or ":" not in done.stdout:
-            raise EngineError(f"{archive.name}: {self.name} cannot load it ({done.stderr.strip()[-200:]})")
+            raise EngineError(archive.name, f"{self.name} cannot load it ({done.stderr.strip()[-200:]})")
         return done.stdout.strip().splitlines()[-1].split(":", 1)[1].strip()
 
     def limit_arguments(self, limits: Limits) -> list[str]:

@@ -134,7 +134,7 @@ class ProcessRunner:
 
     def _started(self, call: Call, serving: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:
-            raise EngineError(f"{self.command[0]}: no such command")
+            raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
             return subprocess.Popen(

@@ -97,7 +97,7 @@ class BuiltImages:
         if done.returncode != 0:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             said = lines[-1][:300] if lines else "no message"
-            raise EngineError(f"scripts/{script} ended with status {done.returncode}: {said}")
+            raise EngineError(f"scripts/{script} ended with status {done.returncode}", f"{said}")
 
 
 def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, source: Path = SOURCE) -> BuiltImages:
@@ -116,7 +116,7 @@ def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, sou
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
         raise EngineError(
-            f"{absent[0]}: not found beside the installed packages, expected the source tree: images are built from it"
+            f"{absent[0]}", "not found beside the installed packages", "the source tree: images are built from it"
         )
     environment = {**os.environ, **({} if engine is None else {"HECKTOR_ENGINE": engine})}
     command = ["bash", "-c", _FIND_BUILDER]

@@ -146,7 +146,7 @@ def _keep_logs(scratch: Path, failed: Path) -> None:
 def _check_folder(output: Path) -> None:
     """A folder with something else in it is not made a submission of, since files there would be replaced."""
     if output.is_dir() and any(output.iterdir()) and not ({RECORD, FAILED} & {path.name for path in output.iterdir()}):
-        raise OutputError(f"{output.name}: exists and is no submission, expected a new name or a submission's")
+        raise OutputError(output.name, "exists and is no submission", "a new name or a submission's")
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _scratch(output: Path) -> Iterator[Path]:
             Path(scratch).chmod(0o755)
             yield Path(scratch)
     except OSError as problem:
-        raise OutputError(f"{output.name}: cannot be written ({problem}), expected a writable folder") from None
+        raise OutputError(output.name, f"cannot be written ({problem})", "a writable folder") from None
     finally:
         if made and output.is_dir() and not any(output.iterdir()):
             output.rmdir()

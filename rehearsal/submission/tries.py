@@ -93,7 +93,7 @@ def try_task(task: Task, runner: Runner, trial: Trial, output: Path) -> Tried:
     for job in result.jobs:
         problems += [f"{_told(job, trial)}: {problem}" for problem in _problems(job, trial.package_name, output)]
     if problems:
-        raise HecktorError(f"{task.name}: {problems[0]}")
+        raise HecktorError(task.name, f"{problems[0]}")
     cases = tuple(_tried(job, trial) for job in result.jobs)
     return Tried(task, runner.is_isolated, result.api_method, task.time_limit_s, cases)
 

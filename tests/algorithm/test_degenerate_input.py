@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract import sockets
+from contract import platform, sockets
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 
-MASK = f"{sockets.MASK.relative_path}/{sockets.MASK_FILE_NAME}"
+MASK = f"{sockets.MASK.relative_path}/{platform.MASK_FILE_NAME}"
 
 
 def alter(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], None]:

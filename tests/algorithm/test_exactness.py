@@ -31,7 +31,7 @@ from algorithm.network.package import DEFAULT_PACKAGE, file_entry, load_package
 from algorithm.network.segment import network_grid
 from algorithm.pipeline import Request
 from algorithm.region.localise import localise
-from contract import labels, sockets
+from contract import labels, platform, sockets
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
@@ -53,7 +53,7 @@ def write_case(root: Path, ct: Volume, pet: Volume) -> Path:
 def answer(case: Path, output: Path, model: Path) -> Path:
     """Run the pipeline over a case on disk; returns the mask's file."""
     pipeline.run(Request(SEGMENTATION, METHODS["baseline"], case, output, model, "cpu", 600.0, strict=False))
-    return SEGMENTATION.output.path_under(output) / sockets.MASK_FILE_NAME
+    return SEGMENTATION.output.path_under(output) / platform.MASK_FILE_NAME
 
 
 # nnU-Net's own answer

@@ -10,11 +10,14 @@ import pytest
 
 from algorithm.heads.features.uptake import THRESHOLD_NAMES
 from algorithm.heads.measure import clinical_features, image_features
+from contract.editions import load_edition
 from contract.images.geometry import Geometry
-from contract.patient import Patient
+from contract.patient import Patient, parse_ehr
 
 # Voxels of 2 x 5 x 10 mm, 0.1 ml each.
 GRID = Geometry((6, 5, 4), (2.0, 5.0, 10.0), (0.0, 0.0, 0.0))
+
+CLINICAL = load_edition().clinical
 
 
 def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -60,7 +63,7 @@ def test_every_feature_is_listed_in_the_documentation() -> None:
     mask, ct, pet = scene()
     document = (Path(__file__).parents[2] / "docs" / "features.md").read_text()
     listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
-    names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient())}
+    names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
     assert names <= listed, names - listed
 
 
@@ -111,10 +114,26 @@ def test_glycolysis_without_pet_is_missing_also_where_there_are_no_nodes() -> No
 
 
 def test_clinical_variables_as_numbers() -> None:
-    full = clinical_features(Patient(61.0, 1, 0, 1, 2, 0, "M1", "CHUM"))
+    full = clinical_features(
+        parse_ehr(
+            {
+                "Age": 61,
+                "Gender": 1,
+                "Tobacco Consumption": 0,
+                "Alcohol Consumption": 1,
+                "Performance Status": 2,
+                "Treatment": 0,
+                "M-stage": "M1",
+                "CenterID": "CHUM",
+            },
+            "ehr.json",
+            CLINICAL,
+        ).patient,
+        CLINICAL,
+    )
     assert full == {
         "age_years": 61.0, "gender": 1.0, "tobacco": 0.0, "alcohol": 1.0, "performance_status": 2.0,
         "treatment": 0.0, "m1": 1.0,
     }  # fmt: skip
-    assert clinical_features(Patient(m_stage="M0"))["m1"] == 0.0
-    assert set(clinical_features(Patient()).values()) == {None}
+    assert clinical_features(Patient({"m_stage": "M0"}), CLINICAL)["m1"] == 0.0
+    assert set(clinical_features(Patient(), CLINICAL).values()) == {None}

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from algorithm.network.package import DEFAULT_PACKAGE
-from contract import sockets
+from contract import platform, sockets
 from contract.images.volumes import read_header, read_volume
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
@@ -46,7 +46,7 @@ def run(root: Path, task: str) -> None:
 
 def test_segmentation(real_case: Path) -> None:
     run(real_case, "segmentation")
-    mask = read_volume(sockets.MASK.path_under(real_case / "output") / sockets.MASK_FILE_NAME)
+    mask = read_volume(sockets.MASK.path_under(real_case / "output") / platform.MASK_FILE_NAME)
     ct = read_header(sockets.CT.path_under(real_case / "input") / "scan.nii.gz")
     assert mask.geometry.differences(ct.geometry) == []
     assert mask.array.dtype == np.uint8

@@ -43,7 +43,7 @@ def make_cases(root: Path) -> list[ReleaseCase]:
     for number, name in enumerate(("CHA-001", "CHA-002", "CHA-003", "CHB-001")):
         ct = write_scan(root / f"{name}-ct.mha", (1.0, 1.0, 2.0 + number))
         pet = write_scan(root / f"{name}-pet.mha", (4.0, 4.0, 3.0))
-        patient = Patient(age_years=AGES[number], tobacco=1 if number == 0 else None)
+        patient = Patient({"age_years": AGES[number], "tobacco": 1 if number == 0 else None})
         mask = None if name == "CHB-001" else ct
         hpv = {0: True, 1: False}.get(number)
         cases.append(ReleaseCase(name, name[:3], ct, pet, mask, patient, name == "CHB-001", 100.0, hpv))

@@ -16,7 +16,7 @@ import pytest
 
 from algorithm.network.package import load_package
 from baseline.cli import main as baseline_main
-from contract import sockets
+from contract import platform, sockets
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.images.volumes import read_volume
@@ -192,7 +192,7 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert answered.returncode == 0, answered.stderr
-    mask = read_volume(sockets.MASK.path_under(output) / sockets.MASK_FILE_NAME)
+    mask = read_volume(sockets.MASK.path_under(output) / platform.MASK_FILE_NAME)
     (ct,) = sockets.CT.path_under(platform_input).iterdir()
     assert mask.geometry.differences(read_volume(ct).geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}

@@ -29,7 +29,7 @@ def case(number: int, relapse: bool | None = None, hpv: bool | None = None, dose
     centre = "ABC"[number % 3]
     image = Path("image.nii.gz")
     days = None if relapse is None else 100.0 + 37 * number
-    patient = Patient(age_years=50.0 + number)
+    patient = Patient({"age_years": 50.0 + number})
     return ReleaseCase(f"{centre}-{number:03d}", centre, image, image, None, patient, relapse, days, hpv, dose=dose)
 
 

@@ -42,15 +42,15 @@ def test_the_table_aligns_and_wraps_below_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "found", "expected"),
+    ("error", "found", "expected"),
     [
-        ("a.nii.gz: empty file, expected an image", "empty file", "an image"),
-        ("a.nii.gz: truncated", "truncated", "a sound file"),
-        ("b: odd", "b: odd", "a sound file"),
+        (InputError("a.nii.gz", "empty file", "an image"), "empty file", "an image"),
+        (InputError("a.nii.gz", "truncated"), "truncated", "a sound file"),
+        (InputError("b is odd"), "b is odd", "a sound file"),
     ],
 )
-def test_an_error_of_the_house_becomes_a_problem(message: str, found: str, expected: str) -> None:
-    assert refused("unreadable", "A", "x/a.nii.gz", InputError(message)) == Problem(
+def test_an_input_error_becomes_a_problem(error: InputError, found: str, expected: str) -> None:
+    assert refused("unreadable", "A", "x/a.nii.gz", error) == Problem(
         "error", "unreadable", "A", "x/a.nii.gz", found, expected
     )
 

@@ -51,9 +51,9 @@ def test_one_record_a_patient(release: Path) -> None:
         "CHUM-002", "CHUM", False, None, None)  # fmt: skip
     assert (second.patient_id, second.centre, second.hpv, second.relapse, second.rfs_days) == (
         "MDA-001", "MDA", None, True, 320.0)  # fmt: skip
-    assert (first.patient.age_years, first.patient.gender, first.patient.m_stage, first.patient.tobacco) == (
+    assert tuple(first.patient.values[name] for name in ("age_years", "gender", "m_stage", "tobacco")) == (
         70.5, 0, "M1", 1)  # fmt: skip
-    assert second.patient.tobacco is None
+    assert second.patient.values["tobacco"] is None
     assert [path and path.relative_to(release).as_posix() for path in (second.ct, second.pet, second.mask)] == [
         "Task 1/MDA-001/MDA-001__CT.nii.gz", "Task 1/MDA-001/MDA-001__PT.nii.gz", "Task 1/MDA-001/MDA-001.nii.gz"]  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract import sockets
+from contract import platform, sockets
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
@@ -57,7 +57,7 @@ class Phase:
         self.job(case).write_text(text)
 
     def run(self, **changes: Any) -> dict[str, Any]:
-        (self.input_dir / sockets.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
+        (self.input_dir / platform.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
         options: dict[str, Any] = {"edition": DEFAULT_EDITION, "seed": 1, "bootstraps": 20, "workers": 0, **changes}
         returned = evaluate(Request(self.task, self.input_dir, self.truth_dir, self.output_dir, **options))
         assert json.loads((self.output_dir / "metrics.json").read_text()) == returned

@@ -46,7 +46,7 @@ def cox_weights(columns: Floats, cohort: Cohort, setting: Mapping[str, float]) -
         try:
             fitted = fitter.fit(table, "rfs_days", "relapse")
         except ConvergenceError as problem:
-            raise MetricError(f"Cox regression with {dict(setting)}: no solution found ({problem})") from None
+            raise MetricError(f"Cox regression with {dict(setting)}", f"no solution found ({problem})") from None
     weights = np.asarray(fitted.params_.to_numpy(), dtype=np.float64)
     if setting["l1_ratio"] > 0:
         weights[np.abs(weights) < NEARLY_ZERO] = 0.0

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from algorithm.heads.features.deep import is_deep
 from scipy import stats
 
+from algorithm.heads.features.deep import is_deep
 from algorithm.heads.linear import CLIP_SD, Term
 from algorithm.heads.measure import Features
 from baseline.heads.harmonise import centre_shifts, depends_on_scanner
@@ -135,7 +135,7 @@ def concordance(rfs_days: Floats, relapse: Flags, risk: Floats) -> float:
     """
     pairs = comparable_pairs(rfs_days, relapse)
     if not pairs.any():
-        raise MetricError(f"C-index: no comparable pair among {len(risk)} patients")
+        raise MetricError("C-index", f"no comparable pair among {len(risk)} patients")
     order = 0.5 + 0.5 * np.sign(risk[:, None] - risk[None, :])
     return float(order[pairs].mean())
 
@@ -158,9 +158,7 @@ def area_under_curve(positive: Flags, scores: Floats) -> float:
         MetricError: one of the classes is empty.
     """
     if positive.all() or not positive.any():
-        raise MetricError(
-            f"area under the curve: {int(positive.sum())} of {len(positive)} positive, expected both classes"
-        )
+        raise MetricError("area under the curve", f"{int(positive.sum())} of {len(positive)} positive", "both classes")
     return float((0.5 + 0.5 * np.sign(scores[positive][:, None] - scores[~positive][None, :])).mean())
 
 

@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.linear import LinearHead, Term
-from algorithm.heads.measure import CLINICAL
+from algorithm.heads.measure import clinical_names
 from baseline.heads.models.cox import KIND, fit_cox
 from baseline.heads.models.logistic import fit_logistic, with_threshold
 from baseline.heads.models.selection import INNER_FOLDS, Family, Setting, centre_folds, stratified_folds
 from baseline.heads.models.shared import Cohort, Flags, Floats, Numbers, area_under_curve, concordance, weighted
 from baseline.heads.models.signs import fit_signs
 from baseline.models_components import with_components
+from contract.editions import load_edition
 from contract.errors import MetricError
 
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in
@@ -34,7 +35,7 @@ HPV_FEATURES: Final[dict[str, str]] = {
     "gender": "identity",
     "tobacco": "identity",
 }
-CLINICAL_FEATURES: Final[dict[str, str]] = dict.fromkeys(CLINICAL, "identity")
+CLINICAL_FEATURES: Final[dict[str, str]] = dict.fromkeys(clinical_names(load_edition().clinical), "identity")
 VOLUME: Final[dict[str, str]] = {"total_volume_ml": "log1p"}
 SUV_MAX: Final[dict[str, str]] = {"suv_max": "identity"}
 
@@ -87,7 +88,7 @@ class Target:
         """
         if self.scarce(cohort) < least:
             found = f"{self.scarce(cohort)} training patients {self.needed}"
-            raise MetricError(f"{self.name}: {found}, expected at least {least}")
+            raise MetricError(self.name, f"{found}", f"at least {least}")
 
     def folds(self, cohort: Cohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
         """Inner folds: one a centre where that is asked for and leaves both outcomes to train on, else stratified."""

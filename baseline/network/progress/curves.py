@@ -123,7 +123,7 @@ def read_curves(path: Path) -> Curves:
     version = record.pop("format_version", None) if isinstance(record, dict) else None
     where = f"{path.parent.name}/{path.name}"
     if version != FORMAT_VERSION:
-        raise InputError(f"{where}: format version {version}, expected {FORMAT_VERSION}")
+        raise InputError(where, f"format version {version}", f"{FORMAT_VERSION}")
     try:
         dice = {label: tuple(values) for label, values in record.pop("dice").items()}
         rest: dict[str, Any] = {
@@ -131,11 +131,11 @@ def read_curves(path: Path) -> Curves:
         }
         curves = Curves(dice=dice, **rest)
     except (AttributeError, KeyError, TypeError) as problem:
-        raise InputError(f"{where}: {problem}, expected the curves of a fold") from None
+        raise InputError(where, f"{problem}", "the curves of a fold") from None
     lists = (curves.learning_rate, curves.training_loss, curves.validation_loss, *dice.values())
     lengths = {len(values) for values in (curves.seconds, *lists)}
     if len(lengths) != 1 or 0 in lengths:
-        raise InputError(f"{where}: lists of {sorted(lengths)} epochs, expected one value an epoch in each")
+        raise InputError(where, f"lists of {sorted(lengths)} epochs", "one value an epoch in each")
     return curves
 
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from baseline.package.card.markdown import table
 from baseline.release.cases import ReleaseCase
+from contract.editions import ClinicalVariable, load_edition
+from contract.editions.clinical import CENTRE
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header
-from contract.patient import EHR_KEYS
 
 _COUNTED: Final[Mapping[str, Callable[[ReleaseCase], bool]]] = {
     "Patients": lambda _: True,
@@ -132,17 +133,17 @@ class Variable:
 
 def variables_of(cases: Sequence[ReleaseCase]) -> list[Variable]:
     """Every clinical variable that `ehr.json` may hold; the centre is told elsewhere."""
-    return [_variable(field, title, cases) for field, title in EHR_KEYS.items() if field != "centre"]
+    return [_variable(variable, cases) for variable in load_edition().clinical if variable.name != CENTRE]
 
 
-def _variable(field: str, title: str, cases: Sequence[ReleaseCase]) -> Variable:
-    known = [case for case in cases if getattr(case.patient, field) is not None]
-    values = [getattr(case.patient, field) for case in known]
-    if field == "age_years" and values:
+def _variable(variable: ClinicalVariable, cases: Sequence[ReleaseCase]) -> Variable:
+    known = [case for case in cases if case.patient.values.get(variable.name) is not None]
+    values: list[Any] = [case.patient.values[variable.name] for case in known]
+    if variable.type == "years" and values:
         told = f"{min(values):g} to {max(values):g}"
     else:
         told = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
-    return Variable(title, len(known), len(centres_of(known)), told or "-")
+    return Variable(variable.key, len(known), len(centres_of(known)), told or "-")
 
 
 def variables_table(variables: Sequence[Variable], patients: int) -> str:

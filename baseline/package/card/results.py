@@ -10,7 +10,7 @@ from typing import Any, Final
 from baseline.package.card.markdown import section, table
 from baseline.work import Work
 from contract.files import read_json
-from contract.sockets import METRICS_JSON
+from contract.platform import METRICS_JSON
 from contract.tasks import HPV, RFS, SEGMENTATION
 
 Record = Mapping[str, Any]

@@ -46,15 +46,15 @@ def sound_cases(release: Release, problems: Sequence[Problem], keep_going: bool)
     """
     errors = sum(problem.is_error for problem in problems)
     if errors and not keep_going:
-        raise InputError(f"{release.root.name}: {errors} errors, expected none (--keep-going leaves those cases out)")
+        raise InputError(release.root.name, f"{errors} errors", "none (--keep-going leaves those cases out)")
     common = [problem for problem in problems if problem.is_error and not problem.patient_id]
     if common:
         first = common[0]
-        raise InputError(f"{first.file}: {first.found}, expected {first.expected} (no case to leave out for it)")
+        raise InputError(f"{first.file}", f"{first.found}", f"{first.expected} (no case to leave out for it)")
     left_out = set(patients_with_errors(problems))
     cases = tuple(case for case in release.cases if case.patient_id not in left_out)
     if not cases:
-        raise InputError(f"{release.root.name}: every case has an error, expected one that has none")
+        raise InputError(release.root.name, "every case has an error", "one that has none")
     return cases
 
 

@@ -50,7 +50,7 @@ def read_risks(tables: Mapping[str, Path]) -> TeamsRisks:
 def _patients(path: Path) -> set[str]:
     table = read_table(path, PredictionError)
     if ID_COLUMN not in table.header:
-        raise PredictionError(f"{table.name}: no column {ID_COLUMN}, expected it and risk")
+        raise PredictionError(table.name, f"no column {ID_COLUMN}", "it and risk")
     return {row[ID_COLUMN].strip() for row in table.rows}
 
 

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif task is RFS:
         content, table = _of_risks(teams, selections, options)
     else:
-        raise HecktorError(f"task {task.name}: no ensemble of it, expected {SEGMENTATION.name} or {RFS.name}")
+        raise HecktorError(f"task {task.name}", "no ensemble of it", f"{SEGMENTATION.name} or {RFS.name}")
     about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
     written = write_study(options.output, STUDY, {**about, **content}, table)
     for problem in content["without_vote"]:
@@ -56,13 +56,13 @@ def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> dict[
     board = read_json(options.leaderboard, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
     entries = board.get("teams") if isinstance(board, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "team" in entry for entry in entries):
-        raise HecktorError(f"{options.leaderboard.name}: expected a leaderboard of `hecktor rank`")
+        raise HecktorError(options.leaderboard.name, "expected a leaderboard of `hecktor rank`")
     best = tuple(str(entry["team"]) for entry in entries)[: options.top]
     absent = [team for team in best if team not in teams]
     if absent:
-        raise HecktorError(f"{options.leaderboard.name}: no answers of {absent[0]!r} given, which is among its first")
+        raise HecktorError(options.leaderboard.name, f"no answers of {absent[0]!r} given, which is among its first")
     if len(best) < max(options.top, 2):
-        raise HecktorError(f"--top {options.top}: {len(best)} teams taken of the leaderboard, expected at least two")
+        raise HecktorError(f"--top {options.top}", f"{len(best)} teams taken of the leaderboard", "at least two")
     return {**selections, f"top{options.top}": best}
 
 
@@ -85,7 +85,7 @@ def _of_risks(
     teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if options.ground_truth is not None:
-        raise HecktorError("--ground-truth: only masks need it, expected none for risks")
+        raise HecktorError("--ground-truth", "only masks need it", "none for risks")
     risks = read_risks(teams)
     content: dict[str, Any] = {
         "methods": list(RANK_METHODS),

@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     answers, about = read_expected(options.expected, cases)
     found = {label: judge(label, rows, given, options.failed_below) for label, given in answers.items()}
     if not any(judged.expected.size for judged in found.values()):
-        raise HecktorError(f"{options.expected.name}: no case has a true and an expected DSC, expected at least one")
+        raise HecktorError(options.expected.name, "no case has a true and an expected DSC", "at least one")
     content: dict[str, Any] = {
         "team": team.team,
         "edition": team.provenance["edition"],
@@ -108,7 +108,7 @@ def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, .
     """
     profile = contest(SEGMENTATION, [team], RankOptions(edition_file)).profile
     if without_rows([team]):
-        raise HecktorError(f"{team.team}: no rows of masks, expected a metrics.json of task 1 without --public")
+        raise HecktorError(f"{team.team}", "no rows of masks", "a metrics.json of task 1 without --public")
     cohort = stored_cohort([team], profile)
     return cohort.cases, cohort.teams[0].rows
 
@@ -125,7 +125,7 @@ def read_expected(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
     if ID_COLUMN not in table.header or not columns:
         wanted = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"
-        raise PredictionError(f"{table.name}: columns {', '.join(table.header)[:200]}; expected {wanted}")
+        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {wanted}")
     read = {label: read_share_table(path, column, cases) for label, column in columns.items()}
     one = next(iter(read.values()))
     missing = sorted(set(cases) - {row[ID_COLUMN].strip() for row in table.rows})

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = map_cases(threshold_case, items, options.workers, row_of_dead_worker)
     counted = [row for row in rows if row.dsc]
     if not counted:
-        raise GroundTruthError(f"{options.cohort.name}: no {options.target} in any of {len(rows)} references")
+        raise GroundTruthError(options.cohort.name, f"no {options.target} in any of {len(rows)} references")
     table = summarised(counted, settings, options.bootstraps, options.seed)
     best = {method: max((line for line in table if line["method"] == method), key=_dsc_mean) for method in METHODS}
     content = {

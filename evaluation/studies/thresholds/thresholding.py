@@ -83,7 +83,7 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     tissue = _tissue(item.scans, reference.geometry, region)
     suv_max = float(uptake.max() if item.settings.maximum == "region" else uptake[truth].max())
     if suv_max <= 0:
-        raise GroundTruthError(f"{item.scans.pet.name}: SUVmax {suv_max:g}, expected uptake above 0")
+        raise GroundTruthError(item.scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")
     dsc: dict[str, list[float]] = {method: [] for method in METHODS}
     hd95: dict[str, list[float]] = {method: [] for method in METHODS}
     for percent in item.settings.percents:
@@ -108,7 +108,7 @@ def _tissue(scans: Scans, grid: Geometry, region: Box) -> Mask:
     """Where the CT is no air."""
     ct = read_volume(scans.ct, error=GroundTruthError)
     if ct.geometry.differences(grid):
-        raise GroundTruthError(f"{scans.ct.name}: its grid is {ct.geometry.describe()}; the mask's: {grid.describe()}")
+        raise GroundTruthError(scans.ct.name, f"its grid is {ct.geometry.describe()}; the mask's: {grid.describe()}")
     found: Mask = ct.array[region] >= AIR_BELOW_HU
     return found
 
@@ -148,4 +148,4 @@ def _hd95(truth: Mask, found: Mask, grid: Geometry, rules: SegmentationRules) ->
 
 def row_of_dead_worker(item: ThresholdCase) -> ThresholdRow:
     """No row can stand for the reference of a case that kills its process."""
-    raise GroundTruthError(f"{item.scans.case}: the process that thresholded it died, out of memory perhaps")
+    raise GroundTruthError(f"{item.scans.case}", "the process that thresholded it died, out of memory perhaps")

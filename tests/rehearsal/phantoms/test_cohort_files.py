@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from contract import patient, sockets
+from contract.editions import load_edition
 from contract.errors import OutputError
 from contract.images import volumes as images
 from contract.predictions import read_inputs
@@ -105,7 +106,7 @@ def test_platform_layout_and_resuming(tmp_path: Path) -> None:
     made = list(make_cohort(options, 2, tmp_path, jobs=1))
     assert len(made) == 2
     assert ct.stat().st_mtime_ns == written
-    record = patient.read_ehr(sockets.EHR.path_under(tmp_path / first / "input"))
+    record = patient.read_ehr(sockets.EHR.path_under(tmp_path / first / "input"), load_edition().clinical)
     assert record.patient.centre == first.split("-")[0]
     inputs = read_inputs(tmp_path / first / "input" / "inputs.json")
     assert {item.slug: item.image_name for item in inputs}[sockets.CT.slug] == f"{first}.mha"

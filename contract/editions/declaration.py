@@ -1,0 +1,145 @@
+"""Types of a declared edition. Code branches on an answer's kind, never on its name, its algorithm or the year."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from contract.editions.clinical import ClinicalVariable
+from contract.errors import HecktorError
+
+Kind = Literal["mask", "risk", "class"]
+Direction = Literal["risk", "time"]
+ClassValue = bool | int | str
+KINDS: Final[tuple[Kind, ...]] = ("mask", "risk", "class")
+DIRECTIONS: Final[tuple[Direction, ...]] = ("risk", "time")
+CT, PET, EHR, CT_PLANNING, RT_DOSE = "ct", "pet", "ehr", "ct_planning", "rt_dose"
+INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE)
+_IMAGE_KINDS: Final = ("Image", "Segmentation")
+
+
+@dataclass(frozen=True)
+class Socket:
+    """An input or output of an algorithm.
+
+    `relative_path` is the image's folder or the JSON file, below `/input` or `/output`. `pk` is the socket's number
+    in `inputs.json` and `predictions.json`.
+    """
+
+    slug: str
+    title: str
+    kind: str
+    relative_path: str
+    pk: int
+
+    @property
+    def is_image(self) -> bool:
+        """True for a folder that holds exactly one image, False for a JSON file."""
+        return self.kind in _IMAGE_KINDS
+
+    @property
+    def super_kind(self) -> str:
+        """The platform's coarser kind."""
+        return "Image" if self.is_image else "Value"
+
+    def path_under(self, root: Path) -> Path:
+        """The socket's folder (image) or file (JSON) below `root`."""
+        return root / self.relative_path
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One output of an algorithm.
+
+    Attributes:
+        name: name in commands, model packages and evaluation profiles.
+        kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
+        socket: where the answer is written.
+        head: the model package's head that gives a risk or class; empty for a mask.
+        labels: for a mask, names of the structures and their values.
+        direction: for a risk, "risk" where higher means earlier recurrence, "time" where higher means later.
+        classes: for a class, its JSON values in ascending order; of two, the second is the positive one.
+        stand_in: value written when the answer's own way fails, None where that is an error. The stand-in for
+            a mask is always the PET threshold.
+    """
+
+    name: str
+    kind: Kind
+    socket: Socket
+    head: str = ""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    direction: Direction = "risk"
+    classes: tuple[ClassValue, ...] = ()
+    stand_in: float | ClassValue | None = None
+
+    @property
+    def is_binary(self) -> bool:
+        """True for a class answer with two classes."""
+        return self.kind == "class" and len(self.classes) == 2
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm image: its inputs by name (`CT`, `PET`, `EHR`, ...), its answers, its time limit for a case."""
+
+    name: str
+    number: int
+    title: str
+    inputs: Mapping[str, Socket]
+    optional_inputs: Mapping[str, Socket]
+    answers: tuple[Answer, ...]
+    time_limit_s: float
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Every spelling by which a command may call this algorithm."""
+        return (self.name, str(self.number))
+
+    @property
+    def mask(self) -> Answer | None:
+        """The mask among the answers, None where there is none."""
+        return next((answer for answer in self.answers if answer.kind == "mask"), None)
+
+    @property
+    def heads(self) -> tuple[Answer, ...]:
+        """The answers that a prediction head gives: risks and classes."""
+        return tuple(answer for answer in self.answers if answer.kind != "mask")
+
+    def answer(self, name: str) -> Answer:
+        """The answer called `name`; KeyError where there is none."""
+        return {answer.name: answer for answer in self.answers}[name]
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One year of the challenge.
+
+    `evaluation_profile` is the name or path of the evaluation's profile. `source` is the name or path by which the
+    edition was loaded, for a command that calls another one.
+    """
+
+    name: str
+    title: str
+    evaluation_profile: str
+    inputs: Mapping[str, Socket]
+    clinical: tuple[ClinicalVariable, ...]
+    algorithms: tuple[Algorithm, ...]
+    source: str
+
+    def algorithm(self, name: str | None = None) -> Algorithm:
+        """The algorithm of that name or number; None for the only one.
+
+        Raises:
+            HecktorError: no algorithm has that name, or there are several and none is named.
+        """
+        if name is None and len(self.algorithms) == 1:
+            return self.algorithms[0]
+        wanted = "" if name is None else name.strip().lower()
+        for algorithm in self.algorithms:
+            if wanted in algorithm.aliases:
+                return algorithm
+        choices = ", ".join(alias for algorithm in self.algorithms for alias in algorithm.aliases)
+        shown = "no task" if name is None else f"task {name!r}"
+        raise HecktorError(f"edition {self.name}: found {shown}, expected one of {choices}")

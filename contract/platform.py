@@ -1,0 +1,21 @@
+"""Paths and file names of grand-challenge.org; nothing else in the project spells them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+INPUT_DIR: Final = Path("/input")
+OUTPUT_DIR: Final = Path("/output")
+MODEL_DIR: Final = Path("/opt/ml/model")
+GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
+
+INPUTS_JSON: Final = "inputs.json"
+PREDICTIONS_JSON: Final = "predictions.json"
+METRICS_JSON: Final = "metrics.json"
+MASK_FILE_NAME: Final = "output.mha"
+
+# The platform hands on .mha and TIFF; .nii.gz is for local use and is never accepted from an algorithm.
+PLATFORM_IMAGE_SUFFIXES: Final = (".mha", ".tif", ".tiff")
+READABLE_IMAGE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".nii.gz")
+MAX_FILES_IN_IMAGE_FOLDER: Final = 1000
