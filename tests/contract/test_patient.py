@@ -209,7 +209,7 @@ def test_nan_tokens_and_numbers_beyond_a_double_are_missing(tmp_path: Path) -> N
     path = tmp_path / "ehr.json"
     path.write_text('{"Age": NaN, "Gender": 1e999, "Treatment": -Infinity, "Performance Status": 1}')
     patient = read_ehr(path, CLINICAL).patient
-    assert patient == Patient(performance_status=1)
+    assert patient == Patient(dict.fromkeys(NAMES) | {"performance_status": 1})
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
