@@ -14,7 +14,6 @@ from benchmarks.cases import PROCESS, Command, Measurement, Setting, Work
 from benchmarks.data import SIZES
 from contract.tasks import SEGMENTATION
 from evaluation.editions.profile import DEFAULT_EDITION, load_edition
-from evaluation.execution.pool import Effort
 from evaluation.inputs.submission import Answer, read_submission
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.rows.mask import MaskPair, score_masks
@@ -119,6 +118,6 @@ def _bootstraps(setting: Setting) -> Work:
     submission = read_submission(
         folder / "input", SEGMENTATION.output, reference.targets.keys(), reference.without_target
     )
-    rows = scorer.score(reference, submission, profile.rules, SEGMENTATION.output, Effort(1))
+    rows = scorer.score(reference, submission, profile.rules, SEGMENTATION.output, 1)
     metrics = scorer.measure(rows, profile.rules).metrics
     return lambda: estimate(metrics, len(rows), DEFAULT_BOOTSTRAPS, np.random.default_rng(DEFAULT_SEED))

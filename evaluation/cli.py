@@ -30,7 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers=options.workers,
         interval=options.interval,
         scheduler=options.scheduler,
-        rows_dir=options.rows,
         public=options.public,
         predictions=options.predictions,
         bounding_boxes=options.bounding_boxes,
@@ -114,7 +113,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="make the rows on the Dask cluster behind this address (docs/scale.md)"
     )
-    parser.add_argument("--rows", type=Path, help="folder that keeps finished rows, so that a later run resumes there")
     add_workers(parser)
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")
     return parser

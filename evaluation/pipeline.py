@@ -15,8 +15,9 @@ from contract.files import write_json
 from contract.platform import METRICS_JSON
 from contract.tasks import Task
 from evaluation.editions.profile import Edition, TaskProfile, load_edition, with_options
+from evaluation.editions.rules import SegmentationRules
 from evaluation.execution.cluster import DaskWorkers
-from evaluation.execution.pool import Effort
+from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.inputs.submission import Submission, read_submission
@@ -37,8 +38,7 @@ class Request:
 
     `input_dir` is the platform's; `predictions`, a folder of masks or a table, stands in its place where given.
     `options` change the edition's rules, by name. `public` leaves out what a submitter must not see. `interval` is
-    how intervals are made. Rows are made by `workers` local processes, or by the cluster behind `scheduler`; finished
-    ones are kept in `rows_dir` for the next run.
+    how intervals are made. Rows are made by `workers` local processes, or by the cluster behind `scheduler`.
     """
 
     task: Task
@@ -55,7 +55,6 @@ class Request:
     options: Mapping[str, str] = field(default_factory=dict)
     interval: str = INTERVAL_METHODS[0]
     scheduler: str | None = None
-    rows_dir: Path | None = None
 
 
 def evaluate(request: Request) -> dict[str, Any]:
@@ -70,9 +69,9 @@ def evaluate(request: Request) -> dict[str, Any]:
     edition = with_options(load_edition(request.edition), request.task, request.options)
     profile = edition.profile(request.task)
     scorer, output = SCORERS[profile.kind], request.task.output
-    reference = _reference(request, scorer)
+    reference = _reference(request, scorer, edition)
     submission = _submission(request, scorer, reference)
-    rows = scorer.score(reference, submission, profile.rules, output, _effort(request))
+    rows = scorer.score(reference, submission, profile.rules, output, _workers(request))
     counted = _counted(rows, profile)
     measured = scorer.measure(counted, profile.rules)
     estimates = _estimates(measured.metrics, profile, len(counted), request)
@@ -112,19 +111,31 @@ def _centres(
     return metrics_json.centres(metrics, [row.case for row in counted], reference, request.public)
 
 
-def _effort(request: Request) -> Effort:
-    if request.scheduler is None:
-        return Effort(request.workers, request.rows_dir)
-    return Effort(DaskWorkers(request.scheduler), request.rows_dir)
+def _workers(request: Request) -> int | Workers:
+    return request.workers if request.scheduler is None else DaskWorkers(request.scheduler)
 
 
-def _reference(request: Request, scorer: Scorer) -> Reference[Any]:
+def _reference(request: Request, scorer: Scorer, edition: Edition) -> Reference[Any]:
+    _check_bounding_boxes(request, edition)
     reference = scorer.read_reference(request.ground_truth_dir)
     if request.bounding_boxes is None:
         return reference
-    if not request.task.output.is_image:
-        raise HecktorError("--bounding-boxes", f"task {request.task.name} has no masks", "none")
     return replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
+
+
+def _check_bounding_boxes(request: Request, edition: Edition) -> None:
+    rules, given = edition.profile(request.task).rules, request.bounding_boxes is not None
+    if not isinstance(rules, SegmentationRules):
+        if given:
+            raise HecktorError("--bounding-boxes", f"task {request.task.name} has no masks", "none")
+    elif given and rules.bounding_box == "whole_image":
+        raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
+    elif not given and rules.bounding_box == "required":
+        raise HecktorError(
+            "--bounding-boxes",
+            f"none, but {edition.name} scores inside a bounding box",
+            "a CSV file of boxes or --option bounding_box=whole_image to score the whole image",
+        )
 
 
 def _submission(request: Request, scorer: Scorer, reference: Reference[Any]) -> Submission:

@@ -43,8 +43,6 @@ def metric_titles() -> dict[str, str]:
 def score_out_of_fold(work: Work, cases: Sequence[ReleaseCase], seed: int, jobs: int) -> dict[str, Any]:
     """The content of `metrics.json` for the masks of all `cases`, which must have a reference.
 
-    Rows that were finished in an earlier run are not made again.
-
     Raises:
         HecktorError: a mask is absent or cannot be used; the evaluation would count it as an empty one.
     """
@@ -59,7 +57,6 @@ def score_out_of_fold(work: Work, cases: Sequence[ReleaseCase], seed: int, jobs:
             seed=seed,
             bootstraps=DEFAULT_BOOTSTRAPS,
             workers=0 if jobs <= 1 else jobs,
-            rows_dir=work.report / "rows",
             predictions=work.out_of_fold.masks,
         )
     )

@@ -21,7 +21,11 @@ SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",),
 
 @dataclass(frozen=True)
 class SegmentationRules:
-    """How masks are compared."""
+    """How masks are compared.
+
+    `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
+    (`whole_image`).
+    """
 
     missing: str
     geometry: str
@@ -34,6 +38,7 @@ class SegmentationRules:
     surfaces: str
     hd95: str
     surface_tolerance_mm: float
+    bounding_box: str
 
     CHOICES: ClassVar[Choices] = {
         "missing": MISSING_RULES,
@@ -45,6 +50,7 @@ class SegmentationRules:
         "matching": ("one_to_one", "any_overlap", "greedy"),
         "surfaces": tuple(SURFACES_OF),
         "hd95": HD95_DEFINITIONS,
+        "bounding_box": ("required", "optional", "whole_image"),
     }
     RANGES: ClassVar[Ranges] = {"iou_threshold": (0.0, 1.0), "surface_tolerance_mm": (0.0, 1000.0)}
 

@@ -1,4 +1,4 @@
-"""Submitted files are hostile until shown otherwise: whatever reading one raises is told as a prediction's error."""
+"""Turn errors that a submitted file causes in a reader into prediction errors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Final
 
 from contract.errors import PredictionError
 
-# What files made for it get out of the readers: links in a circle, headers of NaN, folders that may not be opened.
-# Mistakes in the program itself, such as a name that does not exist, are none of these and end the run.
+# Links in a circle, NaN in a header or a folder without permission make readers raise any of these.
 _RAISED_BY_FILES: Final = (
     ArithmeticError,
     EOFError,
@@ -27,7 +26,10 @@ _RAISED_BY_FILES: Final = (
 
 @contextmanager
 def hostile(name: str) -> Iterator[None]:
-    """Read a submitted file `name` inside; what it makes a reader raise becomes a PredictionError without a path."""
+    """Raise a PredictionError without a path for any error that reading the submitted file `name` raises.
+
+    The block must only open and parse the file: an error from anything else is a bug of ours and must end the run.
+    """
     try:
         yield
     except _RAISED_BY_FILES as problem:

@@ -19,6 +19,8 @@ from evaluation.metrics.overlap import Box
 
 # Twice 512 x 512 x 1000, the longest CT that an evaluation must bear; checked before any pixel is read.
 MAX_PREDICTION_VOXELS: Final = 2**29
+# ITK raises where the volume of a voxel underflows to 0.
+MIN_VOXEL_MM3: Final = 1e-100
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,15 @@ def read_labels(path: Path, error: type[HecktorError]) -> Volume:
     Raises:
         HecktorError: of the class `error`: unreadable, a value that is no whole number, or another label than 0, 1, 2.
     """
-    volume = read_volume(path, error=error)
+    return _labels(read_volume(path, error=error), path.name, error)
+
+
+def _labels(volume: Volume, name: str, error: type[HecktorError]) -> Volume:
     if volume.array.dtype.kind == "f":
-        return Volume(_whole(volume.array, path.name, error), volume.geometry)
+        return Volume(_whole(volume.array, name, error), volume.geometry)
     unsigned = volume.array.dtype.kind == "u"
     low, high = 0 if unsigned else int(volume.array.min()), int(volume.array.max())
-    _check_labels(low, high, path.name, error)
+    _check_labels(low, high, name, error)
     return volume
 
 
@@ -96,20 +101,24 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArr
     Raises:
         PredictionError: the mask cannot be used; the message names what was found and what was expected.
     """
-    with hostile(path.name):
-        return _on_grid(path, grid, geometry_rule)
-
-
-def _on_grid(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
     # The grid is compared before any pixel is read, so that a header which promises terabytes costs nothing.
-    geometry = read_header(path, error=PredictionError).geometry
+    with hostile(path.name):
+        geometry = read_header(path, error=PredictionError).geometry
     if not geometry.differences(grid):
-        return read_labels(path, PredictionError).array
+        return _predicted_labels(path).array
     if geometry_rule == "exact":
         raise PredictionError(path.name, f"its grid is {geometry.describe()}; expected the CT's: {grid.describe()}")
     if geometry.voxel_count > MAX_PREDICTION_VOXELS:
         raise PredictionError(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_PREDICTION_VOXELS}")
-    return _resampled(read_labels(path, PredictionError), grid)
+    if geometry.voxel_volume_mm3 < MIN_VOXEL_MM3:
+        raise PredictionError(path.name, f"spacing {geometry.spacing_mm} mm", "larger voxels")
+    return _resampled(_predicted_labels(path), grid)
+
+
+def _predicted_labels(path: Path) -> Volume:
+    with hostile(path.name):
+        volume = read_volume(path, error=PredictionError)
+    return _labels(volume, path.name, PredictionError)
 
 
 def _resampled(mask: Volume, grid: Geometry) -> npt.NDArray[Any]:

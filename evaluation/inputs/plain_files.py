@@ -8,14 +8,17 @@ from typing import Final
 
 from contract.errors import GroundTruthError, PredictionError, printable
 from contract.images.volumes import list_images
+from contract.sockets import HPV_STATUS, RFS_RISK
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import Answer, Status, Submission
-from evaluation.inputs.tables import ID_COLUMN, Table, flag, number, read_table
+from evaluation.inputs.tables import ID_COLUMN, flag, number, read_submitted_table, read_table
 
 RISK_COLUMN: Final = "risk"
 HPV_COLUMN: Final = "hpv"
 PROBABILITY_COLUMN: Final = "probability"
+# The platform calls the answers by the titles of their sockets.
+_OTHER_SPELLINGS: Final = {RISK_COLUMN: (RFS_RISK.title,), HPV_COLUMN: (HPV_STATUS.title,)}
 _SHARE: Final = "a number from 0 to 1"
 BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 
@@ -43,7 +46,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
 
 
 def read_risk_table(path: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Risks from a CSV file with the columns `PatientID` and `risk`.
+    """Risks from a CSV file with the columns `PatientID` and `risk`, or `RFS` as the platform calls the same answer.
 
     Raises:
         PredictionError: the table cannot be used. What is wrong with one row becomes that case's problem.
@@ -52,13 +55,14 @@ def read_risk_table(path: Path, cases: Collection[str], not_evaluated: Collectio
     def parse(row: Mapping[str, str]) -> float | None:
         return number(row[RISK_COLUMN], RISK_COLUMN, "a finite number", PredictionError)
 
-    return _read_values(path, (RISK_COLUMN,), parse, cases, not_evaluated)
+    return _read_values(path, RISK_COLUMN, parse, cases, not_evaluated)
 
 
 def read_status_table(path: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """HPV statuses from a CSV file with the columns `PatientID` and `hpv` (0, 1, true, false), and `probability`.
+    """HPV statuses from a CSV file with the columns `PatientID` and `hpv` or `HPV Status`, and `probability`.
 
-    `probability`, of HPV positive, is optional as a column and in each row. Raises as `read_risk_table`.
+    A status is 0, 1, true or false. `probability`, of HPV positive, is optional as a column and in each row. Raises as
+    `read_risk_table`.
     """
 
     def parse(row: Mapping[str, str]) -> Status | None:
@@ -66,7 +70,7 @@ def read_status_table(path: Path, cases: Collection[str], not_evaluated: Collect
         probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN)
         return None if positive is None else Status(positive, probability)
 
-    return _read_values(path, (HPV_COLUMN,), parse, cases, not_evaluated)
+    return _read_values(path, HPV_COLUMN, parse, cases, not_evaluated, optional=(PROBABILITY_COLUMN,))
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
@@ -74,7 +78,7 @@ def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submiss
 
     Raises as `read_risk_table`.
     """
-    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, ())
+    return _read_values(path, column, lambda row: _share(row[column], column), cases, ())
 
 
 def _share(text: str, column: str) -> float | None:
@@ -86,13 +90,17 @@ def _share(text: str, column: str) -> float | None:
 
 def _read_values(
     path: Path,
-    columns: tuple[str, ...],
+    column: str,
     parse: Callable[[Mapping[str, str]], float | Status | None],
     cases: Collection[str],
     not_evaluated: Collection[str],
+    optional: Collection[str] = (),
 ) -> Submission:
-    table = read_table(path, PredictionError)
-    _check_columns(table, (ID_COLUMN, *columns))
+    spellings = _OTHER_SPELLINGS.get(column, ())
+    table = read_submitted_table(path, {column: spellings, **dict.fromkeys(optional, ())})
+    if not {ID_COLUMN, column} <= set(table.header):
+        wanted = " or ".join((column, *spellings))
+        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {ID_COLUMN}, {wanted}")
     rows_of: dict[str, list[int]] = {}
     for index, row in enumerate(table.rows):
         rows_of.setdefault(row[ID_COLUMN].strip(), []).append(index)
@@ -109,14 +117,9 @@ def _read_values(
             value = parse(table.rows[rows[0]])
         except PredictionError as problem:
             return Answer(case, None, f"{table.where(rows[0])}: {problem.message}", failed=True)
-        return Answer(case, None, None if value is not None else f"no {columns[0]}", value=value)
+        return Answer(case, None, None if value is not None else f"no {column}", value=value)
 
     return _submission(cases, not_evaluated, {case: len(rows) for case, rows in rows_of.items()}, answer)
-
-
-def _check_columns(table: Table, columns: tuple[str, ...]) -> None:
-    if not set(columns) <= set(table.header):
-        raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {', '.join(columns)}")
 
 
 def _submission(

@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -71,6 +71,33 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
     except csv.Error as problem:
         raise error(f"{path.name}, line {reader.line_num}", f"{problem}", "a CSV file") from None
     return Table(path.name, header, rows, lines, faults)
+
+
+def read_submitted_table(path: Path, columns: Mapping[str, Sequence[str]]) -> Table:
+    """Read a submitted table; its columns get the names of this project.
+
+    Args:
+        path: the CSV file.
+        columns: other spellings by column name. Case, blanks, `-` and `_` do not matter, nor in `PatientID`.
+
+    Raises:
+        PredictionError: as `read_table`, or two columns that mean the same.
+    """
+    table = read_table(path, PredictionError)
+    spellings = {ID_COLUMN: (), **columns}
+    name_of = {_plain(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
+    names = {column: name_of.get(_plain(column), column) for column in table.header}
+    for name in spellings:
+        same = [column for column in table.header if names[column] == name]
+        if len(same) > 1:
+            shown = " and ".join(same)[:200]
+            raise PredictionError(table.name, f"columns {shown} mean the same", "one of them")
+    rows = [{names[column]: text for column, text in row.items()} for row in table.rows]
+    return replace(table, header=tuple(names.values()), rows=rows)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def _text(path: Path, error: type[HecktorError]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from evaluation.editions.edge_cases import MISSING_RISK_RULES
-from evaluation.metrics.concordance import PairCounter, PairSums
+from evaluation.metrics.concordance import PairCounter, PairSums, case_control_pairs
 from evaluation.metrics.overlap import Floats, WeightedMetric, ratio
 from evaluation.metrics.survival import Cohort
 
@@ -43,8 +43,7 @@ def dynamic_auc_metric(cohort: Cohort, missing_risk: str, time_days: float) -> W
     """
     controls = cohort.times_days > time_days
     taking_part = controls | cohort.events
-    # Comparable are then exactly a case and a control: cases share a time, and controls do not recur.
-    counter = PairCounter(controls[taking_part].astype(np.float64), ~controls[taking_part], cohort.risks[taking_part])
+    counter = case_control_pairs(~controls[taking_part], cohort.risks[taking_part])
     missing_score = MISSING_RISK_RULES[missing_risk]
 
     def weighted(weights: Floats) -> Floats:

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
+from evaluation.metrics.concordance import case_control_pairs
 from evaluation.metrics.overlap import Floats, WeightedMetric, ratio, weighted_ratio
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
@@ -78,17 +78,11 @@ def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, We
 
 def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
     """Area under the ROC curve as a function of case weights; NaN without both classes."""
-    level = rankdata(score, method="dense").astype(np.intp) - 1
-    member = np.zeros((score.size, int(level.max(initial=0)) + 1))
-    member[np.arange(score.size), level] = 1.0
+    counter = case_control_pairs(positive, score)
 
     def weighted(weights: Floats) -> Floats:
-        positives = (weights * positive) @ member
-        negatives = (weights * ~positive) @ member
-        below = np.cumsum(negatives, axis=1) - negatives / 2
-        concordant = (positives * below).sum(axis=1)
-        pairs = positives.sum(axis=1) * negatives.sum(axis=1)
-        return ratio(concordant, pairs)
+        pairs = counter.count(weights)
+        return ratio(pairs.concordant, pairs.comparable)
 
     return weighted
 

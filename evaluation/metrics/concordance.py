@@ -22,6 +22,15 @@ Integers: TypeAlias = npt.NDArray[np.intp]
 _BLOCK_NUMBERS: Final = 400_000
 
 
+def follow_up_order(times: Floats, events: Booleans) -> Integers:
+    """The place of each patient among the distinct (time, censored), shape (patients,).
+
+    Patient j is comparable with a recurrence i exactly where the place of j is greater.
+    """
+    _, place = np.unique(np.stack([times, ~events], axis=1), axis=0, return_inverse=True)
+    return place.ravel().astype(np.intp)
+
+
 @dataclass(frozen=True)
 class _Level:
     """The pairs that one bit splits.
@@ -60,8 +69,7 @@ class PairCounter:
     """
 
     def __init__(self, times: Floats, events: Booleans, risks: Floats) -> None:
-        _, number = np.unique(np.stack([times, ~events], axis=1), axis=0, return_inverse=True)
-        self._number = number.ravel().astype(np.intp)
+        self._number = follow_up_order(times, events)
         self._events = np.asarray(events, dtype=np.bool_)
         known = np.flatnonzero(~np.isnan(risks))
         rank = np.zeros(risks.size, dtype=np.intp)
@@ -115,6 +123,11 @@ class PairCounter:
         later = order.size - np.searchsorted(numbers, numbers[mine], side="right")
         total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[mine]])
         return total
+
+
+def case_control_pairs(cases: Booleans, scores: Floats) -> PairCounter:
+    """Counts pairs of a case and a control, concordant where the case's score is higher; arguments have one shape."""
+    return PairCounter((~cases).astype(np.float64), cases, scores)
 
 
 def _level(number: Integers, events: Booleans, rank: Integers, known: Integers, bit: int) -> _Level:

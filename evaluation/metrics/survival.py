@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from contract.errors import MetricError
-from evaluation.editions.edge_cases import MISSING_RISK_RULES, NO_COMPARABLE_PAIR
+from evaluation.editions.edge_cases import MISSING_RISK_RULES
 from evaluation.metrics.concordance import PairCounter
 from evaluation.metrics.overlap import Floats, WeightedMetric, ratio
 
@@ -58,18 +57,6 @@ def c_index_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
         return ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable)
 
     return weighted
-
-
-def concordance_index(cohort: Cohort, missing_risk: str = "non_concordant") -> float:
-    """Harrell's C-index in [0, 1]; 0.5 is chance, 1 is perfect.
-
-    Raises:
-        MetricError: no pair is comparable.
-    """
-    value = float(c_index_metric(cohort, missing_risk)(np.ones((1, cohort.times_days.size)))[0])
-    if np.isnan(value):
-        raise MetricError(NO_COMPARABLE_PAIR.format(n=cohort.times_days.size))
-    return value
 
 
 def kaplan_meier(times_days: Floats, events: Booleans) -> StepCurve:

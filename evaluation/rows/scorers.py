@@ -13,12 +13,11 @@ from contract.editions import Socket
 from contract.errors import GroundTruthError, MetricError, PredictionError
 from evaluation.editions.edge_cases import DIRECTIONS, NO_COMPARABLE_PAIR, ONE_CLASS_ONLY, SIGN_MAY_BE_FLIPPED
 from evaluation.editions.rules import ClassificationRules, Rules, SegmentationRules, SurvivalRules
-from evaluation.execution.pool import Effort, map_cases
+from evaluation.execution.pool import Workers, map_cases
 from evaluation.inputs import ground_truth, plain_files
 from evaluation.inputs.ground_truth import FollowUp, Reference
 from evaluation.inputs.masks import read_labels
 from evaluation.inputs.submission import Answer, Submission, answer_file, read_risk, read_status
-from evaluation.mask_rows import kept_rows
 from evaluation.metrics.censoring import censoring_metrics
 from evaluation.metrics.classification import (
     Answers,
@@ -122,7 +121,7 @@ class Scorer:
 
     read_reference: Callable[[Path], Reference[Any]]
     read_files: Callable[[Path, Collection[str], Collection[str]], Submission]
-    score: Callable[[Reference[Any], Submission, Any, Socket, Effort], Sequence[Any]]
+    score: Callable[[Reference[Any], Submission, Any, Socket, int | Workers], Sequence[Any]]
     measure: Callable[[Sequence[Any], Any], Measured]
     analyse: Callable[[Sequence[Any], bool], dict[str, Any]]
     warn: Callable[[Mapping[str, float | None], Any], list[str]]
@@ -131,14 +130,14 @@ class Scorer:
 
 
 def _score_segmentation(
-    reference: Reference[Path], submission: Submission, rules: SegmentationRules, output: Socket, effort: Effort
+    reference: Reference[Path], submission: Submission, rules: SegmentationRules, output: Socket, workers: int | Workers
 ) -> list[SegmentationRow]:
     del output
     pairs = [
         MaskPair(reference.targets[answer.case], answer, rules, reference.boxes.get(answer.case))
         for answer in submission.answers
     ]
-    return map_cases(score_masks, pairs, effort.workers, _row_of_dead_worker, kept_rows(effort.rows_dir))
+    return map_cases(score_masks, pairs, workers, _row_of_dead_worker)
 
 
 def _row_of_dead_worker(pair: MaskPair) -> SegmentationRow:
@@ -160,9 +159,9 @@ def _analyse_segmentation(rows: Sequence[SegmentationRow], public: bool) -> dict
 
 
 def _score_survival(
-    reference: Reference[FollowUp], submission: Submission, rules: SurvivalRules, output: Socket, effort: Effort
+    reference: Reference[FollowUp], submission: Submission, rules: SurvivalRules, output: Socket, workers: int | Workers
 ) -> list[RiskRow]:
-    del rules, effort
+    del rules, workers
     return [
         RiskRow(answer.case, reference.targets[answer.case], *_value(answer, output, read_risk))
         for answer in submission.answers
@@ -182,9 +181,13 @@ def _measure_survival(rows: Sequence[RiskRow], rules: SurvivalRules) -> Measured
 
 
 def _score_classification(
-    reference: Reference[bool], submission: Submission, rules: ClassificationRules, output: Socket, effort: Effort
+    reference: Reference[bool],
+    submission: Submission,
+    rules: ClassificationRules,
+    output: Socket,
+    workers: int | Workers,
 ) -> list[StatusRow]:
-    del rules, effort
+    del rules, workers
     return [_status_row(answer, reference.targets[answer.case], output) for answer in submission.answers]
 
 

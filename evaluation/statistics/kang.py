@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
+from evaluation.metrics.concordance import follow_up_order
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.tests import Booleans, Test
 
@@ -99,9 +100,8 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Rows) -> Floats:
 
     A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
     """
-    mine, theirs = times[rows, None], times[None, :]
-    earlier = (mine < theirs) | ((mine == theirs) & ~events[None, :])
-    pairs: Floats = (earlier & events[rows, None]).astype(np.float64)
+    order = follow_up_order(times, events)
+    pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
     return pairs
 
 

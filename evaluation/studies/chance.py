@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from contract.errors import MetricError
 from evaluation.editions.edge_cases import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
+from evaluation.metrics.concordance import follow_up_order
 from evaluation.metrics.overlap import Floats
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
@@ -38,8 +39,7 @@ def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
     Raises:
         MetricError: no pair is comparable.
     """
-    _, number = np.unique(np.stack([times_days, ~events], axis=1), axis=0, return_inverse=True)
-    number = number.ravel()
+    number = follow_up_order(times_days, events)
     counts = np.bincount(number)
     later = counts[::-1].cumsum()[::-1] - counts
     recurring = np.bincount(number[events], minlength=counts.size)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import json
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from contract.errors import HecktorError
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS
 from evaluation.editions.profile import known_editions, load_edition, parse_edition
+from evaluation.editions.rules import METRICS_OF_KIND, RULES_OF_KIND
 from evaluation.editions.schemes import Borda, Lexicographic
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
@@ -33,6 +37,7 @@ def test_hecktor_2025_is_the_specification():
         "surfaces": "none",
         "hd95": "max_directed",
         "surface_tolerance_mm": 2.0,
+        "bounding_box": "optional",
     }
     assert edition.profile(RFS).options == {"missing": "worst", "missing_risk": "non_concordant", "direction": "risk"}
     nested = edition.profile(SEGMENTATION).ranking.schemes["nested_borda"]
@@ -76,13 +81,17 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (("surplus",), 1, "unknown surplus"),
         (("tasks",), {}, "at least one task"),
         (("tasks", "tnm"), {}, "unknown task 'tnm'"),
+        (("title",), "", "title: found"),
         ((*SEG, "kind"), "guess", 'kind: found "guess"'),
+        ((*SEG, "kind"), "survival", "expected exactly"),
         ((*SEG, "rules", "connectivity"), 8, "connectivity: found 8"),
         ((*SEG, "rules", "connectivity"), 26.0, "connectivity: found 26.0"),
         ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
         ((*SEG, "rules", "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
         ((*SEG, "rules", "iou_threshold"), True, "iou_threshold: found true"),
-        ((*SEG, "rules"), {}, "absent connectivity"),
+        ((*SEG, "rules", "iou_threshold"), 1, "iou_threshold: found 1"),
+        ((*SEG, "rules", "bounding_box"), "none", "bounding_box: found"),
+        ((*SEG, "rules"), {}, "absent bounding_box, connectivity"),
         ((*SEG, "metrics"), {}, "at least one metric"),
         ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", "expected a text"),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
@@ -97,6 +106,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": ["gtvp_dsc_mean"], "x": 1}, "unknown x beside borda"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 numbers above 0"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights: found \[0\]"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1e7]}, "expected 1 numbers above 0"),
         (WEIGHTED, {"mean_rank": ["gtvp_dsc_mean"], "weights": [True]}, r"weights: found \[true\]"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, "expected 1 numbers above 0"),
         ((*SEG, "rules", "iou_strict"), "False", r'found "False", expected one of true, false'),
@@ -137,3 +147,23 @@ def test_an_edition_of_ones_own_does_not_take_a_known_name(profile, tmp_path):
     profile["name"] = "mine"
     path.write_text(json.dumps(profile))
     assert load_edition(str(path)).name == "mine"
+
+
+def test_the_five_editions_are_there():
+    assert set(known_editions()) == {"hecktor2020", "hecktor2021", "hecktor2022", "hecktor2025", "hntsmrg2024"}
+
+
+def test_no_code_asks_for_an_edition_by_name():
+    for path in (Path(__file__).parents[2] / "evaluation").rglob("*.py"):
+        text = path.read_text().replace('DEFAULT_EDITION: Final = "hecktor2025"', "")
+        assert not [name for name in known_editions() if f'"{name}"' in text], path.name
+
+
+def test_every_rule_and_metric_is_documented():
+    rules = (DOCS / "editions.md").read_text()
+    pages = "\n".join(path.read_text() for path in (DOCS / "metrics").glob("*.md"))
+    for kind, names in METRICS_OF_KIND.items():
+        assert not [name for name in names if f"`{name}`" not in pages], kind
+    for kind in RULES_OF_KIND.values():
+        choices = [json.dumps(one).strip('"') for values in kind.CHOICES.values() for one in values]
+        assert not [name for name in (*kind.CHOICES, *kind.RANGES, *choices) if f"`{name}`" not in rules]

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_volume
 from contract.tasks import RFS, SEGMENTATION
 from evaluation.execution.pool import map_cases
+from evaluation.inputs import masks
 from evaluation.inputs.hostile import hostile
 
 
@@ -67,7 +69,6 @@ def offset_of_nan(folder, mask, grid):
     path.write_bytes(gzip.compress(bytes(content)))
 
 
-@pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -79,9 +80,9 @@ def offset_of_nan(folder, mask, grid):
         (offset_of_nan, "m.nii.gz: "),
     ],
 )
-def test_what_breaks_a_reader_fails_its_case_alone(phase, blank, grid, tmp_path, make, reason, rows):
+def test_what_breaks_a_reader_fails_its_case_alone(phase, blank, grid, make, reason):
     make(phase.job("A"), tumour(blank()), grid)
-    report = phase.run(rows_dir=tmp_path / "rows" if rows else None)
+    report = phase.run()
     (failed,) = report["cases"]["failed"]
     assert failed["case"] == "A"
     assert reason in failed["why"]
@@ -89,6 +90,46 @@ def test_what_breaks_a_reader_fails_its_case_alone(phase, blank, grid, tmp_path,
     assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 0.5
     # What a data base takes for text: no half characters.
     (phase.output_dir / "metrics.json").read_text().encode("ascii").decode("unicode_escape").encode()
+
+
+def test_a_mask_that_memory_does_not_hold_fails_its_case(phase, blank, grid, monkeypatch):
+    reader, path = masks.read_volume, phase.mask("A", tumour(blank()))
+
+    def without_memory(read, *, error):
+        if read == path:
+            raise MemoryError
+        return reader(read, error=error)
+
+    monkeypatch.setattr(masks, "read_volume", without_memory)
+    failed = phase.run()["cases"]["failed"]
+    assert failed == [{"case": "A", "why": "anything.mha: cannot be read (MemoryError)"}]
+
+
+@pytest.mark.parametrize("bug", [IndexError, KeyError, RuntimeError, ValueError])
+@pytest.mark.parametrize("place", ["masks._resampled", "masks.Geometry.differences", "cases.count_overlaps"])
+def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
+    """It must not be scored as a case without a prediction."""
+
+    def broken(*_):
+        raise bug("a bug")
+
+    finer = replace(grid, spacing_mm=(1.0, 2.0, 2.0))
+    phase.mask("A", tumour(blank()), finer)
+    assert phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"] == []
+    monkeypatch.setattr(f"evaluation.{place}", broken)
+    with pytest.raises(bug, match="a bug"):
+        phase.run(options={"geometry": "resample_nearest"})
+
+
+def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
+    """ITK cannot resample them; written by hand, since it cannot write them either."""
+    path = phase.mask("A", tumour(blank()))
+    path.write_bytes(
+        path.read_bytes().replace(b"ElementSpacing = 1.0 2.0 3.0", b"ElementSpacing = 1e-300 1e-300 1e-300")
+    )
+    failed = phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"]
+    assert [one["case"] for one in failed] == ["A"]
+    assert "expected larger voxels" in failed[0]["why"]
 
 
 def test_a_risk_behind_links_in_a_circle_is_missing_alone(phase_of):

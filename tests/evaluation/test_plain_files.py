@@ -18,6 +18,7 @@ from evaluation.rows.mask import SegmentationRow
 from evaluation.rows.mask_metrics import dsc_by_volume
 
 FOLLOW_UP = "PatientID;Relapse;RFS;CenterID\nP1;1;1;A\nP2;1;2;A\nP3;0;3;B\nP4;1;4;A\nP5;;;B\n"
+WHOLE_IMAGE = {"bounding_box": "whole_image"}
 HPV_STATUS = "PatientID,HPV Status\nP1,1\nP2,1\nP3,0\nP4,0\nP5,\n"
 
 
@@ -73,7 +74,7 @@ def test_no_folder_of_predictions(masks):
 def test_median_hd95_of_a_cohort_that_misses_half_is_infinite_and_null(masks, blank, grid):
     """A is perfect (0 mm), B missing (infinite): the median of the two is infinite, which JSON has not."""
     write_mask(masks.folder / "A.mha", tumour(blank()), grid)
-    report = masks.run(predictions=masks.folder, edition="hecktor2021")
+    report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
     found = report["aggregates"]["gtvp_hd95_median_mm"]
     assert found["value"] is None
     assert "value" in found["infinite"]
@@ -89,7 +90,7 @@ def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
     part[2, 4, 2:4] = 1
     write_mask(masks.folder / "A.mha", part, grid)
     write_mask(masks.folder / "B.mha", tumour(blank()), grid)
-    found = values(masks.run(predictions=masks.folder, edition="hecktor2020"))
+    found = values(masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE))
     assert found["gtvp_precision_mean"] == pytest.approx(5 / 6)
     assert found["gtvp_recall_mean"] == pytest.approx(3 / 4)
     assert found["gtvp_f1"] == pytest.approx(2 * (5 / 6) * (3 / 4) / (5 / 6 + 3 / 4))
@@ -98,7 +99,7 @@ def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
 
 def test_who_finds_nothing_is_last_and_not_left_out(masks):
     """Precision and recall are 0, and so is their harmonic mean: a null would take the team out of the ranking."""
-    report = masks.run(predictions=masks.folder, edition="hecktor2021")
+    report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
     assert report["aggregates"]["gtvp_f1"] == {"value": 0.0, "ci95_low": 0.0, "ci95_high": 0.0}
     assert not [line for line in report["warnings"] if "gtvp_f1" in line]
 
@@ -131,11 +132,25 @@ def test_only_what_lies_in_the_bounding_box_counts(masks, blank, grid):
         write_mask(masks.folder / f"{case}.mha", wrong, grid)
     boxes = masks.root / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,13,19\n")
-    assert values(masks.run(predictions=masks.folder, edition="hecktor2020"))["gtvp_dsc_mean"] < 0.2
+    whole = masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE)
+    assert values(whole)["gtvp_dsc_mean"] < 0.2
+    assert whole["provenance"]["options"]["bounding_box"] == "whole_image"
     report = masks.run(predictions=masks.folder, edition="hecktor2020", bounding_boxes=boxes)
     assert values(report)["gtvp_dsc_mean"] == 1.0
     assert report["results"][0]["gtvn_reference_voxels"] == 0
+    assert report["provenance"]["options"]["bounding_box"] == "required"
     assert len(report["provenance"]["options"]["bounding_boxes_sha256"]) == 64
+
+
+@pytest.mark.parametrize("edition", ["hecktor2020", "hecktor2021"])
+def test_an_edition_of_bounding_boxes_does_not_score_the_whole_image_in_silence(masks, edition):
+    with pytest.raises(HecktorError, match=rf"{edition} scores inside .*--option bounding_box=whole_image"):
+        masks.run(predictions=masks.folder, edition=edition)
+
+
+def test_boxes_and_the_whole_image_are_a_contradiction(masks):
+    with pytest.raises(HecktorError, match="together with bounding_box=whole_image"):
+        masks.run(predictions=masks.folder, bounding_boxes=masks.root / "boxes.csv", options=WHOLE_IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +233,13 @@ def test_a_table_of_risks(risks):
     assert report["centres"]["B"]["aggregates"]["c_index"]["value"] is None
 
 
+@pytest.mark.parametrize("header", ["PatientID,RFS", "patient_id,Risk", "Patient ID,rfs"])
+def test_risks_under_the_names_of_the_challenge(risks, header):
+    """The order of the recurrences, 4 > 3 > 2 with P4 last: every pair is concordant."""
+    risks.table.write_text(f"{header}\nP1,4\nP2,3\nP3,2\nP4,1\n")
+    assert values(risks.run(predictions=risks.table))["c_index"] == 1.0
+
+
 def test_the_ground_truth_may_be_the_file_itself(risks):
     risks.table.write_text("PatientID,risk\nP1,4\nP2,3\nP3,2\nP4,1\n")
     risks.truth_dir = risks.truth_dir / "rfs.csv"
@@ -251,8 +273,10 @@ def test_a_patient_twice_fails_and_is_named(risks):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PatientID,score\nP1,1\n", "columns PatientID, score; expected PatientID, risk"),
+        (b"PatientID,score\nP1,1\n", "columns PatientID, score; expected PatientID, risk or RFS"),
         (b"PatientID,risk,risk\nP1,1,2\n", "column stands twice"),
+        (b"PatientID,risk,RFS\nP1,1,2\n", "columns risk and RFS mean the same"),
+        (b"PatientID,patient_id,risk\nP1,P1,2\n", "columns PatientID and patient_id mean the same"),
         (b"\xff\xfe\x00", "UTF-8"),
         (b"PatientID,risk\nP1," + b"1" * 200_000, "expected a CSV file"),
     ],
@@ -280,6 +304,27 @@ def test_a_table_of_statuses_with_probabilities(phase_of):
     assert found["calibration_in_the_large"] == pytest.approx(0.0)
     assert sum(part["cases"] for part in report["analyses"]["calibration"]) == 4
     assert phase.run(predictions=table, public=True)["analyses"] == {}
+
+
+@pytest.mark.parametrize(
+    "header", ["PatientID,HPV Status", "patient_id,hpv_status", "Patient ID,HPV", "PATIENTID,hpv-status"]
+)
+def test_statuses_under_the_names_of_the_challenge(phase_of, header):
+    """P1 of two positives right, both negatives right: (1/2 + 1) / 2."""
+    phase = phase_of(HPV)
+    phase.truth_table(HPV_STATUS)
+    table = phase.root / "hpv.csv"
+    table.write_text(f"{header}\nP1,1\nP2,0\nP3,0\nP4,0\n")
+    assert values(phase.run(predictions=table))["balanced_accuracy"] == 0.75
+
+
+def test_a_status_twice_is_an_error(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table(HPV_STATUS)
+    table = phase.root / "hpv.csv"
+    table.write_text("PatientID,hpv,HPV Status\nP1,1,0\n")
+    with pytest.raises(PredictionError, match=r"hpv\.csv: columns hpv and HPV Status mean the same, expected one"):
+        phase.run(predictions=table)
 
 
 def test_a_probability_beyond_1_fails_its_case(phase_of):

@@ -212,6 +212,20 @@ def test_results_against_different_references_are_not_mixed(teams_of, blank):
         teams.rank("--bootstraps", "5")
 
 
+def test_results_from_before_the_rule_of_bounding_boxes_are_ranked(teams_of, blank):
+    teams = teams_of(SEGMENTATION)
+    mask = blank()
+    mask[2, 3, :4] = 1
+    mask[5, 5, 5] = 2
+    for name in "ab":
+        teams.add(name, lambda phase: (phase.truth_mask("P1", mask), phase.mask("P1", mask)))
+        content = json.loads(teams.files[name].read_text())
+        del content["provenance"]["options"]["bounding_box"]
+        teams.files[name].write_text(json.dumps(content))
+    board = teams.rank("--bootstraps", "5")
+    assert [entry["rank"] for entry in board["teams"]] == [1, 1]
+
+
 def test_rows_that_do_not_give_the_stated_value_are_refused(teams_of):
     teams = teams_of(RFS)
     for name in "ab":

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from contract.errors import PredictionError
 from evaluation.inputs.plain_files import read_risk_table
-from evaluation.inputs.tables import ID_COLUMN, read_table
+from evaluation.inputs.tables import ID_COLUMN, read_submitted_table
 
 RANK_METHODS: Final[dict[str, Callable[[Any], Any]]] = {"mean_rank": np.mean, "median_rank": np.median}
 
@@ -48,7 +48,7 @@ def read_risks(tables: Mapping[str, Path]) -> TeamsRisks:
 
 
 def _patients(path: Path) -> set[str]:
-    table = read_table(path, PredictionError)
+    table = read_submitted_table(path, {})
     if ID_COLUMN not in table.header:
         raise PredictionError(table.name, f"no column {ID_COLUMN}", "it and risk")
     return {row[ID_COLUMN].strip() for row in table.rows}

@@ -20,7 +20,7 @@ from evaluation.editions.edge_cases import dsc_of_case
 from evaluation.execution.options import add_bootstrap
 from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import Answer
-from evaluation.inputs.tables import ID_COLUMN, read_table
+from evaluation.inputs.tables import ID_COLUMN, read_submitted_table
 from evaluation.metrics.classification import Booleans, auc_metric
 from evaluation.metrics.overlap import Floats, mean_metric
 from evaluation.ranking.leaderboard import RankOptions, contest
@@ -121,7 +121,7 @@ def read_expected(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[
     Raises:
         PredictionError: the table cannot be used. What is wrong with one line becomes that case's problem.
     """
-    table = read_table(path, PredictionError)
+    table = read_submitted_table(path, dict.fromkeys(COLUMNS.values(), ()))
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
     if ID_COLUMN not in table.header or not columns:
         wanted = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"
