@@ -10,7 +10,6 @@ from algorithm.best import BestAnswer
 from algorithm.budget import Budget
 from algorithm.case.notices import Notices
 from algorithm.case.read import Case, reaches_into, read_case
-from algorithm.heads.features.deep import is_deep
 from algorithm.heads.hpv import hpv_positive
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import clinical_features, image_features
@@ -69,7 +68,6 @@ class CaseRun:
         self._case: Case | None = None
         self._told = None if request.uncertainty_dir is None else Disagreement()
         self._written: tuple[Segmentation, Case, float | bool | None] | None = None
-        self._deep: dict[str, float | None] = {}
 
     def run(self) -> None:
         """Answer the case and write its output socket.
@@ -133,7 +131,7 @@ class CaseRun:
         by_passes = record["why_not"] is None
         if by_passes and task is not SEGMENTATION:
             over_folds = answers_over_folds(
-                task, self._head(), case, segmentation, told, lambda: not self.budget.overdue(), self._deep
+                task, self._head(), case, segmentation, told, lambda: not self.budget.overdue()
             )
             record["answer"] = {"task": task.name, "written": answer, **over_folds}
         write_record(folder, record)
@@ -152,8 +150,8 @@ class CaseRun:
     def _by_network(self, case: Case, region: Region) -> Segmentation:
         with self.stages("load"):
             self._load()
-            # a package without the head is refused now, not after the passes
-            deep = self.request.task is not SEGMENTATION and any(is_deep(term.feature) for term in self._head().terms)
+            if self.request.task is not SEGMENTATION:
+                self._head()  # a package without the head is refused now, not after the passes
         from algorithm.network.passes import planned_passes  # torch is imported only where a network runs
         from algorithm.network.segment import segment
 
@@ -161,14 +159,7 @@ class CaseRun:
         passes = planned_passes(resident.package)[: self.request.most_passes]
         seen = {} if self._told is None else {"seen": self._told.add}
         with self.stages("segment"):
-            found = segment(case, region, passes, resident.networks, self.budget, resident.device, self.best, **seen)
-        if deep and found.by_network:
-            from algorithm.encoder import deep_features
-
-            with self.stages("encode"):  # on what device the last pass ran
-                device = resident.networks.device or resident.device
-                self._deep = deep_features(case, found, resident.networks, self.budget, device)
-        return found
+            return segment(case, region, passes, resident.networks, self.budget, resident.device, self.best, **seen)
 
     def _head(self) -> LinearHead:
         return self.resident.package.head(self.request.method.heads[self.request.task.name])
@@ -214,7 +205,7 @@ class CaseRun:
             features = image_features(
                 segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
             )
-        features |= self._deep | clinical_features(case.patient, load_edition().clinical)
+        features |= clinical_features(case.patient, load_edition().clinical)
         answer = self._write_head_answer(features, case.patient.centre)
         self._note(segmentation, case, answer)
 
@@ -249,14 +240,9 @@ def run(request: Request, resident: Resident | None = None) -> Stages:
 
 
 def _tell_missing(task: Task, head: LinearHead, features: dict[str, float | None]) -> None:
-    """One line in the log for each feature that is missing; for the encoder's hundreds of channels one in all."""
-    missing = head.missing(features)
-    for term in missing:
-        if not is_deep(term.feature):
-            LOGGER.info("%s: %s is missing, its training median %g counts", task.name, term.feature, term.fill)
-    channels = sum(is_deep(term.feature) for term in missing)
-    if channels:
-        LOGGER.info("%s: %d encoder features are missing, their training medians count", task.name, channels)
+    """One line in the log for each feature that is missing."""
+    for term in head.missing(features):
+        LOGGER.info("%s: %s is missing, its training median %g counts", task.name, term.feature, term.fill)
 
 
 def _localised(case: Case, notices: Notices) -> tuple[Case, Region]:

@@ -90,7 +90,7 @@ def _fold(arguments: argparse.Namespace, work: Work) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: Work) -> int:
-    print(fit_all_heads(work, arguments.device, arguments.encoder_features), flush=True)
+    print(fit_all_heads(work, arguments.device), flush=True)
     return 0
 
 
@@ -122,12 +122,11 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument("--work", type=Path, required=True, help="working directory of this training")
     work.add_argument("--jobs", type=whole_number(1), default=usable_cpus(), help="processes or threads (%(default)s)")
     prepare, plan, device, export = _prepare_options(), _plan_options(), _device_options(), _export_options()
-    models = _model_options()
     gpus = argparse.ArgumentParser(add_help=False)
     gpus.add_argument(
         "--gpus", type=whole_number(1), default=1, help="cards that train each network together; default 1"
     )
-    everything = [work, prepare, plan, device, gpus, models, export]
+    everything = [work, prepare, plan, device, gpus, export]
     every = steps.add_parser("all", parents=everything, help="all steps in order, resumed")
     every.set_defaults(run=_all)
     first = steps.add_parser("prepare", parents=[work, prepare], help="check the release and write nnU-Net's data set")
@@ -141,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one of the plan's; default: all of them")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of those that remain")
     fold.set_defaults(run=_fold)
-    heads = steps.add_parser("heads", parents=[work, device, models], help="measure out-of-fold and fit the heads")
+    heads = steps.add_parser("heads", parents=[work, device], help="measure out-of-fold and fit the heads")
     heads.set_defaults(run=_heads)
     page = steps.add_parser("report", parents=[work], help="make the page that says what to expect, with pictures")
     page.set_defaults(run=_report)
@@ -182,13 +181,6 @@ def _plan_options() -> argparse.ArgumentParser:
 def _device_options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    return options
-
-
-def _model_options() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(add_help=False)
-    text = "let models with deep features of the network's encoder compete (three folds or more)"
-    options.add_argument("--encoder-features", action="store_true", help=text)
     return options
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from algorithm.heads.linear import LinearHead, parse_head
 from algorithm.heads.measure import Features
 from baseline.cache import keep, key_of, read_kept
-from baseline.encoder_alignment import aligned, check_folds
 from baseline.heads.cross_validation import FORMAT_VERSION
 from baseline.heads.fitting import cohort_of, expected, fit_heads, judged, names_in_tables, said
 from baseline.heads.models.targets import TARGETS
@@ -62,24 +61,14 @@ def plan_network(work: Work, plan: Plan, jobs: int) -> Plan:
     return plan
 
 
-def fit_all_heads(work: Work, device: str, encoder_features: bool = False) -> str:
+def fit_all_heads(work: Work, device: str) -> str:
     """Measure every patient out-of-fold, fit the heads (`heads.json`) and judge them (`cross_validation.json`).
 
-    Models with `encoder_features` compete where they are asked for. Nothing is done again for the same features,
-    clinical variables, outcomes and splits. Returns what to tell the user.
-
-    Raises:
-        HecktorError: encoder features of these splits cannot be brought together.
+    Nothing is done again for the same features, clinical variables, outcomes and splits. Returns what to tell the user.
     """
     cases, seed = work.cases(), work.splits().seed
-    if encoder_features:
-        check_folds(_fold_of(work))
     rows = out_of_fold_features(work, cases, device)
     told = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
-    if encoder_features:
-        deep = out_of_fold_encoder(work, cases, device)
-        told["encoder"] = deep
-        rows = {patient: {**row, **deep[patient]} for patient, row in rows.items()}
     key = key_of((work.features_json,), told)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.judged().get("made_from") != key:
@@ -124,19 +113,6 @@ def out_of_fold_features(work: Work, cases: Sequence[ReleaseCase], device: str) 
     if rows != kept:
         keep(work.features_json, key, rows)
     return rows
-
-
-def out_of_fold_encoder(work: Work, cases: Sequence[ReleaseCase], device: str) -> dict[str, Features]:
-    """Deep features of each patient by the fold that never saw it, in fold 0's channels; measured after the masks.
-
-    Raises:
-        HecktorError: too few patients with a lesion to bring the folds together.
-    """
-    from baseline.encoder_measuring import measure_deep
-
-    bare, networks = partial(_bare_package, work), _networks_key(work)
-    measured = measure_deep(cases, bare, work.folders, work.out_of_fold, networks, device)
-    return aligned(measured, _fold_of(work))
 
 
 def _bare_package(work: Work) -> Path:

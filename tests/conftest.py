@@ -214,12 +214,6 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def three_folds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with three folds, no two of whose networks are alike."""
-    return write_tiny_package(tmp_path_factory.mktemp("package"), ("3d_fullres",) * 3)
-
-
-@pytest.fixture(scope="session")
 def pair_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sound package of two members with two folds each: a U-Net with 16^3 patches and an enhanced SegResNet."""
     return write_tiny_package(tmp_path_factory.mktemp("pair"), ("3d_fullres", "segresnet") * 2)

@@ -21,6 +21,8 @@ CLIP_SD: Final = 4.0
 LARGEST_NUMBER: Final = 1e100
 # Where the logistic function is 0 or 1 to double precision.
 LARGEST_LOGIT: Final = 700.0
+# Earlier versions measured the network's encoder. A head that needs it would answer from training medians alone.
+_ENCODER_FEATURE: Final = "encoder_"
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def parse_head(content: Any, name: str) -> LinearHead:
     """Read a head from JSON; `calibration` and a term's `centres` may be absent.
 
     Raises:
-        ModelPackageError: a field is absent, of another type, or not finite.
+        ModelPackageError: a field is absent, of another type, or not finite, or a feature is the network encoder's.
     """
     try:
         terms = tuple(_parse_term(term, name) for term in content["terms"])
@@ -134,6 +136,12 @@ def parse_head(content: Any, name: str) -> LinearHead:
 def _parse_term(term: Mapping[str, Any], name: str) -> Term:
     if term["transform"] not in TRANSFORMS:
         raise ModelPackageError(name, f"transform {term['transform']!r}", f"one of {', '.join(TRANSFORMS)}")
+    if str(term["feature"]).startswith(_ENCODER_FEATURE):
+        raise ModelPackageError(
+            f"{name}",
+            f"found the encoder feature {term['feature']!r}, which is no longer measured",
+            "a feature of docs/features.md (fit the heads again)",
+        )
     numbers = {key: _finite(term[key], name) for key in ("fill", "mean", "sd", "weight")}
     _check_positive(numbers["sd"], "sd", term, name)
     centres = {str(code): _parse_shift(move, term, name) for code, move in term.get("centres", {}).items()}

@@ -44,17 +44,8 @@ class Enhanced(nn.Module):
 
     def forward(self, data: torch.Tensor) -> Any:
         """What the network answers to normalised channels (batch, channel, z, y, x), CT first."""
-        return self.network(self.seen(data))
-
-    def seen(self, data: torch.Tensor) -> torch.Tensor:
-        """The channels with the functions of the CT behind them."""
         ct = data[:, _CT : _CT + 1]
-        return torch.cat([data, *(function(ct) for function in self._functions)], dim=1)
-
-    @property
-    def encoder(self) -> Any:
-        """The network's own, where it has one."""
-        return self.network.encoder
+        return self.network(torch.cat([data, *(function(ct) for function in self._functions)], dim=1))
 
     @property
     def decoder(self) -> Any:

@@ -65,11 +65,6 @@ class Networks:
             self._fold = fold
         return self._network
 
-    @property
-    def device(self) -> torch.device | None:
-        """Where the network is now; None where there is none."""
-        return None if self._holds is None else self._holds[1]
-
     def forget(self) -> None:
         """Let go of the network: its device failed, or its memory is wanted."""
         self._network, self._holds, self._fold = None, None, None

@@ -75,7 +75,7 @@ def slide(
         NotANumberError: a tile's logits are not finite.
     """
     inner = data[(slice(None), *plan.box)]
-    padded = pad_to(inner, plan.patch)
+    padded = _padded(inner, plan.patch)
     weight = compute_gaussian(
         plan.patch, sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=backend.sums
     )
@@ -113,7 +113,7 @@ def _forward(network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Ten
     return logits.float()
 
 
-def pad_to(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
+def _padded(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
     """Zero-pad each axis to the patch, half on either side as nnU-Net does."""
     pads: list[int] = []
     for have, want in zip(reversed(data.shape[1:]), reversed(patch), strict=True):

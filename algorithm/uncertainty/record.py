@@ -17,7 +17,7 @@ from algorithm.case.read import Case
 from algorithm.heads.features.region import TOUCHING
 from algorithm.heads.hpv import hpv_positive, hpv_probability
 from algorithm.heads.linear import LinearHead
-from algorithm.heads.measure import Features, clinical_features, image_features
+from algorithm.heads.measure import clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
@@ -154,23 +154,20 @@ def answers_over_folds(
     segmentation: Segmentation,
     told: Disagreement,
     go_on: Callable[[], bool],
-    deep: Features | None = None,
 ) -> dict[str, Any]:
     """The head's answer from each fold's own unmirrored mask, and how far they lie apart.
-
-    The `deep` features are those of the whole answer: one fold's network measures them.
 
     `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
     hazard, or the logit of HPV positive. Folds are left out, and counted, once `go_on` says no.
     """
     folds: list[dict[str, Any]] = []
     unmirrored = [(number, step.fold) for number, step in enumerate(told.passes) if not step.axes]
-    others, centre = {**(deep or {}), **clinical_features(case.patient, load_edition().clinical)}, case.patient.centre
+    clinical, centre = clinical_features(case.patient, load_edition().clinical), case.patient.centre
     for number, fold in unmirrored:
         if not go_on():
             break
         mask = told.mask(number)
-        features = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | others
+        features = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | clinical
         row: dict[str, Any] = {"fold": fold, "score": head.score(features, centre)}
         if task is HPV:
             row["positive"] = hpv_positive(head, features, centre)

@@ -27,10 +27,6 @@ class OutOfFold:
         """The patient's features; the file is written after the mask and stands for both."""
         return self.root / "features" / f"{patient_id}.json"
 
-    def deep(self, patient_id: str) -> Path:
-        """The patient's deep features by every fold's network."""
-        return self.root / "encoder" / f"{patient_id}.json"
-
     def uncertainty(self, patient_id: str) -> Path:
         """How far the patient's mask can be trusted, as the network that made it says itself."""
         return self.root / "uncertainty" / f"{patient_id}.json"

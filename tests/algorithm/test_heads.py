@@ -136,6 +136,7 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
         (changed(("terms", 0, "centres"), {"A": {"shift": 0, "scale": 0}}), "scale 0.0 of gtvp_volume_ml, expected a"),
         (changed(("terms", 0, "centres"), [1]), "not a head"),
         (changed(("terms", 1, "transform"), "eval"), "transform 'eval', expected one of identity, log1p"),
+        (changed(("terms", 1, "feature"), "encoder_017"), "found the encoder feature 'encoder_017', .*expected a"),
     ],
 )
 def test_what_is_no_head(content: Any, message: str) -> None:

@@ -203,6 +203,16 @@ def test_a_member_that_the_plans_do_not_know(root: Path, sign_package: Callable[
         load_package(root)
 
 
+def test_a_head_on_encoder_features_is_refused(root: Path, sign_package: Callable[..., None]) -> None:
+    path = root / "heads" / "rfs.json"
+    head = json.loads(path.read_text())
+    head["terms"][0]["feature"] = "encoder_001"
+    path.write_text(json.dumps(head))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=r"^heads/rfs\.json: found the encoder feature 'encoder_001'"):
+        load_package(root)
+
+
 def test_nan_in_a_head(root: Path, sign_package: Callable[..., None]) -> None:
     path = root / "heads" / "rfs.json"
     path.write_text(path.read_text().replace("0.02", "NaN"))

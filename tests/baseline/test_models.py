@@ -252,8 +252,8 @@ def test_with_few_relapses_only_the_first_family_competes() -> None:
         return cohort_of([{}] * 40, outcomes=Outcomes(np.ones(40), np.arange(40) < count, np.arange(40) < count))
 
     assert [family.name for family in RFS.competing(relapsed(19))] == ["Cox, few features"]
-    for target in (RFS, HPV):  # nobody here has deep features
-        assert target.competing(relapsed(20)) == [family for family in target.families if not family.deep]
+    for target in (RFS, HPV):
+        assert target.competing(relapsed(20)) == list(target.families)
     assert len(HPV.competing(relapsed(30))) == 1
 
 

@@ -29,8 +29,7 @@ class Family:
     """A kind of model: how it is fitted, its settings, strongest regularisation first, and its features.
 
     `transforms` None is every feature of the cohort that is not another's twin. `fit` gives one head for each setting.
-    `least_scarce` is how many of the target's scarce outcome the family needs to compete, `deep` whether it needs deep
-    features.
+    `least_scarce` is how many of the target's scarce outcome the family needs to compete.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Family:
     settings: tuple[Setting, ...]
     transforms: Mapping[str, str] | None = None
     least_scarce: int = 0
-    deep: bool = False
 
 
 @dataclass(frozen=True)

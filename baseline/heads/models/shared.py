@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from algorithm.heads.features.deep import is_deep
 from algorithm.heads.linear import CLIP_SD, Term
 from algorithm.heads.measure import Features
 from baseline.heads.harmonise import centre_shifts, depends_on_scanner
@@ -57,11 +56,6 @@ class Cohort:
         """The same patients with other outcomes."""
         return replace(self, outcomes=outcomes)
 
-    @property
-    def has_deep(self) -> bool:
-        """Whether anyone has deep features."""
-        return any(is_deep(name) for row in self.rows for name in row)
-
     def values(self, features: Sequence[str]) -> Floats:
         """Features as columns, shape (patients, features); NaN is missing."""
         table = [[np.nan if row.get(name) is None else row[name] for name in features] for row in self.rows]
@@ -69,10 +63,10 @@ class Cohort:
 
 
 def usual_transforms(cohort: Cohort) -> dict[str, str]:
-    """Every feature of the cohort but the deep ones, in the rows' order, with its transform: volumes and glycolysis
-    are skewed and logarithmised.
+    """Every feature of the cohort, in the rows' order, with its transform: volumes and glycolysis are skewed and
+    logarithmised.
     """
-    names = dict.fromkeys(name for row in cohort.rows for name in row if not is_deep(name))
+    names = dict.fromkeys(name for row in cohort.rows for name in row)
     return {
         name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity" for name in names
     }

@@ -15,7 +15,6 @@ from baseline.heads.models.logistic import fit_logistic, with_threshold
 from baseline.heads.models.selection import INNER_FOLDS, Family, Setting, centre_folds, stratified_folds
 from baseline.heads.models.shared import Cohort, Flags, Floats, Numbers, area_under_curve, concordance, weighted
 from baseline.heads.models.signs import fit_signs
-from baseline.models_components import with_components
 from contract.editions import load_edition
 from contract.errors import MetricError
 
@@ -72,9 +71,9 @@ class Target:
     finish: Callable[[LinearHead, Cohort, Floats, np.random.Generator], LinearHead]
 
     def competing(self, cohort: Cohort) -> list[Family]:
-        """The families for which the cohort has the features and enough of the scarce outcome; always the first."""
-        scarce, families = self.scarce(cohort), [f for f in self.families if cohort.has_deep or not f.deep]
-        return [f for number, f in enumerate(families) if number == 0 or scarce >= f.least_scarce]
+        """The families for which the cohort has enough of the scarce outcome; always the first."""
+        scarce = self.scarce(cohort)
+        return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
 
     def scarce(self, cohort: Cohort) -> int:
         """How many patients have the outcome that no fold can do without: relapses, or the rarer HPV status."""
@@ -135,8 +134,6 @@ RFS: Final = Target(
         Family("Cox, few features", fit_cox, _RIDGE, RFS_FEATURES),
         Family("Cox, all features", fit_cox, _ELASTIC_NET, least_scarce=LEAST_FOR_ALL),
         Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
-        Family("Cox, few features and encoder", with_components(fit_cox), _RIDGE, RFS_FEATURES, LEAST_FOR_ALL, True),
-        Family("Cox, all features and encoder", with_components(fit_cox), _ELASTIC_NET, None, LEAST_FOR_ALL, True),
     ),
     comparators={
         "tumour_volume": Family("tumour volume", as_it_is, ({},), VOLUME),
@@ -155,17 +152,6 @@ HPV: Final = Target(
     families=(
         Family("logistic, few features", fit_logistic, _LOGISTIC, HPV_FEATURES),
         Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
-        Family(
-            "logistic, few features and encoder",
-            with_components(fit_logistic),
-            _LOGISTIC,
-            HPV_FEATURES,
-            LEAST_FOR_ALL,
-            True,
-        ),
-        Family(
-            "logistic, all features and encoder", with_components(fit_logistic), _LOGISTIC, None, LEAST_FOR_ALL, True
-        ),
     ),
     comparators={
         "tumour_volume": Family("tumour volume", fit_logistic, _LOGISTIC[:1], VOLUME),
