@@ -61,6 +61,9 @@ class Answer:
         labels: for a mask, names of the structures and their values.
         direction: for a risk, "risk" where higher means earlier recurrence, "time" where higher means later.
         classes: for a class, its JSON values in ascending order; of two, the second is the positive one.
+        words: for a class, further spellings in tables, in small letters, and the class that each stands for.
+        columns: columns of the reference tables by role: "time" and "event" for a risk, "class" for a class.
+        row_key: name of a class in rows of metrics.json, `name` unless given.
         stand_in: value written when the answer's own way fails, None where that is an error. The stand-in for
             a mask is always the PET threshold.
     """
@@ -72,6 +75,9 @@ class Answer:
     labels: Mapping[str, int] = field(default_factory=dict)
     direction: Direction = "risk"
     classes: tuple[ClassValue, ...] = ()
+    words: Mapping[str, ClassValue] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    row_key: str = ""
     stand_in: float | ClassValue | None = None
 
     @property

@@ -28,6 +28,8 @@ from contract.files import parse_json, read_json
 
 DEFAULT_EDITION: Final = "hecktor2025"
 _SOCKET_KEYS: Final = ("slug", "title", "kind", "path")
+_OPTIONAL_ANSWER_KEYS: Final = ("head", "labels", "direction", "classes", "words", "columns", "row_key", "stand_in")
+_COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
 
 
 def known_editions() -> tuple[str, ...]:
@@ -146,15 +148,18 @@ def _chosen(inputs: Mapping[str, Socket], names: Any, where: str) -> dict[str, S
 
 
 def _answer(raw: Any, where: str, pk: int) -> Answer:
-    content = _object(
-        raw, where, ("name", "kind", *_SOCKET_KEYS[:2], "path"), ("head", "labels", "direction", "classes", "stand_in")
-    )
+    content = _object(raw, where, ("name", "kind", *_SOCKET_KEYS[:2], "path"), _OPTIONAL_ANSWER_KEYS)
     kind = cast(Kind, _choice(content, "kind", KINDS, where))
     name, classes = _text(content, "name", where), tuple(content.get("classes", ()))
     if (kind == "class") != (len(classes) >= 2):
         raise HecktorError(f"{where}.classes: found {list(classes)!r}, expected two or more for a class and none else")
     if kind == "mask" and not content.get("labels"):
         raise HecktorError(f"{where}: found a mask without `labels`, expected names and values")
+    columns = dict(content.get("columns", {}))
+    if set(columns) != set(_COLUMNS[kind]):
+        raise HecktorError(
+            f"{where}.columns", f"found {', '.join(columns) or 'none'}", ", ".join(_COLUMNS[kind]) or "none for a mask"
+        )
     direction = _choice({"direction": "risk", **content}, "direction", DIRECTIONS, where)
     socket_kind = {"mask": "Segmentation", "risk": "Float", "class": "Bool" if classes[:1] == (False,) else "String"}
     return Answer(
@@ -171,6 +176,9 @@ def _answer(raw: Any, where: str, pk: int) -> Answer:
         labels=dict(content.get("labels", {})),
         direction=cast(Direction, direction),
         classes=classes,
+        words=dict(content.get("words", {})),
+        columns=columns,
+        row_key=str(content.get("row_key", name)),
         stand_in=content.get("stand_in"),
     )
 
