@@ -1,4 +1,4 @@
-"""Make the pictures of docs/phantoms.md: `.venv/bin/python docs/make_phantom_pictures.py`."""
+"""Draw the pictures of docs/phantoms.md: `.venv/bin/python docs/make_phantom_pictures.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTOURS: Final = {labels.GTVP: "#00d5ff", labels.GTVN: "#ff3df0"}
 WINDOW_HU: Final = {"vmin": -160, "vmax": 240}
 SUV_SHOWN: Final = 12.0
 FIELD_MM: Final = (230.0, 230.0, 290.0)
-# Pictures in planes that hold the z axis reach further up than down.
+# Coronal and sagittal pictures extend further up than down.
 UP_MM: Final = 30.0
 
 
@@ -54,21 +54,21 @@ def save(figure: Any, path: Path) -> None:
         )
 
 
-def first(view: str, wanted: Callable[[PhantomCase], bool]) -> PhantomCase:
-    """The first patient of the seed with this field of view who is as wanted."""
+def first(view: str, condition: Callable[[PhantomCase], bool]) -> PhantomCase:
+    """Return the first patient of the seed with this field of view that meets the condition."""
     cases = (make_case(SEED, index, CENTRES, view) for index in range(DRAWS))
-    return next(case for case in cases if wanted(case))
+    return next(case for case in cases if condition(case))
 
 
 def faint_primary_and_hot_tonsil(case: PhantomCase) -> bool:
-    """Whether thresholding would take one tonsil for the tumour."""
+    """Whether a PET threshold would select a tonsil instead of the tumour."""
     primary, left, right = case.disease.lesions[0], case.body.uptake.tonsil_left, case.body.uptake.tonsil_right
     hot = max(left / right, right / left) > 1.35 and max(left, right) > 4
     return primary.label == labels.GTVP and primary.suv < 7 and hot and len(case.disease.nodes) > 0
 
 
 def draw_planes() -> Any:
-    """Three patients in three planes through a lesion: CT with PET over it, and contours."""
+    """Draw three patients in three planes through a lesion: CT with PET overlay and contours."""
     patients = {
         "necrotic primary, dental metal": first(
             "head_and_neck",
@@ -95,7 +95,7 @@ def draw_planes() -> Any:
 
 
 def draw_mips() -> Any:
-    """Maximum intensity projections of the PET over the whole field of view."""
+    """Draw maximum intensity projections of the PET over the whole field of view."""
     views = ("whole_body", "whole_body", "head_and_neck", "head", "cut")
     figure, panels = plt.subplots(1, len(views), figsize=(9.6, 5.9))
     for number, (panel, view) in enumerate(zip(panels, views, strict=True)):
@@ -111,7 +111,7 @@ def draw_mips() -> Any:
 
 
 def draw_centres() -> Any:
-    """One patient at three centres: body and disease are the same, grids, blur, noise and bias are not."""
+    """Draw one patient at three centres that differ in grid, blur, noise and SUV bias."""
     codes = ("CHB", "HMR", "CHUN")
     index = first("head_and_neck", lambda c: c.disease.gtvp_ml > 10 and len(c.disease.nodes) > 1).index
     figure, panels = plt.subplots(2, 3, figsize=(9.6, 6.4))
@@ -135,7 +135,7 @@ def show_slice(
     with_pet: bool = True,
     pet_only: bool = False,
 ) -> None:
-    """A slice of 0.8 mm pixels through `middle_mm`, viewed from the feet, the front or the left."""
+    """Draw a slice of 0.8 mm pixels through `middle_mm`, seen from the feet, the front or the left."""
     axes = _plane_axes(middle_mm, plane)
     source = axes_of(rendered.ct.geometry)
     ct = _flat(sample(rendered.ct.array.astype(np.float32), source, axes, -1024.0))
@@ -154,7 +154,7 @@ def show_slice(
 
 
 def _plane_axes(middle_mm: tuple[float, float, float], plane: str) -> Axes:
-    """Axes with a thickness of two equal planes along the one that is cut; rows run down the picture."""
+    """Sampling axes of a slice, two equal planes thick, with rows from top to bottom."""
     x, y, z = (
         np.arange(centre - field / 2, centre + field / 2, 0.8, dtype=np.float32)
         for centre, field in zip((*middle_mm[:2], middle_mm[2] + UP_MM), FIELD_MM, strict=True)
@@ -168,14 +168,13 @@ def _plane_axes(middle_mm: tuple[float, float, float], plane: str) -> Axes:
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """The first of the two planes."""
-    axis = array.shape.index(2)
-    found: np.ndarray = np.take(array, 0, axis)
-    return found
+    """Return the first of the two planes."""
+    plane: np.ndarray = np.take(array, 0, array.shape.index(2))
+    return plane
 
 
 def show_mip(panel: Any, pet: Volume, z_mm: tuple[float, float], middle_x_mm: float, width_mm: float) -> None:
-    """Coronal maximum intensity projection between two heights; dark is hot."""
+    """Draw a coronal maximum intensity projection between two heights, with high uptake dark."""
     axes = axes_of(pet.geometry)
     rows = (axes.z >= z_mm[0]) & (axes.z <= z_mm[1])
     columns = np.abs(axes.x - middle_x_mm) < width_mm / 2

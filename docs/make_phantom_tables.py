@@ -22,12 +22,12 @@ DRAWS: Final = 2000
 
 def main() -> int:
     """Print the tables."""
-    sys.stdout.write("\n".join([*centre_table(), "", *known_table(), ""]))
+    sys.stdout.write("\n".join([*centre_table(), "", *bounds_table(), ""]))
     return 0
 
 
 def centre_table() -> list[str]:
-    """How the centres differ, as Markdown, from their declarations."""
+    """Markdown table of the centres' declared parameters."""
     head = (
         "centre",
         "scanner",
@@ -85,8 +85,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}"
 
 
-def known_table() -> list[str]:
-    """What is known about the outcome of many patients drawn without rendering, with 95% bootstrap intervals."""
+def bounds_table() -> list[str]:
+    """Upper bounds of prediction and cohort statistics, with 95% bootstrap intervals."""
     cases = [make_case(SEED, index, CENTRES) for index in range(DRAWS)]
     days = np.array([case.outcome.rfs_days for case in cases], dtype=np.float64)
     events = np.array([case.outcome.relapse for case in cases])
@@ -98,7 +98,7 @@ def known_table() -> list[str]:
         "performance status and tobacco, nothing missing": ("performance_status", "tobacco"),
         "HPV status alone": ("hpv_positive",),
     }
-    lines = ["| known part of the model | C-index (95% interval) |", "|---|---|"]
+    lines = ["| predictors | C-index (95% interval) |", "|---|---|"]
     for name, names in groups.items():
         risk = np.array([sum(HAZARD[term] * row[term] for term in names) for row in terms])
         lines.append(f"| {name} | {_with_interval(partial(_c_index_of, days, events, risk))} |")
@@ -108,7 +108,7 @@ def known_table() -> list[str]:
         "",
         f"HPV logit, AUC: {_with_interval(lambda i: _auc(logit[i], positive[i]))}",
         f"HPV logit, best balanced accuracy: {_with_interval(lambda i: _balanced(logit[i], positive[i]))}",
-        f"relapses seen: {events.mean():.1%}; HPV positive: {positive.mean():.1%}",
+        f"relapses during follow-up: {events.mean():.1%}; HPV positive: {positive.mean():.1%}",
         f"GTVp: none in {(volume == 0).mean():.1%}, median {np.median(volume[volume > 0]):.1f} ml",
         f"nodes: none in {np.mean([not case.disease.nodes for case in cases]):.0%}",
         "fields of view: "
@@ -122,13 +122,13 @@ def known_table() -> list[str]:
 
 def _with_interval(statistic: Callable[[np.ndarray], float], replicates: int = 200) -> str:
     rng = np.random.default_rng(SEED)
-    drawn = [statistic(rng.integers(0, DRAWS, DRAWS)) for _ in range(replicates)]
-    low, high = np.percentile(drawn, (2.5, 97.5))
+    values = [statistic(rng.integers(0, DRAWS, DRAWS)) for _ in range(replicates)]
+    low, high = np.percentile(values, (2.5, 97.5))
     return f"{statistic(np.arange(DRAWS)):.3f} ({low:.3f} to {high:.3f})"
 
 
 def _c_index_of(days: np.ndarray, events: np.ndarray, risk: np.ndarray, chosen: np.ndarray) -> float:
-    """Harrell's C by its definition; a tie in risk counts half."""
+    """Harrell's C-index, ties in risk count half."""
     days, events, risk = days[chosen], events[chosen], risk[chosen]
     earlier = (days[:, None] < days[None, :]) & events[:, None]
     higher = (risk[:, None] > risk[None, :]) + 0.5 * (risk[:, None] == risk[None, :])
@@ -140,11 +140,11 @@ def _auc(score: np.ndarray, positive: np.ndarray) -> float:
 
 
 def _balanced(score: np.ndarray, positive: np.ndarray) -> float:
-    """The balanced accuracy at the threshold that is best for these very patients."""
+    """Balanced accuracy at the best threshold for these patients."""
     order = np.argsort(-score)
-    found = np.cumsum(positive[order]) / positive.sum()
-    spared = 1 - np.cumsum(~positive[order]) / (~positive).sum()
-    return float(((found + spared) / 2).max())
+    sensitivity = np.cumsum(positive[order]) / positive.sum()
+    specificity = 1 - np.cumsum(~positive[order]) / (~positive).sum()
+    return float(((sensitivity + specificity) / 2).max())
 
 
 if __name__ == "__main__":
