@@ -111,7 +111,9 @@ def _parser() -> argparse.ArgumentParser:
         help="how the bootstrap makes its 95%% intervals (%(default)s)",
     )
     parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="make the rows on the Dask cluster behind this address (docs/evaluating.md)"
+        "--scheduler",
+        metavar="ADDRESS",
+        help="make the rows on the Dask cluster behind this address (docs/evaluating.md)",
     )
     add_workers(parser)
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")

@@ -24,7 +24,7 @@ from baseline.heads.models.selection import Family
 from baseline.heads.models.shared import Cohort, Outcomes, area_under_curve, balanced_accuracy, concordance
 from baseline.heads.models.signs import fit_signs
 from baseline.heads.models.targets import HPV, RFS, RFS_FEATURES, Target, only
-from benchmarks.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk
+from benchmarks.cases.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,153 @@
+"""The phantoms that the benchmarks measure, made once in the output folder."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.network.package import ModelPackage
+from contract import files, platform, predictions, sockets
+from contract.editions import Socket
+from contract.images import volumes as images
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.layouts import link_or_copy
+from rehearsal.phantoms.make import cohort_cases, make_cohort
+from rehearsal.phantoms.truth import CohortOptions
+
+# The first patient of this seed has 2 mm slices with head and neck in view, and 450 slices of 2.5 mm as whole body.
+SEED: Final = 1
+SIZES: Final = ("head_and_neck", "whole_body")
+DISTINCT_PATIENTS: Final = 5
+JOB_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "benchmarks.hecktor.invalid")
+
+
+@dataclass(frozen=True)
+class BenchData:
+    """Paths of the measured files; `quick` means coarse images and few cases."""
+
+    root: Path
+    quick: bool
+
+    @property
+    def cases(self) -> int:
+        """Number of cases of the evaluated cohort."""
+        return 6 if self.quick else 50
+
+    @property
+    def evaluation(self) -> Path:
+        """The folder of the evaluated cohort, with `input` and `ground_truth`."""
+        return self.root / "evaluation"
+
+    def patient(self, size: str) -> str:
+        """The patient of this size that goes through the algorithm."""
+        return cohort_cases(_options(size, self.quick), 1)[0].patient_id
+
+    def input_dir(self, size: str) -> Path:
+        """That patient's `/input`."""
+        return self.root / size / self.patient(size) / "input"
+
+    def reference(self, size: str) -> Path:
+        """The reference mask of that patient."""
+        return self.root / size / "ground_truth" / f"{self.patient(size)}.mha"
+
+    def prediction(self, size: str) -> Path:
+        """A mask that differs from the reference."""
+        return self.root / size / "predictions" / f"{self.patient(size)}.mha"
+
+
+def bench_data(options: argparse.Namespace) -> BenchData:
+    """The data below the `--output` of a suite."""
+    return BenchData(options.output / "data" / ("quick" if options.quick else "full"), options.quick)
+
+
+def make_data(data: BenchData) -> Iterator[str]:
+    """Make missing files; yields a line for each patient and for the evaluated cohort."""
+    for size in SIZES:
+        for patient in make_cohort(_options(size, data.quick), _patients(size, data.quick), data.root / size, jobs=1):
+            yield f"{size} {patient}"
+            _make_prediction(data.root / size, patient)
+    if not (data.evaluation / "input" / platform.PREDICTIONS_JSON).is_file():
+        _make_evaluation(data)
+    yield f"{data.cases} cases for the evaluation"
+
+
+def make_patient(size: str, data: BenchData) -> None:
+    """Make the one patient of this size if it is missing."""
+    list(make_cohort(_options(size, data.quick), 1, data.root / size, jobs=1))
+
+
+def facts(data: BenchData, model: ModelPackage) -> dict[str, Any]:
+    """Model, cohort and grids of the measured patients, for the report."""
+    return {
+        "model": {"name": model.manifest["name"], "folds": len(model.fold_files)},
+        "generator_seed": SEED,
+        "evaluation_cases": data.cases,
+        "distinct_evaluation_cases": _patients("head_and_neck", data.quick),
+        "grids": {
+            size: {socket.slug: _grid(data, size, socket) for socket in (sockets.CT, sockets.PET)} for size in SIZES
+        },
+    }
+
+
+def describe(inputs: Mapping[str, Any]) -> list[str]:
+    """The facts as lines of text."""
+    model = inputs["model"]
+    lines = [f"Model: {model['name']}, {model['folds']} folds. Cohort of {inputs['evaluation_cases']} cases."]
+    for size, grids in inputs["grids"].items():
+        texts = [
+            " x ".join(map(str, grid["size"])) + " at " + " x ".join(f"{step:g}" for step in grid["spacing_mm"]) + " mm"
+            for grid in grids.values()
+        ]
+        lines.append(f"{size.replace('_', ' ')}: CT {texts[0]}, PET {texts[1]}.")
+    return lines
+
+
+def _grid(data: BenchData, size: str, socket: Socket) -> dict[str, Any]:
+    geometry = images.read_header(images.find_single_image(socket.path_under(data.input_dir(size)))).geometry
+    return {"size": geometry.size, "spacing_mm": geometry.spacing_mm}
+
+
+def _options(size: str, quick: bool) -> CohortOptions:
+    return CohortOptions(SEED, tuple(centre.code for centre in CENTRES), "platform", size, 4 if quick else 1)
+
+
+def _patients(size: str, quick: bool) -> int:
+    return (2 if quick else DISTINCT_PATIENTS) if size == "head_and_neck" else 1
+
+
+def _make_prediction(cohort: Path, patient: str) -> None:
+    """Shift the reference by 2 and 3 voxels in plane: overlaps, misses and unmatched lesions."""
+    target = cohort / "predictions" / f"{patient}.mha"
+    if not target.is_file():
+        reference = images.read_volume(cohort / "ground_truth" / f"{patient}.mha")
+        images.write_mask(target, np.roll(reference.array, (2, 3), axis=(1, 2)), reference.geometry)
+
+
+def _make_evaluation(data: BenchData) -> None:
+    """Hard-link the distinct masks under many names, in the platform's layout."""
+    cohort, jobs = data.root / "head_and_neck", []
+    options = _options("head_and_neck", data.quick)
+    distinct = [case.patient_id for case in cohort_cases(options, _patients("head_and_neck", data.quick))]
+    for number in range(data.cases):
+        patient, case = distinct[number % len(distinct)], f"BENCH-{number + 1:03d}"
+        relink(cohort / "ground_truth" / f"{patient}.mha", data.evaluation / "ground_truth" / f"{case}.mha")
+        job = str(uuid.uuid5(JOB_NAMESPACE, case))
+        output = sockets.MASK.path_under(data.evaluation / "input" / job / "output")
+        relink(cohort / "predictions" / f"{patient}.mha", output / platform.MASK_FILE_NAME)
+        inputs = [predictions.socket_entry(sockets.CT, 1, image=(job, f"{case}.mha"))]
+        outputs = [predictions.socket_entry(sockets.MASK, 1)]
+        jobs.append(predictions.job_entry(job, inputs, outputs, algorithm_image="benchmarks", exec_duration_s=0.0))
+    files.write_json(data.evaluation / "input" / platform.PREDICTIONS_JSON, jobs)
+
+
+def relink(source: Path, target: Path) -> None:
+    """Link `source` as `target`, which may exist."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    link_or_copy(source, target)

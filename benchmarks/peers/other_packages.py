@@ -1,0 +1,74 @@
+"""Lesions by panoptica and surfaces by surface-distance on given arrays; needs numpy and the package alone.
+
+python benchmarks/peers/other_packages.py panoptica|surface-distance masks.npz result.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+REPEATS = 5
+
+
+def panoptica(masks: Any) -> Callable[[], dict[str, float]]:
+    """Connected components of label 2 matched at an IoU of 0.3."""
+    from panoptica import (
+        ConnectedComponentsInstanceApproximator,
+        InputType,
+        Metric,
+        NaiveThresholdMatching,
+        Panoptica_Evaluator,
+    )
+
+    evaluator = Panoptica_Evaluator(
+        expected_input=InputType.SEMANTIC,
+        instance_approximator=ConnectedComponentsInstanceApproximator(),
+        instance_matcher=NaiveThresholdMatching(matching_threshold=0.3),
+        instance_metrics=[Metric.IOU],
+        global_metrics=[],
+        verbose=False,
+    )
+    reference, predicted = ((masks[name] == 2).astype(np.uint8) for name in ("reference", "predicted"))
+
+    def work() -> dict[str, float]:
+        result = next(iter(evaluator.evaluate(predicted, reference, verbose=False).values()))
+        return {"tp": int(result.tp), "fp": int(result.fp), "fn": int(result.fn)}
+
+    return work
+
+
+def surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
+    """HD95 and surface DSC at 2 mm of both labels, with surfaces weighted by their area."""
+    import surface_distance as sd
+
+    spacing = tuple(float(step) for step in masks["spacing_mm"])
+
+    def work() -> dict[str, float]:
+        values = {}
+        for name, label in (("gtvp", 1), ("gtvn", 2)):
+            distances = sd.compute_surface_distances(masks["reference"] == label, masks["predicted"] == label, spacing)
+            values[f"{name}_hd95_mm"] = float(sd.compute_robust_hausdorff(distances, 95))
+            values[f"{name}_surface_dsc"] = float(sd.compute_surface_dice_at_tolerance(distances, 2.0))
+        return values
+
+    return work
+
+
+def main(argv: list[str]) -> int:
+    """Time one package, and write seconds and values."""
+    package, source, target = argv
+    work = {"panoptica": panoptica, "surface-distance": surface_distance}[package](dict(np.load(source)))
+    values, seconds = work(), timeit.repeat(work, number=1, repeat=REPEATS)
+    Path(target).write_text(json.dumps({"seconds": seconds, "values": values}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

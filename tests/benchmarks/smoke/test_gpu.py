@@ -1,0 +1,131 @@
+"""The smoke test on a CPU, its full-size plans, and its prediction for a T4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.budget import Budget
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.networks import Networks, own_tensors, untrained_network
+from algorithm.network.package import load_package
+from algorithm.network.passes import planned_passes
+from algorithm.stages import Stages
+from benchmarks.smoke import gpu
+from benchmarks.smoke.operations import T4_TFLOPS, flops_per_tile, t4_prediction
+from benchmarks.smoke.patients import CARD_GIB, MARGIN_S, PASSES, PLANNED, parse_summary
+from benchmarks.smoke.plans import HOT, PLAN_NAMES, plans_named, write_random_package
+from contract import labels
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.images.geometry import Geometry
+
+FULL = "3d_fullres"
+
+
+def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--plans", "resenc-m"]
+    assert gpu.main([*arguments, "--sizes", "head_and_neck", "--tasks", "rfs"]) == 0
+    report = read_json(tmp_path / "gpu-smoke-quick.json")
+    tile, run = report["measurements"]
+    figures = run["figures"]
+    assert figures[PASSES] == figures[PLANNED] == 4
+    stages = {"read", "localise", "load", "segment", "measure", "head", "write"}
+    assert {f"{stage} (s)" for stage in stages} <= figures.keys()
+    assert CARD_GIB not in figures
+    assert figures["tiles a pass"] > 1
+    assert tile["figures"]["GFLOP"] > 0
+    assert [bound["held"] for bound in run["bounds"]] == [True, True]
+    assert "head and neck, rfs" in capsys.readouterr().out
+
+
+def test_without_a_card_nothing_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main(["--output", str(tmp_path)]) == gpu.NO_CARD == 3
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "millions"), [("default", 31.2), ("resenc-m", 102.4)])
+def test_plans_are_of_full_size(name: str, millions: float) -> None:
+    """nnU-Net's default network of six stages for two channels and three labels has 31 million parameters."""
+    with torch.device("meta"):
+        network = untrained_network(plans_named(name)["configurations"][FULL], 2, 3)
+    assert sum(tensor.numel() for _, tensor in own_tensors(network)) / 1e6 == pytest.approx(millions, abs=0.1)
+
+
+def test_operations_of_a_tile() -> None:
+    """The quick default network: two stages of two convolutions, 4 and 8 features, one decoder stage, on 16^3 voxels.
+
+    A convolution of 3^3 costs 2 x 27 x in x out a voxel. Finest stage, 4,096 voxels: 2 -> 4 and 4 -> 4, in the
+    decoder 8 -> 4 and 4 -> 4: 54 x (8 + 16 + 32 + 16) = 3,888. Second stage, 512 voxels: 4 -> 8 and 8 -> 8: 54 x
+    (32 + 64) = 5,184. Up by 2^3, each of 4,096 voxels from one of 512: 2 x 8 x 4 = 64. Logits: 2 x 4 x 3 = 24.
+    """
+    expected = 4096 * (3888 + 64 + 24) + 512 * 5184
+    assert flops_per_tile(plans_named("default", quick=True)["configurations"][FULL]) == expected
+
+
+def test_the_rate_of_a_t4() -> None:
+    """The default network on a tile of 52 x 160 x 160 instead of 128^3 voxels, 108 of them in 8 to 12 s."""
+    flops = flops_per_tile(plans_named("default")["configurations"][FULL]) * 52 * 160 * 160 / 128**3
+    assert [flops * 108 / seconds / 1e12 for seconds in (12, 8)] == pytest.approx(T4_TFLOPS, rel=0.002)
+
+
+def test_prediction_for_a_t4() -> None:
+    """Of 600 s a tenth is reserved and 20.05 s are used elsewhere: 519.9 s. Passes of 50 s at the slow end take 33.3 s at the fast.
+
+    8.21 / 5.47 = 1.501 times as fast: 10 passes of 50 s fit, 15 of 33.3 s; of 600 s none, of 399.8 s one.
+    """
+    slow_end, fast_end = T4_TFLOPS
+    prediction = t4_prediction(slow_end * 50e12, 20.05, 600.0, 40)
+    assert prediction == {
+        "T4, slow (s a pass)": pytest.approx(50.0),
+        "T4, slow (passes)": 10,
+        "T4, fast (s a pass)": pytest.approx(50.0 * slow_end / fast_end),
+        "T4, fast (passes)": 15,
+    }
+    assert passes(600.0) == (0, 1)
+    assert passes(1.0) == (40, 40)
+
+
+def passes(slow_pass_s: float) -> tuple[float, float]:
+    """Passes that fit 600 s at the slow and at the fast end."""
+    prediction = t4_prediction(T4_TFLOPS[0] * slow_pass_s * 1e12, 20.05, 600.0, 40)
+    return prediction["T4, slow (passes)"], prediction["T4, fast (passes)"]
+
+
+@pytest.mark.parametrize("name", PLAN_NAMES)
+def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Path) -> None:
+    """Noise of sd 1 in both channels with a block of 20 in the PET: GTVp there and nowhere else."""
+    package = load_package(write_random_package(tmp_path / name, name, quick=True))
+    assert len(planned_passes(package)) == 4
+    data = torch.randn((1, 2, 16, 16, 16), generator=torch.Generator().manual_seed(0)).clip(-2, 2)
+    data[0, 1, 4:7, 4:7, 4:7] = 20.0
+    with torch.inference_mode():
+        segmented = Networks(package).of(1, torch.device("cpu"))(data)[0].argmax(0)
+    expected = torch.zeros((16, 16, 16), dtype=torch.long)
+    expected[4:7, 4:7, 4:7] = labels.GTVP
+    assert torch.equal(segmented, expected)
+    assert HOT > 2
+
+
+def test_the_summary_line_of_the_algorithm_is_parsed() -> None:
+    grid = Geometry((2, 2, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    empty = np.zeros((2, 2, 2), np.float32)
+    how = "the whole region, tiles 0.75 of a patch apart on NVIDIA (float16, sums on cuda)"
+    stages = Stages(Budget(0.0, 600.0, 60.0, clock=lambda: 100.0), {"read": 0.31, "segment": 12.0})
+    stages.passes(Segmentation(np.zeros((3, 2, 2, 2), np.float32), empty, empty, grid, 7, 40, how))
+    figures = parse_summary(f"2026-01-01 12:00:00,000 segmentation answered by baseline: {stages.summary()}")
+    assert figures == {"read (s)": 0.3, "segment (s)": 12.0, PASSES: 7, PLANNED: 40, MARGIN_S: 500.0}
+    on_gpu = "rfs: read 1.0 s, 1 of 4 passes over x, peak memory 733 MiB, on the GPU 512 MiB, 9.5 s of 900 s left"
+    assert parse_summary(on_gpu)[CARD_GIB] == 0.5
+
+
+def test_an_answer_without_the_network_is_an_error() -> None:
+    with pytest.raises(HecktorError, match="no pass"):
+        parse_summary("segmentation: read 0.3 s, no pass, by PET threshold, peak memory 3 MiB, 1.0 s of 600 s left")
