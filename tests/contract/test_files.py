@@ -119,7 +119,7 @@ def test_a_folder_where_the_file_should_be(tmp_path: Path) -> None:
         ('{"a": NaN}', "found NaN"),
         ('{"a": -Infinity}', "found -Infinity"),
         ('{"a": 1e400}', "too large"),
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "appears twice"),
         ("{'a': 1}", "not valid JSON"),
         ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
     ],

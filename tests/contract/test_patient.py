@@ -182,7 +182,7 @@ def test_no_value_at_all_is_an_error(content: dict[str, Any]) -> None:
         ("[1, 2]", "found a JSON list, expected an object"),
         ("3", "found a JSON int, expected an object"),
         ("null", "found a JSON NoneType, expected an object"),
-        ('{"Age": 61, "Age": 62}', "'Age' stands twice"),
+        ('{"Age": 61, "Age": 62}', "'Age' appears twice"),
         ("[" * 100_000, "nested too deeply|not valid JSON"),
     ],
     ids=lambda value: value[:12],

@@ -71,7 +71,7 @@ def test_either_key_will_do(tmp_path: Path, dropped: str | None) -> None:
         ([job(outputs=None)], "no list `outputs`"),
         ([job(inputs=[{}])], "without a socket's slug"),
         ([job(inputs=[{"socket": {"slug": "ct-image"}, "image": "name"}])], "`image` is a str"),
-        ([job(), job()], "job job-1 stands twice"),
+        ([job(), job()], "job job-1 appears twice"),
     ],
 )
 def test_what_the_platform_never_writes(tmp_path: Path, content: Any, message: str) -> None:

@@ -29,8 +29,8 @@ def content(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "place", "values", "message"),
     [
-        ("<h", 70, (64,), "8 bits a voxel, expected 64"),
-        ("<h", 72, (4,), "4 bits a voxel, expected 8"),
+        ("<h", 70, (64,), "8 bits per voxel, expected 64"),
+        ("<h", 72, (4,), "4 bits per voxel, expected 8"),
         ("<f", 84, (0.0,), r"spacing \(1, 0, 3\)"),
         ("<f", 88, (NAN,), r"spacing \(1, 2, nan\)"),
         ("<f", 256, (NAN,), "not finite"),

@@ -27,7 +27,7 @@ from contract.images.volumes import (
     write_mask,
     write_volume,
 )
-from tests.contract.volumes import OBLIQUE, noise
+from tests.contract.images.example_volumes import OBLIQUE, noise
 
 # Reading
 
