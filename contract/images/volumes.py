@@ -5,7 +5,6 @@ Headers are checked before pixels are read, so that a false size in a header all
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,11 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
-from contract.images.metaimage import mha_fields
+from contract.images.itk_reader import itk_reason, open_reader
 from contract.platform import READABLE_IMAGE_SUFFIXES
 
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
-
-# Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
-_ITK_READERS: Final = {".mha": "MetaImageIO", ".tif": "TIFFImageIO", ".tiff": "TIFFImageIO", ".nii.gz": "NiftiImageIO"}
 
 _Array = npt.NDArray[Any]
 
@@ -94,7 +90,7 @@ def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageH
     Raises:
         HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    reader = _reader(path, error)
+    reader = open_reader(path, image_suffix(path), error)
     return _checked_header(reader, path, error)
 
 
@@ -115,7 +111,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     stamp = _stamp(path)
     try:
-        reader = _reader(path, error)
+        reader = open_reader(path, image_suffix(path), error)
         header = _checked_header(reader, path, error)
         array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
         if array is None:
@@ -145,7 +141,7 @@ def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path
     try:
         array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
-        raise error(path.name, f"pixels cannot be read ({_itk_reason(problem, path)})") from None
+        raise error(path.name, f"pixels cannot be read ({itk_reason(problem, path)})") from None
     return array
 
 
@@ -170,7 +166,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
-        raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
+        raise OutputError(path.name, f"cannot be written ({itk_reason(problem, path)})") from None
 
 
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
@@ -206,49 +202,6 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
         write_volume(path, Volume(compact, geometry))
 
 
-def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
-    if not path.exists():
-        raise error(path.name, f"not found in {path.parent.name}", "an image")
-    if not path.is_file():
-        raise error(path.name, "not a regular file", "an image")
-    if path.stat().st_size == 0:
-        raise error(path.name, "empty file", "an image")
-    _check_text(path, error)
-    reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
-    reader.SetImageIO(_ITK_READERS[image_suffix(path) or ".mha"])
-    try:
-        reader.ReadImageInformation()
-    except RuntimeError as problem:
-        raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
-    return reader
-
-
-def _check_text(path: Path, error: type[HecktorError]) -> None:
-    """Reject a MetaImage header that ITK misreads.
-
-    ITK reads out of bounds on an absurd NDims and takes a non-numeric origin for 0.
-    """
-    if image_suffix(path) != ".mha":
-        return
-    with path.open("rb") as file:
-        fields = mha_fields(file)
-    rank = fields.get("NDims", "3")
-    if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
-        raise error(path.name, f"not a readable image (NDims {rank[:40]!r})", "a 3D image")
-    for key in metaimage.GEOMETRY_FIELDS & fields.keys():
-        invalid = [token for token in fields[key].split() if not _is_finite(token)]
-        if invalid:
-            raise error(path.name, f"{key} holds {invalid[0][:40]!r}", "finite numbers")
-
-
-def _is_finite(token: str) -> bool:
-    try:
-        return math.isfinite(float(token))
-    except ValueError:
-        return False
-
-
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
     size = tuple(int(n) for n in reader.GetSize())
     if reader.GetDimension() != 3:
@@ -269,11 +222,3 @@ def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[Heckto
 def _bytes_per_voxel(pixel_type: str) -> int:
     bits = re.search(r"(\d+)-bit", pixel_type)
     return int(bits.group(1)) // 8 if bits else 1
-
-
-def _itk_reason(problem: BaseException, path: Path) -> str:
-    """The last sentence of an ITK message, without paths and memory addresses, which differ between runs."""
-    text = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = lines[-1] if lines else type(problem).__name__
-    return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]
