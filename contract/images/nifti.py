@@ -39,7 +39,7 @@ Fault = tuple[str, str]  # found, expected
 
 @dataclass(frozen=True)
 class NiftiHeader:
-    """Expected size of the uncompressed file, and what is wrong with the header."""
+    """Expected size of the uncompressed file, and the fault of the header or None."""
 
     content_bytes: int
     fault: Fault | None

@@ -24,9 +24,9 @@ def test_codes_with_words(raw: object, code: int | None) -> None:
 
 
 def test_impossible_values_name_the_expectation() -> None:
-    with pytest.raises(ImpossibleValueError, match="^T1 or T2 or T4a or T4b$"):
+    with pytest.raises(ImpossibleValueError, match=r"^T1 or T2 or T4a or T4b$"):
         T_STAGE.read("T3")
-    with pytest.raises(ImpossibleValueError, match="^a whole number from 1 to 3$"):
+    with pytest.raises(ImpossibleValueError, match=r"^a whole number from 1 to 3$"):
         GRADE.read(0)
 
 
