@@ -44,34 +44,34 @@ def test_valid_numbers(read: Reader, text: str, number: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["abc", "", "1.0", "0", "-1", "nan", "inf", "1e2"])
-def test_not_a_whole_number_of_at_least_1(text: str) -> None:
-    check_rejected(whole_number(1), text, "a whole number of at least 1")
+def test_no_whole_number_of_at_least_1(text: str) -> None:
+    refused(whole_number(1), text, "a whole number of at least 1")
 
 
 @pytest.mark.parametrize("text", ["-1", "65536", "x"])
-def test_not_a_whole_number_in_range(text: str) -> None:
-    check_rejected(whole_number(0, 65535), text, "a whole number from 0 to 65535")
+def test_no_whole_number_of_a_range(text: str) -> None:
+    refused(whole_number(0, 65535), text, "a whole number from 0 to 65535")
 
 
 @pytest.mark.parametrize("text", ["abc", "", "0", "-0.0", "-1e-9", "nan", "inf", "-inf", "1e400", "1e-400", "1,5"])
-def test_not_a_positive_number(text: str) -> None:
-    """1e400 overflows to infinity, 1e-400 underflows to 0."""
-    check_rejected(positive_number(), text, "a finite number above 0")
+def test_no_positive_number(text: str) -> None:
+    """1e400 is above the largest double and read as infinity, 1e-400 below the smallest and read as 0."""
+    refused(positive_number(), text, "a finite number above 0")
 
 
 @pytest.mark.parametrize("text", ["-0.001", "1.001", "nan", "inf", "x"])
-def test_not_a_number_in_range(text: str) -> None:
-    check_rejected(number_within(0, 1), text, "a number from 0 to 1")
+def test_no_number_of_a_range(text: str) -> None:
+    refused(number_within(0, 1), text, "a number from 0 to 1")
 
 
-def check_rejected(read: Reader, text: str, expected: str) -> None:
+def refused(read: Reader, text: str, expected: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as error:
         read(text)
     assert str(error.value) == f"found {text!r}, expected {expected}"
 
 
 @given(st.integers(), st.integers(), st.integers())
-def test_a_whole_number_is_accepted_exactly_in_its_range(number: int, low: int, high: int) -> None:
+def test_a_whole_number_comes_back_just_where_it_lies_in_the_range(number: int, low: int, high: int) -> None:
     if low <= number <= high:
         assert whole_number(low, high)(str(number)) == number
     else:
@@ -80,7 +80,7 @@ def test_a_whole_number_is_accepted_exactly_in_its_range(number: int, low: int, 
 
 
 @given(st.floats())
-def test_a_positive_number_is_read_exactly(number: float) -> None:
+def test_a_positive_number_comes_back_to_the_bit(number: float) -> None:
     if number > 0 and math.isfinite(number):
         assert positive_number()(repr(number)) == number
     else:
@@ -90,7 +90,7 @@ def test_a_positive_number_is_read_exactly(number: float) -> None:
 
 @pytest.mark.parametrize("read", [whole_number(0), positive_number(), number_within(0, 1)])
 @given(text=st.text())
-def test_any_text_is_a_number_or_a_one_line_error(read: Reader, text: str) -> None:
+def test_any_text_is_a_number_or_refused_in_one_line(read: Reader, text: str) -> None:
     try:
         assert read(text) >= 0
     except argparse.ArgumentTypeError as error:
