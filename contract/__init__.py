@@ -1,1 +1,1 @@
-"""What the challenge fixes: sockets, labels, geometry, patients, predictions and the errors that name them."""
+"""Shared foundations: editions of the challenge, images and geometry, patients, predictions and errors."""

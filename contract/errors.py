@@ -1,18 +1,18 @@
-"""One exception tree for everything that a submitter may read.
+"""Errors and warnings for users, with fields from which the message is made.
 
 The tree::
 
-    HecktorError            one plain line: file, what was found, what was expected
-    |-- InputError          an input image or ehr.json cannot be used
-    |-- ModelPackageError   the model package is incomplete or was altered
-    |-- OutputError         the answer could not be written, or breaks the contract
-    |-- GroundTruthError    the evaluation's reference data cannot be used
-    |-- PredictionError     a submitted prediction cannot be used
+    HecktorError            one line: file, found, expected
+    |-- InputError          an input image or ehr.json is unusable
+    |-- ModelPackageError   the model package is incomplete, altered or of another format version
+    |-- OutputError         an output cannot be written or breaks the challenge's rules
+    |-- GroundTruthError    the evaluation's reference data is unusable
+    |-- PredictionError     a submitted prediction is unusable
     |-- MetricError         a metric is undefined for this cohort (no comparable pair, one class only)
-    |-- TimeLimitError      the time limit leaves no room for an answer
-    `-- EngineError         no container engine, or the engine failed
+    |-- TimeLimitError      the time limit leaves no time for an answer
+    `-- EngineError         no container engine answers, or it failed
 
-Any other exception is a bug of ours and keeps its stack trace.
+Any other exception is a bug and keeps its stack trace.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dataclasses import dataclass
 
 
 def printable(text: str) -> str:
-    """The text with a replacement character for what no log, file or data base can take, such as half a character."""
+    """Replace unprintable characters, such as unpaired surrogates, that a log or file cannot hold."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something odd that is no error: a warning as fields, from which the sentence is made.
+    """A warning with fields from which its sentence is made.
 
-    `what` names the file or option, `found` what is odd about it, `action` what is done about it.
+    `what` is the file or option, `found` the problem, `expected` the expectation and `action` the consequence.
     """
 
     what: str
@@ -44,17 +44,17 @@ class Finding:
 
 
 def sentence(what: str, found: str = "", expected: str = "") -> str:
-    """`what: found, expected expected`, without the parts that are empty."""
+    """Join the fields as `WHAT: FOUND, expected EXPECTED`; empty fields are left out."""
     return what + (f": {found}" if found else "") + (f", expected {expected}" if expected else "")
 
 
 class HecktorError(Exception):
-    """An error that a user can fix; its message is one line and is safe to show to a submitter.
+    """An error that a user can fix. Its message is one line that a submitter may see.
 
     Args:
         what: the file, option or case at fault, or a whole sentence.
-        found: what was found there.
-        expected: what was expected instead.
+        found: the problem.
+        expected: the expectation.
     """
 
     def __init__(self, what: str, found: str = "", expected: str = "") -> None:
@@ -67,39 +67,39 @@ class HecktorError(Exception):
 
 
 class InputError(HecktorError):
-    """An input image or `ehr.json` cannot be used."""
+    """An input image or `ehr.json` is unusable."""
 
 
 class ModelPackageError(HecktorError):
-    """The model package is incomplete, altered, or of another format version."""
+    """The model package is incomplete, altered or of another format version."""
 
 
 class OutputError(HecktorError):
-    """The answer could not be written, or it breaks the challenge's contract."""
+    """An output cannot be written or breaks the challenge's rules."""
 
 
 class GroundTruthError(HecktorError):
-    """The evaluation's reference data cannot be used."""
+    """The evaluation's reference data is unusable."""
 
 
 class PredictionError(HecktorError):
-    """A submitted prediction cannot be used."""
+    """A submitted prediction is unusable."""
 
 
 class MetricError(HecktorError):
-    """A metric is undefined for this cohort."""
+    """A metric is undefined for this cohort, for example without a comparable pair."""
 
 
 class TimeLimitError(HecktorError):
-    """The time limit leaves no room for an answer."""
+    """The time limit leaves no time for an answer."""
 
 
 class EngineError(HecktorError):
-    """No container engine answers, or the engine failed."""
+    """No container engine answers, or it failed."""
 
 
 def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
-    """Run a command's `main` so that a `HecktorError` becomes one last line on stderr and exit status 1.
+    """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
     Grand Challenge shows the submitter the last non-empty line of stderr, so nothing is printed after it.
     Any other exception propagates with its trace.

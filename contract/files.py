@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and JSON read without surprises."""
+"""Atomic file writing and strict JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MAX_JSON_BYTES = 16 * 1024 * 1024
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target` that replaces it when the block ends without an error.
+    """Yield a temporary path beside `target` that replaces it when the block succeeds.
 
-    The temporary name keeps the target's suffixes, since image writers choose the format by them. After an
-    error nothing is left behind and an earlier `target` is untouched.
+    The temporary name keeps the suffixes of the target, because image writers choose the format by them. After an
+    error the temporary file is removed and an earlier `target` is unchanged.
 
     Raises:
-        OutputError: the operating system refused to make, write or rename the file.
+        OutputError: the file cannot be created, written or renamed.
     """
     try:
         partial = _new_partial(target)
@@ -50,16 +50,16 @@ def _new_partial(target: Path) -> Path:
 
 
 def write_bytes(target: Path, content: bytes) -> None:
-    """Write a file whole or not at all, even if the process is killed: it has no name until all of it is there.
+    """Write a file atomically, even if the process is killed: the file gets its name when it is complete.
 
-    Where the file system knows no nameless files, a temporary name is used as by `atomic_path`.
+    On a file system without O_TMPFILE a temporary name is used, as in `atomic_path`.
 
     Raises:
-        OutputError: the operating system refused to make, write or name the file.
+        OutputError: the file cannot be created, written or linked.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        written = _write_nameless(target, content)
+        written = _write_unnamed(target, content)
     except OSError as problem:
         raise _refused(target, problem) from None
     if not written:
@@ -67,8 +67,8 @@ def write_bytes(target: Path, content: bytes) -> None:
             partial.write_bytes(content)
 
 
-def _write_nameless(target: Path, content: bytes) -> bool:
-    """Write to a file without a name, then link it as `target`; False where the file system cannot."""
+def _write_unnamed(target: Path, content: bytes) -> bool:
+    """Write to an unnamed file (O_TMPFILE) and link it as `target`; False if the file system cannot."""
     try:
         file = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
     except OSError as problem:
@@ -77,9 +77,9 @@ def _write_nameless(target: Path, content: bytes) -> bool:
         raise
     folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[os.write(file, remaining) :]
         os.fchmod(file, 0o644)
         os.fsync(file)
         _link(file, folder, target)
@@ -90,13 +90,13 @@ def _write_nameless(target: Path, content: bytes) -> bool:
 
 
 def _link(file: int, folder: int, target: Path) -> None:
-    """Give the nameless file its name; what had that name is replaced in one step."""
-    nameless = f"/proc/self/fd/{file}"
+    """Link the unnamed file as `target`; an existing file is replaced atomically."""
+    unnamed = f"/proc/self/fd/{file}"
     try:
-        os.link(nameless, target.name, dst_dir_fd=folder, follow_symlinks=True)
+        os.link(unnamed, target.name, dst_dir_fd=folder, follow_symlinks=True)
     except FileExistsError:
         complete = f".complete-{secrets.token_hex(8)}{target.suffix}"
-        os.link(nameless, complete, dst_dir_fd=folder, follow_symlinks=True)
+        os.link(unnamed, complete, dst_dir_fd=folder, follow_symlinks=True)
         try:
             os.replace(complete, target.name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
@@ -110,15 +110,15 @@ def _refused(target: Path, problem: OSError) -> OutputError:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all, as `write_bytes` does."""
+    """Write UTF-8 text atomically, see `write_bytes`."""
     write_bytes(target, text.encode("utf-8"))
 
 
 def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
-    """Write `value` as standard JSON, whole or not at all.
+    """Write `value` as standard JSON atomically.
 
     Raises:
-        ValueError: `value` holds NaN or an infinity, which JSON has not.
+        ValueError: `value` holds NaN or an infinity, which are not JSON.
     """
     write_text(target, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
@@ -132,28 +132,28 @@ def read_json(
 ) -> Any:
     """Read one JSON document strictly: UTF-8, no duplicate keys, no NaN or infinity, bounded size and depth.
 
-    `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None: the platform's parser does so.
+    `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None, as the platform's parser does.
 
     Raises:
-        HecktorError: of the class `error`, naming the file, what was found and what was expected.
+        HecktorError: of class `error`: absent, too large, or not strict JSON.
     """
     return parse_json(_bounded_text(path, error, max_bytes), path.name, error=error, accept_nan=accept_nan)
 
 
 def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, accept_nan: bool = False) -> Any:
-    """Parse strict JSON from `text`; `name` is what error messages call it. Raises as `read_json`."""
+    """Parse strict JSON from `text`; `name` names it in messages. See `read_json` for `accept_nan` and errors."""
 
     def constant_or_none(constant: str) -> Any:
         if accept_nan:
             return None
-        raise error(name, f"found {constant}", "standard JSON, which has no such number")
+        raise error(name, f"found {constant}", "standard JSON, without NaN and infinities")
 
     def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = min(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-            raise error(name, f"key {twice!r} stands twice", "each key once")
-        return found
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            duplicate = min(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise error(name, f"key {duplicate!r} appears twice", "each key once")
+        return unique
 
     def finite_float(token: str) -> float | None:
         number = float(token)
@@ -186,4 +186,4 @@ def _bounded_text(path: Path, error: type[HecktorError], max_bytes: int) -> str:
     except UnicodeDecodeError:
         raise error(path.name, "not UTF-8 text", "a JSON document") from None
     except OSError as problem:
-        raise error(path.name, f"cannot be read ({problem.strerror})") from None
+        raise error(path.name, f"cannot be read ({problem.strerror})", "a readable file") from None

@@ -1,4 +1,4 @@
-"""The label values of every mask in this project."""
+"""Label values of all masks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The clinical variables of one patient, in which missing is explicit.
+"""Clinical variables of one patient, read from `ehr.json` or a row of the release's tables.
 
-`ehr.json` and the release's tables use the same keys, declared by the edition, in many spellings: absent, null, "",
-NaN, a number as a string, `0` against `0.0`. One value means one thing: `None` is missing.
+Both use the keys of the edition and spell values in many ways: absent, null, "", NaN, numbers as text, `0` and `0.0`.
+Here `None` means missing, and each other value has one spelling.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable, ImpossibleValueError
+from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable, ImpossibleValueError, normalised_key
 from contract.errors import Finding, InputError
 from contract.files import read_json
 
@@ -20,16 +20,16 @@ _IGNORED_KEYS: Final = frozenset({"PatientID"})
 
 @dataclass(frozen=True)
 class Patient:
-    """Clinical variables by their declared names; None is missing, and so is a variable that is absent.
+    """Clinical variables by their declared names; a variable that is None or absent is missing.
 
-    `centre` is the release's centre code in capitals, or its number, as text.
+    `centre` is the centre's code in capitals, or its number as text.
     """
 
     values: Mapping[str, ClinicalValue] = field(default_factory=dict)
     centre: str | None = None
 
     def as_json(self) -> dict[str, ClinicalValue]:
-        """The variables and the centre in one flat object."""
+        """Variables and centre in one flat object."""
         return {**self.values, CENTRE: self.centre}
 
     @classmethod
@@ -40,7 +40,7 @@ class Patient:
 
 @dataclass(frozen=True)
 class PatientRecord:
-    """A patient with the oddities of the record."""
+    """A patient and the warnings from reading the record."""
 
     patient: Patient
     warnings: tuple[Finding, ...]
@@ -50,8 +50,8 @@ def read_ehr(path: Path, clinical: Sequence[ClinicalVariable]) -> PatientRecord:
     """Read `ehr.json` with an edition's `clinical` variables.
 
     Raises:
-        InputError: the file is absent, no JSON, or no JSON object. A missing or impossible value is no error
-            but a warning in the record.
+        InputError: the file is absent or not a JSON object. A missing or impossible value is not an error but a
+            warning in the record.
     """
     content = read_json(path, accept_nan=True)
     if not isinstance(content, dict):
@@ -62,14 +62,14 @@ def read_ehr(path: Path, clinical: Sequence[ClinicalVariable]) -> PatientRecord:
 def parse_ehr(content: Mapping[str, Any], source: str, clinical: Sequence[ClinicalVariable]) -> PatientRecord:
     """Read clinical variables from a mapping with the challenge's keys.
 
-    Keys are matched without regard to case, blanks, `-` and `_`. An unknown key or an impossible value gives
-    a warning that names `source`; the value then counts as missing.
+    Keys match regardless of case, blanks, `-` and `_`. An unknown key is ignored with a warning, an impossible value
+    counts as missing with a warning; warnings name `source`.
     """
-    known = {_plain(spelling): variable for variable in clinical for spelling in variable.spellings}
+    known = {normalised_key(spelling): variable for variable in clinical for spelling in variable.spellings}
     values: dict[str, ClinicalValue] = dict.fromkeys(variable.name for variable in clinical)
     warnings: list[Finding] = []
     for key, raw in content.items():
-        variable = known.get(_plain(key))
+        variable = known.get(normalised_key(key))
         if variable is None:
             if key not in _IGNORED_KEYS:
                 warnings.append(Finding(source, f"unknown key {str(key)[:60]!r}", action="ignored"))
@@ -87,11 +87,7 @@ def parse_ehr(content: Mapping[str, Any], source: str, clinical: Sequence[Clinic
 
 
 def _shown(raw: Any) -> str:
-    # Text of an integer with thousands of digits is refused by Python itself.
+    # Python refuses to print an integer of thousands of digits.
     if isinstance(raw, int) and abs(raw) > 10**40:
         return "a huge integer"
     return repr(str(raw)[:40])
-
-
-def _plain(key: object) -> str:
-    return "".join(letter for letter in str(key).lower() if letter.isalnum())

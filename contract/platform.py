@@ -1,4 +1,4 @@
-"""Paths and file names of grand-challenge.org; nothing else in the project spells them."""
+"""Paths and file names of grand-challenge.org."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREDICTIONS_JSON: Final = "predictions.json"
 METRICS_JSON: Final = "metrics.json"
 MASK_FILE_NAME: Final = "output.mha"
 
-# The platform hands on .mha and TIFF; .nii.gz is for local use and is never accepted from an algorithm.
+# The platform passes on .mha and TIFF. .nii.gz is for local use; an algorithm must not write it.
 PLATFORM_IMAGE_SUFFIXES: Final = (".mha", ".tif", ".tiff")
 READABLE_IMAGE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".nii.gz")
 MAX_FILES_IN_IMAGE_FOLDER: Final = 1000

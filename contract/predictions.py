@@ -1,6 +1,6 @@
-"""`inputs.json` and `predictions.json`, as the platform writes them.
+"""Read and write `inputs.json` and `predictions.json` of the platform.
 
-Each entry carries its socket twice, under `socket` and under the older `interface`. Reading accepts either.
+The platform writes each entry's socket under `socket` and under the older `interface`. Reading accepts either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUCCEEDED = "Succeeded"
 
 @dataclass(frozen=True)
 class SocketValue:
-    """One socket of one job: an image (`image_pk`, `image_name`) or a JSON `value`."""
+    """An input or output of a job: an image (`image_pk`, `image_name`) or a JSON `value`."""
 
     slug: str
     relative_path: str
@@ -30,7 +30,7 @@ class SocketValue:
 
 @dataclass(frozen=True)
 class Job:
-    """One algorithm job: `pk` names its folder below `/input` of the evaluation."""
+    """An algorithm job; `pk` is the name of its folder below `/input` of the evaluation."""
 
     pk: str
     status: str
@@ -38,24 +38,24 @@ class Job:
     outputs: tuple[SocketValue, ...]
 
     def input_image_name(self, slug: str) -> str | None:
-        """The original file name of the input image in socket `slug`, by which a case is matched."""
+        """Original file name of the input image in socket `slug`, which identifies the case."""
         return next((item.image_name for item in self.inputs if item.slug == slug), None)
 
     def output(self, slug: str) -> SocketValue | None:
-        """The output in socket `slug`, or None where the job has none."""
+        """The output in socket `slug`, or None."""
         return next((item for item in self.outputs if item.slug == slug), None)
 
 
 def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None) -> dict[str, Any]:
-    """One entry of `inputs.json` or of a job's inputs or outputs.
+    """An entry of `inputs.json` or of a job's inputs or outputs.
 
     Args:
-        socket: which socket.
-        pk: the entry's own number.
-        image: (image pk, original file name) for an image.
-        value: the JSON value otherwise.
+        socket: socket of the entry.
+        pk: number of the entry.
+        image: (image pk, original file name) of an image.
+        value: value of a JSON socket.
     """
-    described = {
+    description = {
         "title": socket.title,
         "slug": socket.slug,
         "kind": socket.kind,
@@ -65,8 +65,8 @@ def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = Non
         "pk": socket.pk,
     }
     return {
-        "socket": described,
-        "interface": described,
+        "socket": description,
+        "interface": description,
         "value": value,
         "file": None,
         "image": None if image is None else {"pk": image[0], "name": image[1]},
@@ -84,9 +84,9 @@ def job_entry(
     invoke_duration_s: float | None = None,
     status: str = SUCCEEDED,
 ) -> dict[str, Any]:
-    """One job of `predictions.json`; `inputs` and `outputs` hold entries of `socket_entry`.
+    """A job of `predictions.json`; `inputs` and `outputs` are entries of `socket_entry`.
 
-    Of the two durations the one that belongs to the image's API method is given.
+    `exec_duration_s` is for images that run one case per process, `invoke_duration_s` for images that serve requests.
     """
     return {
         "pk": pk,
@@ -100,35 +100,39 @@ def job_entry(
 
 
 def iso_duration(seconds: float) -> str:
-    """Seconds as the platform writes a duration: 72 s is `P0DT00H01M12S`."""
+    """Duration in the platform's spelling: 72 s is `P0DT00H01M12S`; negative durations are 0."""
     whole = max(0, round(seconds))
-    minutes, rest = divmod(whole, 60)
+    minutes, seconds_left = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    return f"P{days}DT{hours:02d}H{minutes:02d}M{rest:02d}S"
+    return f"P{days}DT{hours:02d}H{minutes:02d}M{seconds_left:02d}S"
 
 
 def read_predictions(path: Path) -> tuple[Job, ...]:
     """Read `predictions.json`.
 
     Raises:
-        PredictionError: no valid JSON, no list, an entry that lacks what the platform always writes, or a job
-            that stands twice.
+        PredictionError: not a JSON list, an entry without a field that the platform always writes, or a
+            duplicate job.
     """
     content = read_json(path, error=PredictionError, max_bytes=256 * 1024 * 1024, accept_nan=True)
     if not isinstance(content, list):
         raise PredictionError(path.name, f"found a {type(content).__name__}", "a list of jobs")
     jobs = tuple(_job(entry, f"{path.name}: job {number}") for number, entry in enumerate(content))
-    seen: set[str] = set()
+    pks: set[str] = set()
     for job in jobs:
-        if job.pk in seen:
-            raise PredictionError(path.name, f"job {job.pk} stands twice", "each job once")
-        seen.add(job.pk)
+        if job.pk in pks:
+            raise PredictionError(path.name, f"job {job.pk} appears twice", "each job once")
+        pks.add(job.pk)
     return jobs
 
 
 def read_inputs(path: Path, *, error: type[HecktorError] = PredictionError) -> tuple[SocketValue, ...]:
-    """Read `inputs.json`. Raises `error` where it is no list of socket entries."""
+    """Read `inputs.json`.
+
+    Raises:
+        HecktorError: of class `error`: not a JSON list of socket entries.
+    """
     content = read_json(path, error=error, accept_nan=True)
     if not isinstance(content, list):
         raise error(path.name, f"found a {type(content).__name__}", "a list of sockets")
@@ -147,23 +151,23 @@ def _job(entry: Any, where: str) -> Job:
     for side in ("inputs", "outputs"):
         items = entry.get(side)
         if not isinstance(items, list):
-            raise PredictionError(where, f"no list `{side}`")
+            raise PredictionError(where, f"no list `{side}`", "a list of socket entries")
         sides.append(tuple(_socket_value(item, where, PredictionError) for item in items))
     return Job(pk, status, sides[0], sides[1])
 
 
 def _socket_value(entry: Any, where: str, error: type[HecktorError]) -> SocketValue:
-    described = None
+    description = None
     if isinstance(entry, dict):
-        described = entry.get("socket") or entry.get("interface")
-    if not isinstance(described, dict) or not isinstance(described.get("slug"), str):
+        description = entry.get("socket") or entry.get("interface")
+    if not isinstance(description, dict) or not isinstance(description.get("slug"), str):
         raise error(where, "an entry without a socket's slug", "`socket` or `interface`")
     image = entry.get("image") or {}
     if not isinstance(image, dict):
         raise error(where, f"`image` is a {type(image).__name__}", "an object")
-    path = described.get("relative_path")
+    path = description.get("relative_path")
     return SocketValue(
-        slug=described["slug"],
+        slug=description["slug"],
         relative_path=path if isinstance(path, str) else "",
         image_pk=image.get("pk"),
         image_name=image.get("name"),

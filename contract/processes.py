@@ -1,4 +1,4 @@
-"""Processes that work on cases: fresh ones, which end with the process that began them."""
+"""Worker processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from concurrent.futures import ProcessPoolExecutor
 
 
 def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> ProcessPoolExecutor:
-    """A pool of fresh interpreters: forked ones would inherit the locks of ITK's threads, and can hang.
+    """Start a pool of spawned interpreters; forked ones inherit the locks of ITK's threads and can hang.
 
     Args:
-        count: processes, at least 1.
-        begin: what each does first, a function of the module level.
+        count: number of processes, at least 1.
+        begin: initializer of each process, a function at module level.
 
     Returns:
-        The pool. Its processes end at once where the one that made it is killed; others would wait for work for ever.
+        The pool. Its processes exit when the parent is killed; without that they would wait for work forever.
     """
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(begin,))

@@ -1,4 +1,4 @@
-"""What tests of several packages share: a case on disk in the platform's layout, a tiny model package, real scans."""
+"""Shared fixtures: a case on disk in the platform's layout, tiny model packages, real scans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from contract import sockets
+from contract.editions import load_edition
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
@@ -22,7 +22,7 @@ from contract.images.volumes import Volume, write_volume
 hypothesis.settings.register_profile("hecktor", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("hecktor")
 
-# The networks of these tests are too small to share out, and tests run side by side; set before torch is imported.
+# Test networks are too small for several threads, and tests run in parallel. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,10 +36,11 @@ EHR = {
     "Treatment": 1,
     "M-stage": "M0",
 }
+INPUTS = load_edition().inputs
 
 
 def small_patient(geometry: Geometry) -> np.ndarray:
-    """HU of a cylinder of soft tissue in air, axis along z, on any grid that covers it."""
+    """HU of a soft-tissue cylinder of radius 70 mm along z in air, sampled on `geometry`."""
     z, y, x = np.meshgrid(*(np.arange(n, dtype=np.float64) for n in geometry.array_shape), indexing="ij")
     matrix = geometry.index_to_physical_matrix()
     px = matrix[0, 0] * x + matrix[0, 1] * y + matrix[0, 2] * z + matrix[0, 3]
@@ -49,7 +50,7 @@ def small_patient(geometry: Geometry) -> np.ndarray:
 
 @dataclass
 class CaseFolder:
-    """A case as the platform lays it out; change the volumes, then `write`."""
+    """A case in the platform's layout; change the volumes, then `write`."""
 
     root: Path
     ct: Volume = field(init=False)
@@ -74,15 +75,15 @@ class CaseFolder:
 
     @property
     def ct_path(self) -> Path:
-        return sockets.CT.path_under(self.input) / "0a1b2c3d-ct.mha"
+        return INPUTS["ct"].path_under(self.input) / "0a1b2c3d-ct.mha"
 
     @property
     def pet_path(self) -> Path:
-        return sockets.PET.path_under(self.input) / "4e5f6a7b-pet.mha"
+        return INPUTS["pet"].path_under(self.input) / "4e5f6a7b-pet.mha"
 
     @property
     def ehr_path(self) -> Path:
-        return sockets.EHR.path_under(self.input)
+        return INPUTS["ehr"].path_under(self.input)
 
     def write(self, *, compress: bool = True) -> CaseFolder:
         write_volume(self.ct_path, self.ct, compress=compress)
@@ -94,12 +95,12 @@ class CaseFolder:
 
 @pytest.fixture
 def case_folder(tmp_path: Path) -> CaseFolder:
-    """A small sound case below `tmp_path`, not yet written."""
+    """A small valid case below `tmp_path`, not yet written."""
     return CaseFolder(tmp_path)
 
 
 def tiny_plans() -> dict[str, Any]:
-    """nnU-Net plans of a network of two stages with 16^3 patches at 9 mm."""
+    """nnU-Net plans of a two-stage network with 16^3 patches at 9 mm."""
     convolution = "torch.nn.modules.conv.Conv3d"
     channel = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0}
     return {
@@ -138,7 +139,7 @@ def tiny_plans() -> dict[str, Any]:
 
 
 def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict[str, Any]:
-    """A head over (feature, weight), each standardised by mean 0 and sd 1 and filled with 1."""
+    """A head of (feature, weight) terms with mean 0, SD 1 and fill value 1."""
     described = [
         {"feature": name, "transform": "identity", "fill": 1.0, "mean": 0.0, "sd": 1.0, "weight": weight}
         for name, weight in terms
@@ -147,7 +148,7 @@ def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict
 
 
 def write_manifest(root: Path, **changes: Any) -> None:
-    """The manifest over all files below `root`, with right sizes and checksums."""
+    """Write a manifest of all files below `root` with their sizes and checksums."""
     from algorithm.network.package import file_entry
 
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
@@ -166,7 +167,7 @@ def write_manifest(root: Path, **changes: Any) -> None:
 
 
 def segresnet_architecture() -> dict[str, Any]:
-    """A SegResNet of three resolutions; its group norm of eight groups needs eight filters."""
+    """A SegResNet of three resolutions with eight filters, the minimum for eight groups."""
     return {
         "network_class_name": "monai.networks.nets.segresnet.SegResNet",
         "arch_kwargs": {
@@ -180,7 +181,7 @@ def segresnet_architecture() -> dict[str, Any]:
 
 
 def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -> Path:
-    """A package of random weights whose networks run in an instant; `folds` names the configuration of each."""
+    """A package of tiny networks with random weights; `folds` gives the configuration of each fold."""
     import torch
     from safetensors.torch import save_file
 
@@ -209,19 +210,19 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
 
 @pytest.fixture(scope="session")
 def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sound package of random weights; copy it before changing it."""
+    """A valid package of random weights; copy it before you change it."""
     return write_tiny_package(tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")
 def pair_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sound package of two members with two folds each: a U-Net with 16^3 patches and an enhanced SegResNet."""
+    """A valid package of two members with two folds each: a U-Net with 16^3 patches and an enhanced SegResNet."""
     return write_tiny_package(tmp_path_factory.mktemp("pair"), ("3d_fullres", "segresnet") * 2)
 
 
 @pytest.fixture(scope="session")
 def single_packages(tmp_path_factory: pytest.TempPathFactory, pair_package: Path) -> dict[str, Path]:
-    """The members of `pair_package` as packages of their own, by configuration."""
+    """The members of `pair_package` as separate packages, by configuration."""
     roots = {}
     for first, name in enumerate(("3d_fullres", "segresnet")):
         root = tmp_path_factory.mktemp(name)
@@ -242,13 +243,13 @@ def segresnet() -> dict[str, Any]:
 
 @pytest.fixture
 def sign_package() -> Callable[..., None]:
-    """Write a package's manifest anew after its files were changed."""
+    """Rewrite a package's manifest after a change of its files."""
     return write_manifest
 
 
 @pytest.fixture
 def root_logger() -> Iterator[None]:
-    """Takes back what the algorithm's command line sets for its whole process: the root logger's handlers and level."""
+    """Restore the root logger, whose handlers and level the algorithm's command line sets."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -258,7 +259,7 @@ def root_logger() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def sts_scans() -> Path:
-    """The real PET/CT scans of two patients; skips where they are absent."""
+    """Real PET/CT scans of two patients; skips if they are absent."""
     folder = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "data" / "sts_petct"
     if not folder.is_dir():
         pytest.skip(f"no real scans in {folder} (HECKTOR_SHARED can name the folder that holds data/sts_petct)")

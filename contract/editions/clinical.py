@@ -1,4 +1,4 @@
-"""Clinical variables: their keys in `ehr.json` and in the release's tables, their types and codes."""
+"""Clinical variables: keys in `ehr.json` and in the release's tables, types, and how values are read."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 ClinicalType = Literal["years", "code", "stage", "centre"]
 ClinicalValue = float | int | str | None
+CLINICAL_TYPES: Final[tuple[ClinicalType, ...]] = get_args(ClinicalType)
 CENTRE: Final = "centre"
-MOST_YEARS: Final = 120
 
 _MISSING_WORDS: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "missing", "?", "-"})
 _WHOLE_NUMBER: Final = re.compile(r"(\d+)\.0*")
+_MAX_AGE_YEARS: Final = 120
 
 
 class ImpossibleValueError(ValueError):
-    """A value that is present but cannot be true; the message says what was expected."""
+    """A value that cannot be true; the message is the expectation."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class ClinicalVariable:
     """One clinical variable.
 
     Attributes:
-        name: name of the variable in `Patient.values`.
-        key: the challenge's spelling, in `ehr.json` and in the tables.
-        type: "years" (a number up to 120), "code" (a whole number), "stage" (such as M0) or "centre".
+        name: key in `Patient.values`.
+        key: the challenge's key in `ehr.json` and in the tables.
+        type: "years" (a number above 0, at most 120), "code" (a whole number), "stage" (such as M0) or "centre".
         aliases: further spellings of the key.
-        codes: for a code, lowest and highest.
-        words: for a code, texts and what they stand for, in small letters.
-        stages: for a stage, its values in ascending order.
-        feature: name of the feature that heads read, `name` unless given.
+        codes: lowest and highest value of a code.
+        words: lower-case texts that stand for a code.
+        stages: values of a stage in ascending order.
+        feature: name of the head feature, `name` by default.
     """
 
     name: str
@@ -47,29 +48,34 @@ class ClinicalVariable:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every key under which the variable may stand."""
+        """The key and its aliases."""
         return (self.key, *self.aliases)
 
     def read(self, raw: object) -> ClinicalValue:
-        """The value, None where it is missing (null, NaN, an empty text or a word such as "unknown").
+        """Read a value; None if it is missing (null, NaN, an empty text or a word such as "unknown").
 
         Raises:
-            ImpossibleValueError: a value that cannot be true.
+            ImpossibleValueError: the value cannot be true.
         """
         return None if _is_missing(raw) else _READERS[self.type](self, raw)
 
     def as_feature(self, value: ClinicalValue) -> float | None:
-        """The value as a number for a head: a stage is its index; None is missing."""
+        """The value as a number for a head: the index of a stage; None if missing."""
         if value is None:
             return None
         return float(self.stages.index(str(value)) if self.type == "stage" else value)
 
 
 def centre_code(text: str) -> str:
-    """One spelling of a centre's code or number, however a table writes it."""
+    """The centre's code in capitals, or its number without decimals, as text."""
     text = text.strip().upper()
-    whole = _WHOLE_NUMBER.fullmatch(text)  # a table with gaps writes 3 as 3.0
-    return whole[1] if whole else text
+    number = _WHOLE_NUMBER.fullmatch(text)  # pandas writes 3 as 3.0 in a column with gaps
+    return number[1] if number else text
+
+
+def normalised_key(key: object) -> str:
+    """The key in lower case without blanks, `-`, `_` and other signs, for comparison."""
+    return "".join(letter for letter in str(key).lower() if letter.isalnum())
 
 
 def _is_missing(raw: object) -> bool:
@@ -100,9 +106,9 @@ def _code(variable: ClinicalVariable, raw: object) -> int:
 
 
 def _years(_: ClinicalVariable, raw: object) -> float:
-    expected = f"an age from 0 to {MOST_YEARS} years"
+    expected = f"an age from 0 to {_MAX_AGE_YEARS} years"
     number = _number(raw, expected)
-    if isinstance(raw, bool) or not math.isfinite(number) or not 0 < number <= MOST_YEARS:
+    if isinstance(raw, bool) or not math.isfinite(number) or not 0 < number <= _MAX_AGE_YEARS:
         raise ImpossibleValueError(expected)
     return number
 
@@ -110,7 +116,7 @@ def _years(_: ClinicalVariable, raw: object) -> float:
 def _stage(variable: ClinicalVariable, raw: object) -> str:
     text = str(raw).strip().upper().removeprefix("C").removeprefix("P").removesuffix(".0")
     for stage in variable.stages:
-        if text in (stage, stage[1:]):
+        if text in (stage.upper(), stage[1:].upper()):
             return stage
     raise ImpossibleValueError(" or ".join(variable.stages))
 

@@ -1,4 +1,4 @@
-"""Types of a declared edition. Code branches on an answer's kind, never on its name, its algorithm or the year."""
+"""Types of a declared edition. Code branches on an answer's kind, never on a name or a year."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _IMAGE_KINDS: Final = ("Image", "Segmentation")
 class Socket:
     """An input or output of an algorithm.
 
-    `relative_path` is the image's folder or the JSON file, below `/input` or `/output`. `pk` is the socket's number
-    in `inputs.json` and `predictions.json`.
+    `relative_path` is the image folder or the JSON file below `/input` or `/output`. `pk` is the socket's number in
+    `inputs.json` and `predictions.json`.
     """
 
     slug: str
@@ -36,7 +36,7 @@ class Socket:
 
     @property
     def is_image(self) -> bool:
-        """True for a folder that holds exactly one image, False for a JSON file."""
+        """True for a folder with one image, False for a JSON file."""
         return self.kind in _IMAGE_KINDS
 
     @property
@@ -54,18 +54,18 @@ class Answer:
     """One output of an algorithm.
 
     Attributes:
-        name: name in commands, model packages and evaluation profiles.
+        name: name of the answer in model packages and evaluation profiles.
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
-        socket: where the answer is written.
-        head: the model package's head that gives a risk or class; empty for a mask.
-        labels: for a mask, names of the structures and their values.
-        direction: for a risk, "risk" where higher means earlier recurrence, "time" where higher means later.
-        classes: for a class, its JSON values in ascending order; of two, the second is the positive one.
-        words: for a class, further spellings in tables, in small letters, and the class that each stands for.
-        columns: columns of the reference tables by role: "time" and "event" for a risk, "class" for a class.
-        row_key: name of a class in rows of metrics.json, `name` unless given.
-        stand_in: value written when the answer's own way fails, None where that is an error. The stand-in for
-            a mask is always the PET threshold.
+        socket: output socket.
+        head: head in the model package that predicts a risk or class; empty for a mask.
+        labels: structures of a mask and their values.
+        direction: of a risk: "risk" if a higher value means earlier recurrence, "time" if it means later recurrence.
+        classes: JSON values of a class in ascending order; the second of two is the positive class.
+        words: lower-case spellings of the classes in tables.
+        columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
+        row_key: key of a class in the rows of metrics.json, `name` by default.
+        stand_in: value written if the prediction fails; None makes a failure an error. The stand-in for a mask is
+            always the PET threshold.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm image: its inputs by name (`CT`, `PET`, `EHR`, ...), its answers, its time limit for a case."""
+    """One algorithm image: inputs by name (`CT`, `PET`, `EHR`, ...), answers and the time limit per case in seconds."""
 
     name: str
     number: int
@@ -100,21 +100,25 @@ class Algorithm:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Every spelling by which a command may call this algorithm."""
+        """Values of `--task` that select this algorithm."""
         return (self.name, str(self.number))
 
     @property
     def mask(self) -> Answer | None:
-        """The mask among the answers, None where there is none."""
+        """The mask among the answers, or None."""
         return next((answer for answer in self.answers if answer.kind == "mask"), None)
 
     @property
     def heads(self) -> tuple[Answer, ...]:
-        """The answers that a prediction head gives: risks and classes."""
+        """Answers of a prediction head: risks and classes."""
         return tuple(answer for answer in self.answers if answer.kind != "mask")
 
     def answer(self, name: str) -> Answer:
-        """The answer called `name`; KeyError where there is none."""
+        """The answer called `name`.
+
+        Raises:
+            KeyError: no answer has that name.
+        """
         return {answer.name: answer for answer in self.answers}[name]
 
 
@@ -122,8 +126,8 @@ class Algorithm:
 class Edition:
     """One year of the challenge.
 
-    `evaluation_profile` is the name or path of the evaluation's profile. `source` is the name or path by which the
-    edition was loaded, for a command that calls another one.
+    `evaluation_profile` is the name or path of the evaluation profile. `source` is the name or path that loads the
+    edition again, for a command that calls another one.
     """
 
     name: str
@@ -135,10 +139,10 @@ class Edition:
     source: str
 
     def algorithm(self, name: str | None = None) -> Algorithm:
-        """The algorithm of that name or number; None for the only one.
+        """The algorithm of that name or number; None selects the only one.
 
         Raises:
-            HecktorError: no algorithm has that name, or there are several and none is named.
+            HecktorError: no algorithm has that name, or several algorithms and no name.
         """
         if name is None and len(self.algorithms) == 1:
             return self.algorithms[0]
@@ -148,4 +152,4 @@ class Edition:
                 return algorithm
         choices = ", ".join(alias for algorithm in self.algorithms for alias in algorithm.aliases)
         shown = "no task" if name is None else f"task {name!r}"
-        raise HecktorError(f"edition {self.name}: found {shown}, expected one of {choices}")
+        raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {choices}")

@@ -1,4 +1,4 @@
-"""Load an edition's declaration from its JSON file, checked in full."""
+"""Load an edition's declaration from its JSON file and check all of it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,24 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final
 
-from contract.editions.clinical import CENTRE, ClinicalType, ClinicalVariable
-from contract.editions.declaration import (
-    CT,
-    DIRECTIONS,
-    EHR,
-    INPUT_NAMES,
-    KINDS,
-    PET,
-    Algorithm,
-    Answer,
-    Direction,
-    Edition,
-    Kind,
-    Socket,
-)
+from contract.editions.answers import read_answer
+from contract.editions.clinical import CENTRE, CLINICAL_TYPES, ClinicalType, ClinicalVariable, normalised_key
+from contract.editions.declaration import CT, EHR, INPUT_NAMES, PET, Algorithm, Edition, Socket
+from contract.editions.fields import DeclaredObject, check_unique, is_integer
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
 
 DEFAULT_EDITION: Final = "hecktor2025"
-_SOCKET_KEYS: Final = ("slug", "title", "kind", "path")
-_OPTIONAL_ANSWER_KEYS: Final = ("head", "labels", "direction", "classes", "words", "columns", "row_key", "stand_in")
-_COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
+_TOP_KEYS: Final = ("format", "name", "title", "evaluation_profile", "inputs", "clinical", "algorithms")
+_CLINICAL_KEYS: Final = ("name", "key", "type")
+_CLINICAL_OPTIONS: Final[Mapping[ClinicalType, tuple[str, ...]]] = {
+    "years": ("aliases", "feature"),
+    "code": ("aliases", "feature", "codes", "words"),
+    "stage": ("aliases", "feature", "stages"),
+    "centre": ("aliases",),
+}
 
 
 def known_editions() -> tuple[str, ...]:
@@ -42,7 +36,7 @@ def known_editions() -> tuple[str, ...]:
 def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
     """Load an edition by its name, or a declaration file (`.json`) by its path.
 
-    An evaluation profile that the file names by a relative path is looked up beside the file.
+    A relative path of an evaluation profile is resolved against the folder of the declaration file.
 
     Raises:
         HecktorError: no such edition or file, or a declaration that breaks the schema; the message names the place.
@@ -53,168 +47,137 @@ def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
         return _edition(parse_json(text, source, error=HecktorError), source, name_or_path, None)
     path = Path(name_or_path)
     if path.suffix != ".json":
-        raise HecktorError(
-            f"edition: found {name_or_path!r}, expected one of {', '.join(known_editions())} or a declaration.json"
-        )
+        choices = ", ".join(known_editions())
+        raise HecktorError("edition", f"found {name_or_path!r}", f"one of {choices} or a declaration.json")
     return _edition(read_json(path, error=HecktorError), path.name, str(path.resolve()), path.resolve().parent)
 
 
-def _edition(content: Any, where: str, source: str, folder: Path | None) -> Edition:
-    keys = ("format", "name", "title", "evaluation_profile", "inputs", "clinical", "algorithms")
-    top = _object(content, where, keys)
-    if top["format"] != 1:
-        raise HecktorError(f"{where}.format: found {top['format']!r}, expected 1")
-    inputs = _inputs(top["inputs"], f"{where}.inputs")
-    clinical = tuple(
-        _clinical(raw, f"{where}.clinical[{number}]")
-        for number, raw in enumerate(_list(top["clinical"], f"{where}.clinical"))
-    )
-    algorithms: list[Algorithm] = []
-    for number, raw in enumerate(_list(top["algorithms"], f"{where}.algorithms")):
-        first_pk = 1 + len(inputs) + sum(len(algorithm.answers) for algorithm in algorithms)
-        algorithms.append(_algorithm(raw, f"{where}.algorithms[{number}]", inputs, number + 1, first_pk))
-    _check_unique([variable.name for variable in clinical], f"{where}.clinical")
-    _check_unique([algorithm.name for algorithm in algorithms], f"{where}.algorithms")
-    profile = _text(top, "evaluation_profile", where)
+def _edition(content: object, where: str, source: str, folder: Path | None) -> Edition:
+    declared = DeclaredObject.of(content, where, _TOP_KEYS)
+    if not is_integer(declared.content["format"]) or declared.content["format"] != 1:
+        raise declared.fault("format", "1")
+    inputs = _inputs(declared.content["inputs"], f"{where}.inputs")
+    profile = declared.text("evaluation_profile")
     if folder is not None and profile.endswith(".json"):
         profile = str(folder / profile)
     return Edition(
-        _text(top, "name", where), _text(top, "title", where), profile, inputs, clinical, tuple(algorithms), source
+        name=declared.name("name"),
+        title=declared.text("title"),
+        evaluation_profile=profile,
+        inputs=inputs,
+        clinical=_clinical_variables(declared),
+        algorithms=_algorithms(declared, inputs),
+        source=source,
     )
 
 
-def _inputs(raw: Any, where: str) -> dict[str, Socket]:
-    content = _object(raw, where, (CT, PET, EHR), INPUT_NAMES)
-    return {name: _socket(content[name], f"{where}.{name}", pk) for pk, name in enumerate(content, start=1)}
+def _inputs(raw: object, where: str) -> dict[str, Socket]:
+    content = DeclaredObject.of(raw, where, (CT, PET, EHR), INPUT_NAMES).content
+    inputs = {
+        name: _input_socket(content[name], f"{where}.{name}", pk, is_image=name != EHR)
+        for pk, name in enumerate(content, start=1)
+    }
+    check_unique([socket.slug for socket in inputs.values()], where)
+    check_unique([socket.relative_path for socket in inputs.values()], where)
+    return inputs
 
 
-def _socket(raw: Any, where: str, pk: int) -> Socket:
-    content = _object(raw, where, _SOCKET_KEYS)
-    slug, title, kind, path = (_text(content, key, where) for key in _SOCKET_KEYS)
-    return Socket(slug, title, kind, path, pk)
+def _input_socket(raw: object, where: str, pk: int, *, is_image: bool) -> Socket:
+    declared = DeclaredObject.of(raw, where, ("slug", "title", "kind", "path"))
+    path = declared.relative_path("path")
+    socket = Socket(declared.text("slug"), declared.text("title"), declared.text("kind"), path, pk)
+    if socket.is_image != is_image:
+        raise declared.fault("kind", "Image" if is_image else "the kind of a JSON value")
+    return socket
 
 
-def _clinical(raw: Any, where: str) -> ClinicalVariable:
-    content = _object(raw, where, ("name", "key", "type"), ("aliases", "codes", "words", "stages", "feature"))
-    kind = _choice(content, "type", get_args(ClinicalType), where)
-    if kind == "stage" and not content.get("stages"):
-        raise HecktorError(f"{where}: found a stage without `stages`, expected its values in ascending order")
-    name = _text(content, "name", where)
+def _clinical_variables(edition: DeclaredObject) -> tuple[ClinicalVariable, ...]:
+    clinical = tuple(_clinical_variable(raw, where) for raw, where in edition.items("clinical"))
+    where = f"{edition.where}.clinical"
+    check_unique([variable.name for variable in clinical], where)
+    check_unique([variable.feature for variable in clinical], where)
+    check_unique([key for variable in clinical for key in {*map(normalised_key, variable.spellings)}], where)
+    return clinical
+
+
+def _clinical_variable(raw: object, where: str) -> ClinicalVariable:
+    declared = DeclaredObject.of(raw, where, _CLINICAL_KEYS, optional=None)
+    kind = declared.choice("type", CLINICAL_TYPES)
+    declared = DeclaredObject.of(raw, where, _CLINICAL_KEYS, _CLINICAL_OPTIONS[kind])
+    name = declared.name("name")
     if (kind == "centre") != (name == CENTRE):
-        raise HecktorError(f"{where}.name: found {name!r} of type {kind!r}, expected {CENTRE!r} for the centre alone")
-    low, high = content.get("codes", (0, 1))
+        raise HecktorError(f"{where}.name", f"found {name!r} of type {kind!r}", f"{CENTRE!r} for the centre alone")
+    stages = declared.texts("stages")
+    if kind == "stage" and not stages:
+        raise HecktorError(where, "found a stage without `stages`", "its values in ascending order")
+    codes = _codes(declared)
     return ClinicalVariable(
         name=name,
-        key=_text(content, "key", where),
-        type=cast(ClinicalType, kind),
-        aliases=tuple(content.get("aliases", ())),
-        codes=(int(low), int(high)),
-        words=dict(content.get("words", {})),
-        stages=tuple(content.get("stages", ())),
-        feature=str(content.get("feature", name)),
+        key=declared.text("key"),
+        type=kind,
+        aliases=declared.texts("aliases"),
+        codes=codes,
+        words=_code_words(declared, codes),
+        stages=stages,
+        feature=declared.name("feature", name),
     )
 
 
-def _algorithm(raw: Any, where: str, inputs: Mapping[str, Socket], number: int, first_pk: int) -> Algorithm:
-    keys = ("name", "title", "inputs", "time_limit_s", "answers")
-    content = _object(raw, where, keys, ("optional_inputs",))
-    answers = tuple(
-        _answer(one, f"{where}.answers[{index}]", first_pk + index)
-        for index, one in enumerate(_list(content["answers"], f"{where}.answers"))
+def _codes(declared: DeclaredObject) -> tuple[int, int]:
+    codes = declared.content.get("codes", [0, 1])
+    if isinstance(codes, list) and len(codes) == 2 and all(map(is_integer, codes)) and codes[0] < codes[1]:
+        return codes[0], codes[1]
+    raise declared.fault("codes", "two whole numbers, the lowest and the highest")
+
+
+def _code_words(declared: DeclaredObject, codes: tuple[int, int]) -> dict[str, Any]:
+    words = declared.words("words")
+    if not all(is_integer(code) and codes[0] <= code <= codes[1] for code in words.values()):
+        raise declared.fault("words", f"a whole number from {codes[0]} to {codes[1]} for each word")
+    return words
+
+
+def _algorithms(edition: DeclaredObject, inputs: Mapping[str, Socket]) -> tuple[Algorithm, ...]:
+    algorithms: list[Algorithm] = []
+    for number, (raw, where) in enumerate(edition.items("algorithms"), start=1):
+        first_pk = 1 + len(inputs) + sum(len(algorithm.answers) for algorithm in algorithms)
+        algorithms.append(_algorithm(raw, where, inputs, number, first_pk))
+    check_unique([algorithm.name for algorithm in algorithms], f"{edition.where}.algorithms")
+    return tuple(algorithms)
+
+
+def _algorithm(raw: object, where: str, inputs: Mapping[str, Socket], number: int, first_pk: int) -> Algorithm:
+    declared = DeclaredObject.of(
+        raw, where, ("name", "title", "inputs", "time_limit_s", "answers"), ("optional_inputs",)
     )
-    _check_unique([answer.name for answer in answers], f"{where}.answers")
-    _check_unique([answer.socket.relative_path for answer in answers], f"{where}.answers")
+    answers = tuple(read_answer(one, place, first_pk + i) for i, (one, place) in enumerate(declared.items("answers")))
+    for names in (
+        [answer.name for answer in answers],
+        [answer.socket.slug for answer in answers],
+        [answer.socket.relative_path for answer in answers],
+    ):
+        check_unique(names, f"{where}.answers")
     if sum(answer.kind == "mask" for answer in answers) > 1:
-        raise HecktorError(f"{where}.answers: found several masks, expected at most one")
-    limit_s = content["time_limit_s"]
-    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or limit_s <= 0:
-        raise HecktorError(f"{where}.time_limit_s: found {limit_s!r}, expected seconds above 0")
+        raise HecktorError(f"{where}.answers", "found several masks", "at most one")
+    declared.items("inputs")  # at least one
+    required, optional = declared.texts("inputs"), declared.texts("optional_inputs")
+    check_unique([*required, *optional], where)
+    time_limit_s = declared.number("time_limit_s")
+    if time_limit_s <= 0:
+        raise declared.fault("time_limit_s", "seconds above 0")
     return Algorithm(
-        name=_text(content, "name", where),
+        name=declared.name("name"),
         number=number,
-        title=_text(content, "title", where),
-        inputs=_chosen(inputs, content["inputs"], f"{where}.inputs"),
-        optional_inputs=_chosen(inputs, content.get("optional_inputs", []), f"{where}.optional_inputs"),
+        title=declared.text("title"),
+        inputs=_chosen(inputs, required, f"{where}.inputs"),
+        optional_inputs=_chosen(inputs, optional, f"{where}.optional_inputs"),
         answers=answers,
-        time_limit_s=float(limit_s),
+        time_limit_s=time_limit_s,
     )
 
 
-def _chosen(inputs: Mapping[str, Socket], names: Any, where: str) -> dict[str, Socket]:
-    for name in names if isinstance(names, list) else [names]:
+def _chosen(inputs: Mapping[str, Socket], names: tuple[str, ...], where: str) -> dict[str, Socket]:
+    for name in names:
         if name not in inputs:
-            raise HecktorError(f"{where}: found {name!r}, expected some of {', '.join(inputs)}")
+            raise HecktorError(where, f"found {name!r}", f"some of {', '.join(inputs)}")
     return {name: inputs[name] for name in names}
-
-
-def _answer(raw: Any, where: str, pk: int) -> Answer:
-    content = _object(raw, where, ("name", "kind", *_SOCKET_KEYS[:2], "path"), _OPTIONAL_ANSWER_KEYS)
-    kind = cast(Kind, _choice(content, "kind", KINDS, where))
-    name, classes = _text(content, "name", where), tuple(content.get("classes", ()))
-    if (kind == "class") != (len(classes) >= 2):
-        raise HecktorError(f"{where}.classes: found {list(classes)!r}, expected two or more for a class and none else")
-    if kind == "mask" and not content.get("labels"):
-        raise HecktorError(f"{where}: found a mask without `labels`, expected names and values")
-    columns = dict(content.get("columns", {}))
-    if set(columns) != set(_COLUMNS[kind]):
-        raise HecktorError(
-            f"{where}.columns", f"found {', '.join(columns) or 'none'}", ", ".join(_COLUMNS[kind]) or "none for a mask"
-        )
-    direction = _choice({"direction": "risk", **content}, "direction", DIRECTIONS, where)
-    socket_kind = {"mask": "Segmentation", "risk": "Float", "class": "Bool" if classes[:1] == (False,) else "String"}
-    return Answer(
-        name=name,
-        kind=kind,
-        socket=Socket(
-            _text(content, "slug", where),
-            _text(content, "title", where),
-            socket_kind[kind],
-            _text(content, "path", where),
-            pk,
-        ),
-        head="" if kind == "mask" else str(content.get("head", name)),
-        labels=dict(content.get("labels", {})),
-        direction=cast(Direction, direction),
-        classes=classes,
-        words=dict(content.get("words", {})),
-        columns=columns,
-        row_key=str(content.get("row_key", name)),
-        stand_in=content.get("stand_in"),
-    )
-
-
-def _object(raw: Any, where: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise HecktorError(f"{where}: found a {type(raw).__name__}, expected an object")
-    absent = [key for key in required if key not in raw]
-    unknown = [key for key in raw if key not in required and key not in optional]
-    if absent or unknown:
-        parts = [f"{word} {', '.join(keys)}" for word, keys in (("without", absent), ("with", unknown)) if keys]
-        raise HecktorError(f"{where}: found an object {' and '.join(parts)}, expected {', '.join(required)}")
-    return raw
-
-
-def _list(raw: Any, where: str) -> list[Any]:
-    if not isinstance(raw, list) or not raw:
-        raise HecktorError(f"{where}: found {type(raw).__name__}, expected a list with at least one entry")
-    return raw
-
-
-def _text(content: Mapping[str, Any], key: str, where: str) -> str:
-    value = content[key]
-    if not isinstance(value, str) or not value.strip():
-        raise HecktorError(f"{where}.{key}: found {value!r}, expected a text")
-    return value
-
-
-def _choice(content: Mapping[str, Any], key: str, choices: tuple[str, ...], where: str) -> str:
-    value = content[key]
-    if value not in choices:
-        raise HecktorError(f"{where}.{key}: found {value!r}, expected one of {', '.join(choices)}")
-    return str(value)
-
-
-def _check_unique(names: list[str], where: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise HecktorError(f"{where}: found {', '.join(twice)} twice, expected each once")

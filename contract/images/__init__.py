@@ -1,1 +1,1 @@
-"""Image files and their geometry."""
+"""Image files and image geometry."""

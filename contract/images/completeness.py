@@ -1,7 +1,6 @@
-"""Find pixel data that is cut off or damaged, which ITK reads in silence or with no more than a warning.
+"""Detect truncated or damaged pixel data, which ITK reads silently or with a mere warning.
 
-MetaImage: ITK takes a damaged compressed stream for zeros. NIfTI: a gzip stream that ends early gives zeros. TIFF: a
-file that ends early gives fewer pages.
+ITK fills the rest of a damaged MetaImage or a truncated NIfTI with zeros, and returns fewer pages of a truncated TIFF.
 """
 
 from __future__ import annotations
@@ -15,23 +14,24 @@ from typing import BinaryIO, Final
 
 from contract.images import nifti
 from contract.images.metaimage import is_plain_header, mha_fields
+from contract.images.nifti import Fault
 
 _BLOCK: Final = 1 << 20
-# What may follow the pixels of a NIfTI; more is a stream that inflates without end.
+# Bytes allowed after the pixels of a NIfTI; a decompression bomb has more.
 _SURPLUS: Final = 1 << 24
-# TIFF field types by which offsets and byte counts are written: SHORT, LONG, LONG8.
+# TIFF field types of offsets and byte counts: SHORT, LONG, LONG8.
 _TIFF_INTEGERS: Final = {3: "H", 4: "I", 16: "Q"}
-# Strip and tile offsets with the tag that holds the byte counts.
+# Tags of strip and tile offsets, with the tags of their byte counts.
 _TIFF_DATA: Final = {273: 279, 324: 325}
 
 
-def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> str | None:
-    """What is wrong with the pixel data of an image whose header is sound, in words; None where all is there.
+def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> Fault | None:
+    """The defect of an image's pixel data as (found, expected); None if the data is complete.
 
     Args:
-        path: an `.mha`, `.nii.gz`, `.tif` or `.tiff` file; anything else is not looked into.
-        voxel_count: voxels by the header.
-        bytes_per_voxel: of the file's own pixel type.
+        path: `.mha`, `.nii.gz`, `.tif` or `.tiff` file with a valid header; other files are not checked.
+        voxel_count: number of voxels by the header.
+        bytes_per_voxel: size of the file's pixel type.
     """
     name = path.name.lower()
     if name.endswith(".mha"):
@@ -43,28 +43,28 @@ def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> str | None:
     return None
 
 
-def _mha_defect(path: Path, expected: int) -> str | None:
+def _mha_defect(path: Path, expected: int) -> Fault | None:
     fault = _mha_pixels_defect(path, expected)
     if fault:
         return fault
     with path.open("rb") as file:
         plain = is_plain_header(file)
-    return None if plain else "a header that readers understand in several ways, expected plain `key = value` lines"
+    return None if plain else ("an ambiguous header", "plain `key = value` lines")
 
 
-def _mha_pixels_defect(path: Path, expected: int) -> str | None:
+def _mha_pixels_defect(path: Path, expected: int) -> Fault | None:
     fields, start = _mha_fields(path)
     if fields.get("ElementDataFile", "").upper() != "LOCAL":
-        return "its pixels lie in another file, expected them in the same file"
+        return "the pixels are in another file", "them in the same file"
     if fields.get("HeaderSize", "0") != "0":
-        return f"HeaderSize {fields['HeaderSize'][:40]!r}, expected the pixels right after the header"
+        return f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels directly after the header"
     present = path.stat().st_size - start
     if fields.get("CompressedData", "False").lower() != "true":
         as_text = fields.get("BinaryData", "True").lower() == "false"
         return None if present >= expected or as_text else _truncated(present, expected)
     stated = fields.get("CompressedDataSize", "")
     if not stated.isdecimal():
-        return f"CompressedDataSize {stated[:40]!r}, expected a number of bytes"
+        return f"CompressedDataSize {stated[:40]!r}", "a number of bytes"
     if present < int(stated):
         return _truncated(present, int(stated))
     with path.open("rb") as file:
@@ -78,52 +78,52 @@ def _mha_fields(path: Path) -> tuple[dict[str, str], int]:
         return mha_fields(file), file.tell()
 
 
-def _zlib_defect(file: BinaryIO, expected: int) -> str | None:
-    inflater, found = zlib.decompressobj(), 0
+def _zlib_defect(file: BinaryIO, expected: int) -> Fault | None:
+    inflater, size = zlib.decompressobj(), 0
     try:
-        # In pieces, and no further than the header promises: a small stream may inflate without end.
-        while not inflater.eof and found <= expected and (block := inflater.unconsumed_tail or file.read(_BLOCK)):
-            found += len(inflater.decompress(block, _BLOCK))
+        # In blocks, and no further than the size in the header: the stream may be a decompression bomb.
+        while not inflater.eof and size <= expected and (block := inflater.unconsumed_tail or file.read(_BLOCK)):
+            size += len(inflater.decompress(block, _BLOCK))
     except zlib.error as problem:
-        return f"its compressed pixel data is damaged ({problem}), expected {expected} bytes"
-    if found > expected:
+        return f"damaged compressed pixel data ({problem})", f"{expected} bytes"
+    if size > expected:
         return _overlong(expected)
-    return None if inflater.eof and found == expected else _truncated(found, expected)
+    return None if inflater.eof and size == expected else _truncated(size, expected)
 
 
-def _nifti_defect(path: Path) -> str | None:
-    found = 0
+def _nifti_defect(path: Path) -> Fault | None:
+    size = 0
     try:
         with gzip.open(path, "rb") as file:
             start = file.read(nifti.HEADER_BYTES)
-            header, found = nifti.parse_header(start), len(start)
+            header, size = nifti.parse_header(start), len(start)
             if header.fault:
                 return header.fault
             while block := file.read(_BLOCK):
-                found += len(block)
-                if found > header.content_bytes + _SURPLUS:
+                size += len(block)
+                if size > header.content_bytes + _SURPLUS:
                     return _overlong(header.content_bytes)
     except EOFError:
-        return f"truncated, its gzip stream ends after {found} bytes of content"
+        return f"truncated, the gzip stream ends after {size} bytes of content", "a complete stream"
     except (gzip.BadGzipFile, zlib.error) as problem:
-        return f"its gzip stream is damaged ({problem})"
-    return None if found >= header.content_bytes else _truncated(found, header.content_bytes)
+        return f"a damaged gzip stream ({problem})", "a complete stream"
+    return None if size >= header.content_bytes else _truncated(size, header.content_bytes)
 
 
-def _tiff_defect(path: Path) -> str | None:
+def _tiff_defect(path: Path) -> Fault | None:
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
-            for number, ends in enumerate(_tiff_pages(file)):
-                if ends > size:
-                    return f"truncated, page {number + 1} ends at byte {ends} of {size}"
+            for number, end in enumerate(_tiff_page_ends(file), start=1):
+                if end > size:
+                    return f"truncated, page {number} ends at byte {end} of {size}", "all pages"
         except (struct.error, KeyError):
-            return f"truncated or damaged, its {size} bytes end within the list of pages"
+            return f"truncated or damaged, its {size} bytes end inside the list of pages", "all pages"
     return None
 
 
-def _tiff_pages(file: BinaryIO) -> Iterator[int]:
-    """For each page the byte at which its pixels end."""
+def _tiff_page_ends(file: BinaryIO) -> Iterator[int]:
+    """Yield the offset at which each page's pixels end."""
     order = {b"II": "<", b"MM": ">"}[file.read(2)]
     (version,) = struct.unpack(f"{order}H", file.read(2))
     big = version == 43
@@ -131,9 +131,9 @@ def _tiff_pages(file: BinaryIO) -> Iterator[int]:
         file.seek(8)
     pointer = f"{order}{'Q' if big else 'I'}"
     offset = _unpacked(file, pointer)
-    seen: set[int] = set()
-    while offset and offset not in seen:
-        seen.add(offset)
+    visited: set[int] = set()
+    while offset and offset not in visited:
+        visited.add(offset)
         file.seek(offset)
         count = _unpacked(file, f"{order}{'Q' if big else 'H'}")
         table = file.read(count * (20 if big else 12))
@@ -147,20 +147,20 @@ def _page_end(file: BinaryIO, table: bytes, order: str, big: bool) -> int:
         if kind in _TIFF_INTEGERS:
             entries[tag] = (f"{order}{count}{_TIFF_INTEGERS[kind]}", value)
     ends = [0]
-    for where, how_long in _TIFF_DATA.items():
-        if where in entries and how_long in entries:
-            starts, lengths = (_tiff_values(file, *entries[tag], order) for tag in (where, how_long))
+    for offsets, byte_counts in _TIFF_DATA.items():
+        if offsets in entries and byte_counts in entries:
+            starts, lengths = (_tiff_values(file, *entries[tag], order) for tag in (offsets, byte_counts))
             ends += [start + length for start, length in zip(starts, lengths, strict=False)]
     return max(ends)
 
 
 def _tiff_values(file: BinaryIO, layout: str, value: bytes, order: str) -> tuple[int, ...]:
-    wanted = struct.calcsize(layout)
-    if wanted <= len(value):
-        return struct.unpack(layout, value[:wanted])
+    size = struct.calcsize(layout)
+    if size <= len(value):
+        return struct.unpack(layout, value[:size])
     (offset,) = struct.unpack(f"{order}{'Q' if len(value) == 8 else 'I'}", value)
     file.seek(offset)
-    return struct.unpack(layout, file.read(wanted))
+    return struct.unpack(layout, file.read(size))
 
 
 def _unpacked(file: BinaryIO, layout: str) -> int:
@@ -168,9 +168,9 @@ def _unpacked(file: BinaryIO, layout: str) -> int:
     return number
 
 
-def _overlong(expected: int) -> str:
-    return f"its compressed pixel data inflates to more than the {expected} bytes of its header"
+def _overlong(expected: int) -> Fault:
+    return "compressed pixel data that inflates to more than its header states", f"{expected} bytes"
 
 
-def _truncated(found: int, expected: int) -> str:
-    return f"truncated, {found} bytes of pixel data found, {expected} expected"
+def _truncated(size: int, expected: int) -> Fault:
+    return f"truncated, {size} bytes of pixel data", str(expected)

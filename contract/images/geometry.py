@@ -1,25 +1,28 @@
-"""Where an image lies in the patient: the one place that turns (x, y, z) into (z, y, x)."""
+"""Image grids in patient space, and the conversion between (x, y, z) and (z, y, x) order."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from contract.errors import HecktorError, InputError
 
-RELATIVE_TOLERANCE = 1e-3
+_TOLERANCE: Final = 1e-3
 
 
 @dataclass(frozen=True)
 class Geometry:
     """A regular grid in LPS patient space.
 
-    `size`, `spacing_mm` and `origin_mm` are in (x, y, z) order, as SimpleITK gives them; `direction` is the
-    3 x 3 matrix in row-major order whose columns are the axes' unit vectors. `array_shape` is (z, y, x).
+    Attributes:
+        size: voxels along (x, y, z), as in SimpleITK.
+        spacing_mm: distance of voxel centres along (x, y, z).
+        origin_mm: LPS position of the centre of voxel (0, 0, 0).
+        direction: 3 x 3 matrix in row-major order whose columns are the unit vectors of the axes.
     """
 
     size: tuple[int, int, int]
@@ -29,7 +32,7 @@ class Geometry:
 
     @classmethod
     def of(cls, image: Any) -> Geometry:
-        """The geometry of a three-dimensional SimpleITK image or image reader."""
+        """Geometry of a three-dimensional SimpleITK image or image reader."""
         size, spacing = image.GetSize(), image.GetSpacing()
         origin, direction = image.GetOrigin(), image.GetDirection()
         return cls(
@@ -60,68 +63,69 @@ class Geometry:
         return self.spacing_mm[0] * self.spacing_mm[1] * self.spacing_mm[2]
 
     def index_to_physical_matrix(self) -> npt.NDArray[np.float64]:
-        """The 4 x 4 matrix from a homogeneous voxel index (x, y, z, 1) to LPS millimetres."""
+        """4 x 4 matrix from homogeneous voxel indices (x, y, z, 1) to LPS millimetres."""
         matrix = np.eye(4)
         matrix[:3, :3] = np.asarray(self.direction).reshape(3, 3) * np.asarray(self.spacing_mm)
         matrix[:3, 3] = self.origin_mm
         return matrix
 
     def physical_to_index_matrix(self) -> npt.NDArray[np.float64]:
-        """The inverse of `index_to_physical_matrix`."""
+        """4 x 4 matrix from homogeneous LPS millimetres to voxel indices (x, y, z, 1)."""
         return np.asarray(np.linalg.inv(self.index_to_physical_matrix()), dtype=np.float64)
 
     def corners_mm(self) -> npt.NDArray[np.float64]:
-        """The eight outer corners of the voxel block (half a voxel beyond the centres), shape (8, 3), LPS."""
+        """The eight outer corners of the image, half a voxel beyond the outer centres, shape (8, 3), LPS."""
         low, high = -0.5, np.asarray(self.size) - 0.5
         index = np.array([[(low if bit == 0 else high[axis]) for axis, bit in enumerate(bits)] for bits in _BITS])
         matrix = self.index_to_physical_matrix()
         return np.asarray(index @ matrix[:3, :3].T + matrix[:3, 3], dtype=np.float64)
 
     def cropped(self, start: tuple[int, int, int], size: tuple[int, int, int]) -> Geometry:
-        """The sub-grid of `size` voxels whose first voxel is `start`; both in (x, y, z)."""
+        """The sub-grid of `size` voxels from voxel `start`, both (x, y, z). A `start` outside the grid is allowed."""
         matrix = self.index_to_physical_matrix()
         origin = matrix[:3, :3] @ np.asarray(start, dtype=np.float64) + matrix[:3, 3]
         return Geometry(size, self.spacing_mm, (float(origin[0]), float(origin[1]), float(origin[2])), self.direction)
 
     def check(self, name: str, error: type[HecktorError] = InputError) -> None:
-        """Refuse a grid that cannot hold a patient: empty, spacing not positive, axes not orthonormal.
+        """Reject an invalid grid; `name` is the file in messages.
 
         Raises:
-            InputError: (or `error`) naming `name`, what was found and what was expected.
+            HecktorError: of class `error`: empty, a number that is not finite, spacing not positive, or axes not
+                orthonormal within 1e-3.
         """
         numbers = (*self.spacing_mm, *self.origin_mm, *self.direction)
         if not all(math.isfinite(value) for value in numbers):
-            raise error(name, "the header holds a number that is not finite", "a plain geometry")
+            raise error(name, "a number in the header is not finite", "finite spacing, origin and direction")
         if min(self.size) < 1:
             raise error(name, f"size {self.size}", "at least one voxel along each axis")
         if min(self.spacing_mm) <= 0:
             raise error(name, f"spacing {self.spacing_mm} mm", "positive numbers")
         axes = np.asarray(self.direction).reshape(3, 3)
-        if np.abs(axes.T @ axes - np.eye(3)).max() > 1e-3:
-            raise error(name, f"direction {_numbers(self.direction)} is not orthonormal")
+        if np.abs(axes.T @ axes - np.eye(3)).max() > _TOLERANCE:
+            raise error(name, f"direction {_numbers(self.direction)} is not orthonormal", "perpendicular unit vectors")
 
     def differences(self, other: Geometry) -> list[str]:
-        """What differs from `other`, in words; empty where both grids are the same.
+        """Differences from `other` in words; empty if both grids are the same.
 
-        Spacing and origin may differ by 1e-3 of the spacing, direction cosines by 1e-3; size must be equal.
+        Sizes must be equal. Tolerances: 1e-3 of the spacing for spacing and origin, 1e-3 for direction cosines.
         """
-        tolerance = RELATIVE_TOLERANCE * np.asarray(self.spacing_mm)
-        found = []
+        tolerance = _TOLERANCE * np.asarray(self.spacing_mm)
+        differences = []
         if self.size != other.size:
-            found.append(f"size {self.size} against {other.size}")
+            differences.append(f"size {self.size} against {other.size}")
         for name, mine, theirs in (
             ("spacing_mm", self.spacing_mm, other.spacing_mm),
             ("origin_mm", self.origin_mm, other.origin_mm),
         ):
             if not bool(np.all(np.abs(np.asarray(mine) - np.asarray(theirs)) <= tolerance)):
-                found.append(f"{name} {_numbers(mine)} against {_numbers(theirs)}")
+                differences.append(f"{name} {_numbers(mine)} against {_numbers(theirs)}")
         gap = np.abs(np.asarray(self.direction) - np.asarray(other.direction))
-        if not bool(np.all(gap <= RELATIVE_TOLERANCE)):
-            found.append(f"direction {_numbers(self.direction)} against {_numbers(other.direction)}")
-        return found
+        if not bool(np.all(gap <= _TOLERANCE)):
+            differences.append(f"direction {_numbers(self.direction)} against {_numbers(other.direction)}")
+        return differences
 
     def describe(self) -> str:
-        """One line for messages."""
+        """One line with all fields, for messages."""
         return (
             f"size {self.size}, spacing {_numbers(self.spacing_mm)} mm, origin {_numbers(self.origin_mm)} mm, "
             f"direction {_numbers(self.direction)}"

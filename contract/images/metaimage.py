@@ -1,8 +1,7 @@
-"""MetaImages in one pass: pixels read whole or not at all, and packed in memory.
+"""Read the pixels of a MetaImage with a completeness check in one pass, and pack masks in memory.
 
-ITK takes a damaged stream for zeros, so that it would have to be inflated a second time to notice. Done here, one
-pass gives both the pixels and the certainty that all of them are there. And they come from this very file: ITK also
-follows a header to pixels that lie in another one, such as the reference that a prediction is compared with.
+ITK fills the rest of a damaged stream with zeros, so that a check would have to inflate it a second time. ITK also
+follows a header to pixels in another file, such as the reference mask of a submitted one; this reader does not.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from zlib_ng import zlib_ng
 
 from contract.images.geometry import Geometry
 
-# All names under which MetaIO keeps a grid.
+# All header keys from which MetaIO takes the grid.
 GEOMETRY_FIELDS: Final = frozenset(
     {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
 )
 _PIXELS_BEGIN: Final = "ElementDataFile"
-# What every reader of headers understands alike: a key without other signs, one `=`, a short printable value.
+# A line that all parsers read alike: a key of letters, one `=`, a short printable value.
 _PLAIN_LINE: Final = re.compile(rb"([A-Za-z]+) *= *[!-~][ -~]{0,199}\r?\n")
 _MAX_LINE_BYTES: Final = 4096
 _BLOCK: Final = 1 << 20
@@ -44,16 +43,16 @@ _TYPES: Final = {
 
 
 def read_pixels(path: Path, shape: tuple[int, ...], bytes_per_voxel: int) -> npt.NDArray[np.generic] | None:
-    """The pixels of an `.mha` of one channel, in the machine's byte order.
+    """Read the pixels of an `.mha` of one channel in native byte order.
 
     Args:
-        path: the file.
-        shape: (z, y, x) by its header.
-        bytes_per_voxel: by its header.
+        path: image file.
+        shape: (z, y, x) by the header.
+        bytes_per_voxel: size of the pixel type by the header.
 
     Returns:
-        The array; None where the file is of another make, or its pixels are not all there (in a compressed one:
-        exactly): then whoever reads it otherwise says what is wrong.
+        The array; None for another format or encoding, and for pixel data that does not match `shape`. ITK or
+        `completeness.defect` then handles the file.
     """
     if not path.name.lower().endswith(".mha"):
         return None
@@ -72,7 +71,7 @@ def _inflated(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic
 
 
 def _copied(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic] | None:
-    # Looked at first, so that a header that lies about its size costs no memory.
+    # Checked before the array is allocated: the size in the header may be false.
     present, count = os.fstat(file.fileno()).st_size - file.tell(), math.prod(shape)
     if present < count * dtype.itemsize:
         return None
@@ -81,15 +80,15 @@ def _copied(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic])
 
 
 def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
-    """A compressed `.mha` file of a uint8 image, (z, y, x), as ITK reads it, its geometry to the last digit.
+    """Content of a compressed `.mha` file of a uint8 image, (z, y, x), with the exact geometry.
 
     Raises:
-        ValueError: the array's shape is not the geometry's.
+        ValueError: the array has another shape than `geometry.array_shape`.
     """
     if voxels.shape != geometry.array_shape:
         raise ValueError(f"array of shape {voxels.shape} on a grid of {geometry.array_shape}")
     pixels = zlib_ng.compress(np.ascontiguousarray(voxels).data, 1)
-    # A row of the file's matrix is an axis of the image, which in ITK's is a column.
+    # Axes are rows of the file's matrix but columns of ITK's.
     axes = np.asarray(geometry.direction).reshape(3, 3).T.ravel()
     fields = {
         "ObjectType": "Image",
@@ -115,7 +114,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def mha_fields(file: BinaryIO) -> dict[str, str]:
-    """The text header of a MetaImage; the file then stands where its pixels begin."""
+    """Text header of a MetaImage; leaves the file position at the first pixel."""
     fields: dict[str, str] = {}
     for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
         key, _, value = raw.decode("latin-1").partition("=")
@@ -126,17 +125,17 @@ def mha_fields(file: BinaryIO) -> dict[str, str]:
 
 
 def is_plain_header(file: BinaryIO) -> bool:
-    """Whether the text header of a MetaImage says the same to every reader: plain lines, no key twice.
+    """Whether the text header of a MetaImage is unambiguous: plain lines, each key once.
 
-    MetaIO also ends a key at a colon, and does not count as blank what Unicode does. So a header can name one place
-    of the pixels to `mha_fields` and another, in any file, to ITK.
+    MetaIO also ends a key at a colon, and its blanks are not those of Unicode. A crafted header can therefore point
+    `mha_fields` to one place of the pixels and ITK to another, in any file.
     """
-    seen: set[bytes] = set()
+    keys: set[bytes] = set()
     for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
         line = _PLAIN_LINE.fullmatch(raw)
-        if line is None or line[1] in seen:
+        if line is None or line[1] in keys:
             return False
-        seen.add(line[1])
+        keys.add(line[1])
         if line[1] == _PIXELS_BEGIN.encode():
             return True
     return False
@@ -161,21 +160,21 @@ def _dtype(fields: Mapping[str, str]) -> np.dtype[np.generic] | None:
 
 
 def _inflate_into(target: npt.NDArray[np.uint8], file: BinaryIO) -> bool:
-    """Whether the stream is sound and exactly as long as `target`, which holds zeros and is filled with it.
+    """Inflate a stream into `target`, an array of zeros; False if it is damaged or of another length.
 
-    Pieces of zeros are not copied: most of a mask is never touched, and takes no memory until it is.
+    Zeros are not copied, so that most pages of a mask take no memory.
     """
-    inflater, found, pending = zlib_ng.decompressobj(), 0, b""
+    inflater, size, pending = zlib_ng.decompressobj(), 0, b""
     while not inflater.eof:
         pending = pending or file.read(_BLOCK)
         try:
             piece = inflater.decompress(pending, _PIECE)
-        except zlib_ng.error:  # type: ignore[misc]  # its stub does not say that it is an exception
+        except zlib_ng.error:  # type: ignore[misc]  # not an exception class by its stub
             return False
-        if found + len(piece) > target.size or not (pending or piece):
+        if size + len(piece) > target.size or not (pending or piece):
             return False
         pending = inflater.unconsumed_tail
         if piece != _ZEROS[: len(piece)]:
-            target[found : found + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-        found += len(piece)
-    return found == target.size
+            target[size : size + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        size += len(piece)
+    return size == target.size

@@ -1,11 +1,10 @@
-"""Read exactly one image, with its geometry; write a mask on a reference geometry.
+"""Read and write images with their geometry.
 
-Headers are checked before any pixel is read, so that a file that lies about its size costs nothing.
+Headers are checked before pixels are read, so that a false size in a header allocates no memory.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,24 +19,21 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
-from contract.images.metaimage import mha_fields
+from contract.images.itk_reader import itk_reason, open_reader
 from contract.platform import READABLE_IMAGE_SUFFIXES
 
-# A CT of 1,000 slices at 1024 x 1024 still passes; what is larger is no patient.
+# A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
-
-# Named, so that a suffix in capitals is read too and a foreign format under a known suffix is not.
-_ITK_READERS: Final = {".mha": "MetaImageIO", ".tif": "TIFFImageIO", ".tiff": "TIFFImageIO", ".nii.gz": "NiftiImageIO"}
 
 _Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Volume:
-    """A scalar image: `array` in (z, y, x) order on `geometry`.
+    """A scalar image: `array` of shape `geometry.array_shape`, (z, y, x).
 
     Raises:
-        ValueError: the array's shape is not the geometry's.
+        ValueError: the array has another shape.
     """
 
     array: _Array
@@ -50,7 +46,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What an image file says of itself before its pixels are read."""
+    """Header of an image file: geometry and pixel type, such as "16-bit signed integer"."""
 
     geometry: Geometry
     pixel_type: str
@@ -58,43 +54,43 @@ class ImageHeader:
 
 
 def image_suffix(path: Path) -> str | None:
-    """The readable image suffix (`.mha`, `.tif`, `.tiff`, `.nii.gz`) of a file name, or None."""
+    """Image suffix of a file name (`.mha`, `.tif`, `.tiff` or `.nii.gz`) in lower case, or None."""
     name = path.name.lower()
     return next((suffix for suffix in READABLE_IMAGE_SUFFIXES if name.endswith(suffix)), None)
 
 
 def list_images(folder: Path) -> list[Path]:
-    """The images directly in `folder`, sorted by name; hidden files are not images."""
+    """Images directly in `folder`, sorted by name, without hidden files."""
     return sorted(path for path in folder.iterdir() if image_suffix(path) is not None and not path.name.startswith("."))
 
 
 def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -> Path:
-    """The one image in a socket's folder.
+    """Path of the only image in a socket's folder.
 
     Raises:
-        HecktorError: of the class `error`: no folder, no image or several images in it.
+        HecktorError: of class `error`: no such folder, no image or several images.
     """
-    wanted = f"expected exactly one image ({', '.join(READABLE_IMAGE_SUFFIXES)})"
+    expected = f"exactly one image ({', '.join(READABLE_IMAGE_SUFFIXES)})"
     name = "/".join(folder.parts[-2:])
     if not folder.is_dir():
-        raise error(name, f"no such folder, {wanted}")
+        raise error(name, "no such folder", expected)
     images = list_images(folder)
     if not images:
         others = sorted(path.name for path in folder.iterdir())[:3]
-        raise error(name, f"found {(', '.join(others) if others else 'nothing')}, {wanted}")
+        raise error(name, f"found {', '.join(others) or 'nothing'}", expected)
     if len(images) > 1:
         shown = ", ".join(path.name for path in images[:3])
-        raise error(name, f"found {len(images)} images ({shown}), {wanted}")
+        raise error(name, f"found {len(images)} images ({shown})", expected)
     return images[0]
 
 
 def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageHeader:
-    """Read and check an image's header: three dimensions, one channel, a sound geometry, a bearable size.
+    """Read an image's header and check it: three dimensions, one channel, a valid geometry, at most `MAX_VOXELS`.
 
     Raises:
-        HecktorError: of the class `error`, naming the file, what was found and what was expected.
+        HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    reader = _reader(path, error)
+    reader = open_reader(path, image_suffix(path), error)
     return _checked_header(reader, path, error)
 
 
@@ -103,19 +99,19 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
 
     Args:
         path: `.mha`, `.tif`, `.tiff` or `.nii.gz`.
-        dtype: the array's type; None keeps the file's own.
-        error: the class of what is raised.
+        dtype: type of the array; None keeps the type of the file.
+        error: class of the exceptions raised.
 
     Returns:
-        The voxels in (z, y, x) order and their geometry. Values that are not finite are kept.
+        The voxels in (z, y, x) order with their geometry; NaN and infinities are kept.
 
     Raises:
-        HecktorError: of the class `error`: absent, unreadable, truncated, not 3D, not scalar, unsound geometry,
-            changed while it was being read.
+        HecktorError: of class `error`: absent, unreadable, truncated, not 3D, not scalar, invalid geometry, or
+            changed while it was read.
     """
     stamp = _stamp(path)
     try:
-        reader = _reader(path, error)
+        reader = open_reader(path, image_suffix(path), error)
         header = _checked_header(reader, path, error)
         array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
         if array is None:
@@ -123,34 +119,34 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     except OSError as problem:
         raise error(path.name, f"cannot be read ({problem.strerror or problem})", "a readable file") from None
     if _stamp(path) != stamp:
-        raise error(path.name, "changed while it was being read", "a file that stays as it is")
+        raise error(path.name, "changed while it was being read", "an unchanged file")
     if dtype is not None:
         array = array.astype(dtype, copy=False)
     return Volume(array, header.geometry)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes with a file's content: inode, size, time of the last change; None where it is gone."""
+    """Inode, size and modification time, which tell whether a file changed; None if it is gone."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path, error: type[HecktorError]) -> _Array:
     fault = completeness.defect(path, header.geometry.voxel_count, _bytes_per_voxel(header.pixel_type))
     if fault:
-        raise error(path.name, f"{fault}")
+        raise error(path.name, *fault)
     try:
         array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
-        raise error(path.name, f"its pixels cannot be read ({_itk_reason(problem, path)})") from None
+        raise error(path.name, f"pixels cannot be read ({itk_reason(problem, path)})") from None
     return array
 
 
 def to_sitk(volume: Volume) -> sitk.Image:
-    """The volume as a SimpleITK image, geometry included."""
+    """Convert to a SimpleITK image with the same geometry."""
     image = sitk.GetImageFromArray(volume.array)
     image.SetSpacing(volume.geometry.spacing_mm)
     image.SetOrigin(volume.geometry.origin_mm)
@@ -159,10 +155,10 @@ def to_sitk(volume: Volume) -> sitk.Image:
 
 
 def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
-    """Write a volume whole or not at all; the suffix chooses the format.
+    """Write a volume atomically in the format of the suffix.
 
     Raises:
-        OutputError: the file cannot be written.
+        OutputError: unknown suffix, or the file cannot be written.
     """
     if image_suffix(path) is None:
         raise OutputError(path.name, "unknown image suffix", f"{', '.join(READABLE_IMAGE_SUFFIXES)}")
@@ -170,83 +166,40 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
-        raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
+        raise OutputError(path.name, f"cannot be written ({itk_reason(problem, path)})") from None
 
 
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
     sitk.WriteImage(to_sitk(volume), str(partial), useCompression=compress, compressionLevel=1)
-    # ITK does not notice a disk that is full.
+    # ITK does not report a full disk.
     fault = completeness.defect(partial, volume.geometry.voxel_count, volume.array.dtype.itemsize)
     if fault:
-        raise RuntimeError(fault)
+        raise RuntimeError(fault[0])
 
 
 def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
-    """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 on `geometry`, whole or not at all.
+    """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 atomically.
 
-    A `.mha` leaves nothing behind even if the process is killed.
+    For `.mha`, even a killed process leaves no partial file.
 
     Args:
-        path: where to, `.mha` for the platform.
-        mask: integer array in (z, y, x) order, of the geometry's shape.
-        geometry: the grid of the CT.
+        path: output file, `.mha` for the platform.
+        mask: integer array of shape `geometry.array_shape`, (z, y, x).
+        geometry: grid of the CT.
 
     Raises:
-        OutputError: wrong shape, another label, or a file that cannot be written.
+        OutputError: another shape, another label, or the file cannot be written.
     """
     if mask.shape != geometry.array_shape:
         raise OutputError(path.name, f"a mask of shape {mask.shape}", f"{geometry.array_shape}")
     compact = mask.astype(np.uint8, copy=False)
     highest = int(compact.max(initial=0))
     if highest > max(labels.FOREGROUND) or not np.array_equal(compact, mask):
-        raise OutputError(path.name, "labels other than 0, 1 and 2", "only these")
+        raise OutputError(path.name, "labels other than 0, 1 and 2", "0, 1 and 2 only")
     if image_suffix(path) == ".mha":
         write_bytes(path, metaimage.packed(compact, geometry))
     else:
         write_volume(path, Volume(compact, geometry))
-
-
-def _reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
-    if not path.exists():
-        raise error(path.name, f"not found in {path.parent.name}", "an image")
-    if not path.is_file():
-        raise error(path.name, "not a regular file", "an image")
-    if path.stat().st_size == 0:
-        raise error(path.name, "empty file", "an image")
-    _check_text(path, error)
-    reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
-    reader.SetImageIO(_ITK_READERS[image_suffix(path) or ".mha"])
-    try:
-        reader.ReadImageInformation()
-    except RuntimeError as problem:
-        raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
-    return reader
-
-
-def _check_text(path: Path, error: type[HecktorError]) -> None:
-    """Refuse a MetaImage whose header ITK would misread.
-
-    It reads beyond its memory on an absurd number of dimensions, and takes an origin that is no number for 0.
-    """
-    if image_suffix(path) != ".mha":
-        return
-    with path.open("rb") as file:
-        fields = mha_fields(file)
-    rank = fields.get("NDims", "3")
-    if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
-        raise error(path.name, f"not a readable image (NDims {rank[:40]!r})", "a 3D image")
-    for key in metaimage.GEOMETRY_FIELDS & fields.keys():
-        odd = [token for token in fields[key].split() if not _is_finite(token)]
-        if odd:
-            raise error(path.name, f"{key} holds {odd[0][:40]!r}", "finite numbers")
-
-
-def _is_finite(token: str) -> bool:
-    try:
-        return math.isfinite(float(token))
-    except ValueError:
-        return False
 
 
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
@@ -269,11 +222,3 @@ def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[Heckto
 def _bytes_per_voxel(pixel_type: str) -> int:
     bits = re.search(r"(\d+)-bit", pixel_type)
     return int(bits.group(1)) // 8 if bits else 1
-
-
-def _itk_reason(problem: BaseException, path: Path) -> str:
-    """The last sentence of an ITK message, without paths and addresses: the same each time."""
-    told = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    last = lines[-1] if lines else type(problem).__name__
-    return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]

@@ -1,3 +1,5 @@
+"""Atomic writing and strict JSON."""
+
 from __future__ import annotations
 
 import errno
@@ -17,13 +19,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_written_whole(tmp_path: Path) -> None:
+def test_write_json_creates_folders(tmp_path: Path) -> None:
     write_json(tmp_path / "deep" / "a.json", {"x": 1})
     assert read_json(tmp_path / "deep" / "a.json") == {"x": 1}
     assert names(tmp_path / "deep") == ["a.json"]
 
 
-def test_an_error_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
     target = tmp_path / "mask.nii.gz"
     target.write_text("earlier")
 
@@ -53,7 +55,7 @@ files.write_bytes(Path(sys.argv[1]), bytes(1 << 20))
 
 
 @pytest.mark.parametrize("earlier", [None, "earlier"])
-def test_a_kill_in_the_middle_leaves_nothing(tmp_path: Path, earlier: str | None) -> None:
+def test_a_killed_process_leaves_no_partial_file(tmp_path: Path, earlier: str | None) -> None:
     target = tmp_path / "output.mha"
     if earlier:
         target.write_text(earlier)
@@ -63,7 +65,7 @@ def test_a_kill_in_the_middle_leaves_nothing(tmp_path: Path, earlier: str | None
     assert not earlier or target.read_text() == earlier
 
 
-def test_an_earlier_file_is_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     for text in ("first", "second"):
         write_text(tmp_path / "a.txt", text)
         assert (tmp_path / "a.txt").read_text() == text
@@ -71,7 +73,7 @@ def test_an_earlier_file_is_replaced(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_file_system_without_nameless_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: object, flags: int, *rest: int) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "not supported")
@@ -84,7 +86,7 @@ def test_a_file_system_without_nameless_files(tmp_path: Path, monkeypatch: pytes
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -94,19 +96,19 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert names(tmp_path) == []
 
 
-def test_nan_is_refused_and_nothing_written(tmp_path: Path) -> None:
+def test_nan_is_rejected_before_writing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert names(tmp_path) == []
 
 
-def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "output").write_text("I am a file")
     with pytest.raises(OutputError, match=r"^rfs\.json: cannot be written \(.+\), expected a writable folder"):
         write_json(tmp_path / "output" / "rfs.json", 1.0)
 
 
-def test_a_folder_where_the_file_should_be(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "rfs.json").mkdir()
     with pytest.raises(OutputError, match=r"^rfs\.json: cannot be written"):
         write_text(tmp_path / "rfs.json", "1.0")
@@ -119,7 +121,7 @@ def test_a_folder_where_the_file_should_be(tmp_path: Path) -> None:
         ('{"a": NaN}', "found NaN"),
         ('{"a": -Infinity}', "found -Infinity"),
         ('{"a": 1e400}', "too large"),
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "appears twice"),
         ("{'a': 1}", "not valid JSON"),
         ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
     ],
@@ -128,17 +130,17 @@ def test_a_folder_where_the_file_should_be(tmp_path: Path) -> None:
 def test_strict_json(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    with pytest.raises(ModelPackageError, match=rf"^a\.json: .*{message}.*expected|^a\.json: .*{message}"):
+    with pytest.raises(ModelPackageError, match=rf"^a\.json: .*{message}.*, expected "):
         read_json(path, error=ModelPackageError)
 
 
-def test_nan_as_none_where_asked(tmp_path: Path) -> None:
+def test_accept_nan_reads_non_finite_numbers_as_none(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("[NaN, Infinity, 1e400, 1.5]")
     assert read_json(path, accept_nan=True) == [None, None, None, 1.5]
 
 
-def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+def test_a_file_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[" + "1," * 100 + "1]")
     with pytest.raises(OutputError, match="expected at most 20"):
         read_json(tmp_path / "a.json", max_bytes=20, error=OutputError)

@@ -1,4 +1,4 @@
-"""Missing is explicit: every way in which a value can be absent, and every spelling of one that is present."""
+"""Clinical variables: spellings of missing, valid and impossible values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLINICAL = load_edition().clinical
 
 
 def value_of(patient: Patient, key: str) -> Any:
-    """The value of the variable with this key."""
+    """Value of the variable with this key."""
     name = next(variable.name for variable in CLINICAL if variable.key == key)
     return patient.as_json()[name]
 
@@ -44,14 +44,14 @@ def parsed(key: str, value: Any) -> PatientRecord:
     return parse_ehr(FULL | {key: value}, "ehr.json", CLINICAL)
 
 
-def test_the_plain_record() -> None:
+def test_a_complete_record() -> None:
     assert parse_ehr(FULL, "ehr.json", CLINICAL) == PatientRecord(PATIENT, ())
     assert missing(PATIENT) == []
 
 
 @pytest.mark.parametrize("key", list(FULL))
 @pytest.mark.parametrize("value", [None, "", "  ", "nan", "NaN", "N/A", "unknown", "?", math.nan], ids=repr)
-def test_missing_in_every_spelling(key: str, value: Any) -> None:
+def test_spellings_of_missing(key: str, value: Any) -> None:
     record = parsed(key, value)
     assert value_of(record.patient, key) is None
     assert len(missing(record.patient)) == 1
@@ -100,8 +100,8 @@ def test_absent_key_is_missing(key: str) -> None:
 )
 def test_spellings_of_a_value(key: str, value: Any, expected: Any) -> None:
     record = parsed(key, value)
-    found = value_of(record.patient, key)
-    assert (found, type(found)) == (expected, type(expected))
+    parsed_value = value_of(record.patient, key)
+    assert (parsed_value, type(parsed_value)) == (expected, type(expected))
     assert record.warnings == ()
 
 
@@ -140,18 +140,18 @@ def test_impossible_values_count_as_missing_with_a_warning(key: str, value: Any)
     assert str(warning).endswith(f"expected {warning.expected}; counts as missing")
 
 
-def test_keys_in_other_spellings() -> None:
+def test_spellings_of_keys() -> None:
     record = parse_ehr({"age": 50, "m_stage": "M1", "performance-status": 1, "Center": "USZ"}, "x", CLINICAL)
     assert (record.patient.values["age_years"], record.patient.values["m_stage"]) == (50.0, "M1")
     assert (record.patient.values["performance_status"], record.patient.centre) == (1, "USZ")
 
 
-def test_unknown_keys_are_named_and_the_patient_id_is_not() -> None:
+def test_an_unknown_key_gives_a_warning_but_patient_id_does_not() -> None:
     record = parse_ehr(FULL | {"Shoe size": 44, "PatientID": "CHUM-001"}, "ehr.json", CLINICAL)
     assert record == PatientRecord(PATIENT, (Finding("ehr.json", "unknown key 'Shoe size'", action="ignored"),))
 
 
-def test_an_empty_record_misses_all_in_one_line() -> None:
+def test_an_empty_record_gives_one_warning() -> None:
     record = parse_ehr({}, "ehr.json", CLINICAL)
     assert record.patient == Patient(dict.fromkeys(NAMES))
     assert len(record.warnings) == 1
@@ -167,7 +167,7 @@ def test_an_empty_record_misses_all_in_one_line() -> None:
         ),
     )
 )
-def test_no_value_at_all_is_an_error(content: dict[str, Any]) -> None:
+def test_no_value_raises(content: dict[str, Any]) -> None:
     record = parse_ehr(content, "ehr.json", CLINICAL)
     assert all("\n" not in str(warning) for warning in record.warnings)
     age = record.patient.values["age_years"]
@@ -182,7 +182,7 @@ def test_no_value_at_all_is_an_error(content: dict[str, Any]) -> None:
         ("[1, 2]", "found a JSON list, expected an object"),
         ("3", "found a JSON int, expected an object"),
         ("null", "found a JSON NoneType, expected an object"),
-        ('{"Age": 61, "Age": 62}', "'Age' stands twice"),
+        ('{"Age": 61, "Age": 62}', "'Age' appears twice"),
         ("[" * 100_000, "nested too deeply|not valid JSON"),
     ],
     ids=lambda value: value[:12],
@@ -194,7 +194,7 @@ def test_unusable_files(tmp_path: Path, text: str, message: str) -> None:
         read_ehr(path, CLINICAL)
 
 
-def test_absent_directory_and_binary_files(tmp_path: Path) -> None:
+def test_absent_file_folder_and_binary_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ehr\.json: not found"):
         read_ehr(tmp_path / "ehr.json", CLINICAL)
     (tmp_path / "folder.json").mkdir()
@@ -205,14 +205,14 @@ def test_absent_directory_and_binary_files(tmp_path: Path) -> None:
         read_ehr(tmp_path / "binary.json", CLINICAL)
 
 
-def test_nan_tokens_and_numbers_beyond_a_double_are_missing(tmp_path: Path) -> None:
+def test_non_finite_numbers_are_missing(tmp_path: Path) -> None:
     path = tmp_path / "ehr.json"
     path.write_text('{"Age": NaN, "Gender": 1e999, "Treatment": -Infinity, "Performance Status": 1}')
     patient = read_ehr(path, CLINICAL).patient
     assert patient == Patient(dict.fromkeys(NAMES) | {"performance_status": 1})
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "ehr.json"
     path.write_text(json.dumps(FULL), encoding="utf-8-sig")
     assert read_ehr(path, CLINICAL).patient == PATIENT

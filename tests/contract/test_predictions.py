@@ -1,3 +1,5 @@
+"""`inputs.json` and `predictions.json`."""
+
 from __future__ import annotations
 
 import json
@@ -6,17 +8,21 @@ from typing import Any
 
 import pytest
 
-from contract import sockets
+from contract.editions import load_edition
 from contract.errors import InputError, PredictionError
 from contract.predictions import iso_duration, job_entry, read_inputs, read_predictions, socket_entry
+
+EDITION = load_edition()
+CT, EHR = EDITION.inputs["ct"], EDITION.inputs["ehr"]
+RFS = EDITION.algorithm("rfs").answer("rfs").socket
 
 
 def job(pk: str = "job-1", **changes: Any) -> dict[str, Any]:
     inputs = [
-        socket_entry(sockets.CT, 1, image=("uuid-1", "case001.mha")),
-        socket_entry(sockets.EHR, 2, value={"Age": 1}),
+        socket_entry(CT, 1, image=("uuid-1", "case001.mha")),
+        socket_entry(EHR, 2, value={"Age": 1}),
     ]
-    outputs = [socket_entry(sockets.RFS_RISK, 3, value=0.7)]
+    outputs = [socket_entry(RFS, 3, value=0.7)]
     return job_entry(pk, inputs, outputs, algorithm_image="image", exec_duration_s=72.4) | changes
 
 
@@ -26,8 +32,8 @@ def written(tmp_path: Path, content: Any) -> Path:
     return path
 
 
-def test_as_the_platform_writes_it() -> None:
-    """The shape and the duration stand in the platform's own example."""
+def test_job_entry_has_the_form_of_the_platform() -> None:
+    """Keys and duration as in the platform's example."""
     entry = job()
     assert entry["exec_duration"] == "P0DT00H01M12S"
     assert entry["invoke_duration"] is None
@@ -45,18 +51,18 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("dropped", ["socket", "interface", None])
-def test_either_key_will_do(tmp_path: Path, dropped: str | None) -> None:
+def test_socket_and_interface_are_both_accepted(tmp_path: Path, dropped: str | None) -> None:
     entry = job()
     for item in (*entry["inputs"], *entry["outputs"]):
         if dropped:
             del item[dropped]
-    (found,) = read_predictions(written(tmp_path, [entry]))
-    assert found.input_image_name("ct-image") == "case001.mha"
-    assert found.input_image_name("pet-image") is None
-    output = found.output("rfs")
+    (result,) = read_predictions(written(tmp_path, [entry]))
+    assert result.input_image_name("ct-image") == "case001.mha"
+    assert result.input_image_name("pet-image") is None
+    output = result.output("rfs")
     assert output is not None
     assert (output.value, output.relative_path) == (0.7, "rfs.json")
-    assert found.output("hpv-status") is None
+    assert result.output("hpv-status") is None
 
 
 @pytest.mark.parametrize(
@@ -71,15 +77,15 @@ def test_either_key_will_do(tmp_path: Path, dropped: str | None) -> None:
         ([job(outputs=None)], "no list `outputs`"),
         ([job(inputs=[{}])], "without a socket's slug"),
         ([job(inputs=[{"socket": {"slug": "ct-image"}, "image": "name"}])], "`image` is a str"),
-        ([job(), job()], "job job-1 stands twice"),
+        ([job(), job()], "job job-1 appears twice"),
     ],
 )
-def test_what_the_platform_never_writes(tmp_path: Path, content: Any, message: str) -> None:
+def test_invalid_predictions_json(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(PredictionError, match=rf"^predictions\.json: .*{message}"):
         read_predictions(written(tmp_path, content))
 
 
-def test_nan_becomes_none_as_on_the_platform(tmp_path: Path) -> None:
+def test_nan_is_read_as_none(tmp_path: Path) -> None:
     path = tmp_path / "predictions.json"
     path.write_text(json.dumps([job()]).replace("0.7", "NaN"))
     output = read_predictions(path)[0].output("rfs")
@@ -87,7 +93,7 @@ def test_nan_becomes_none_as_on_the_platform(tmp_path: Path) -> None:
     assert output.value is None
 
 
-def test_inputs_json(tmp_path: Path) -> None:
+def test_read_inputs_json(tmp_path: Path) -> None:
     path = tmp_path / "inputs.json"
     path.write_text(json.dumps(job()["inputs"]))
     assert [item.slug for item in read_inputs(path)] == ["ct-image", "ehr"]

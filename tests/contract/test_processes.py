@@ -1,4 +1,4 @@
-"""Processes that work on cases end with the one that began them."""
+"""Worker processes end with their parent."""
 
 from __future__ import annotations
 
@@ -27,53 +27,53 @@ if __name__ == "__main__":
 """
 
 
-def is_there(process: int) -> bool:
-    """Whether a process runs; one that has ended and waits for init to notice does not."""
+def is_running(process: int) -> bool:
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between opening and reading
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
 
 
-def gone(processes: list[int], within_s: float = 20) -> bool:
-    """Whether all of them end soon."""
+def wait_for_end(processes: list[int], within_s: float = 20) -> bool:
+    """Wait for the end of all processes; False after `within_s` seconds."""
     until = time.monotonic() + within_s
-    while any(map(is_there, processes)) and time.monotonic() < until:
+    while any(map(is_running, processes)) and time.monotonic() < until:
         time.sleep(0.05)
-    return not any(map(is_there, processes))
+    return not any(map(is_running, processes))
 
 
-def begun(code: str, path: Path, children: int) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process that runs `code`, and its children as it tells of them."""
+def start(code: str, path: Path, children: int) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start a process that runs `code`; also return the process IDs that it prints."""
     path.write_text(code)
     process = subprocess.Popen([sys.executable, path], stdout=-1, stderr=-1, text=True, env=os.environ | PATHS)
     assert process.stdout is not None
     return process, [int(process.stdout.readline()) for _ in range(children)]
 
 
-def own_number(_number: int) -> int:
+def process_id(_number: int) -> int:
     return os.getpid()
 
 
-def named() -> None:
-    os.environ["HECKTOR_TEST_BEGUN"] = "yes"
+def set_variable() -> None:
+    os.environ["HECKTOR_TEST_INITIALIZED"] = "yes"
 
 
-def begun_with(_number: int) -> str | None:
-    return os.environ.get("HECKTOR_TEST_BEGUN")
+def read_variable(_number: int) -> str | None:
+    return os.environ.get("HECKTOR_TEST_INITIALIZED")
 
 
-def test_each_process_is_another_and_begins_as_told() -> None:
-    with fresh_processes(1, named) as pool:
-        assert list(pool.map(begun_with, [1, 2])) == ["yes", "yes"]
-        assert pool.submit(own_number, 1).result() != os.getpid()
-    assert begun_with(0) is None
+def test_workers_are_new_processes_that_run_the_initializer() -> None:
+    with fresh_processes(1, set_variable) as pool:
+        assert list(pool.map(read_variable, [1, 2])) == ["yes", "yes"]
+        assert pool.submit(process_id, 1).result() != os.getpid()
+    assert read_variable(0) is None
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc tells of other processes")
-def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
-    process, children = begun(WORKERS, tmp_path / "workers.py", 2)
-    assert all(map(is_there, children))
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
+    process, children = start(WORKERS, tmp_path / "workers.py", 2)
+    assert all(map(is_running, children))
     process.kill()
     process.communicate(timeout=60)
-    assert gone(children)
+    assert wait_for_end(children)

@@ -26,7 +26,7 @@ def test_risks(tmp_path, text, value):
         ("null", "found a null"),
         ("[0.7]", "found a list"),
         ('{"risk": 0.7}', "found a object"),
-        ('{"risk": 0.7, "risk": 0.1}', "stands twice"),
+        ('{"risk": 0.7, "risk": 0.1}', "appears twice"),
         ('{"a": ' * 5000 + "1" + "}" * 5000, "nested too deeply|found a object"),
         ("-Infinity", "found -Infinity"),
         ("", "not valid JSON"),

@@ -1,6 +1,6 @@
-"""Run the entry point in a process of its own with faults in it, and hold it to its promise.
+"""Run the entry point with injected faults in a subprocess and check its output.
 
-The promise: nothing but whole, valid answers below the output folder, and never an exit 0 without one.
+The output folder must hold complete, valid answers only, and exit status 0 requires an answer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ KINDS = {RFS.name: float, HPV.name: bool}
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run left: exit status (negative: the signal), stderr, files below the output folder.
+    """Result of a run: exit status (negative: a signal), stderr and files below the output folder.
 
-    `seconds` are those from the signal, or from the start, to the end of the process.
+    `seconds` is the time from the signal, or else from the start, to the end of the process.
     """
 
     status: int
@@ -41,15 +41,15 @@ class Ended:
 
     @property
     def last(self) -> str:
-        """What the platform shows to the submitter."""
+        """Last line of stderr, which the platform shows to the submitter."""
         return next((line for line in reversed(self.said.splitlines()) if line.strip()), "")
 
 
 @dataclass
 class Run:
-    """One run of one case: `whole`, or `at_pause`, `send` and `end`.
+    """A run of one case: `whole`, or `at_pause`, `send` and `end`.
 
-    `faults` are those of `faulty.py`, `before` is a command that runs the command after it, `settings` are for `Popen`.
+    `faults` are arguments of `faulty.py`, `before` is a command prefix, `settings` are arguments of `Popen`.
     """
 
     case: Any
@@ -64,7 +64,7 @@ class Run:
         command = [*self.before, sys.executable, str(FAULTY), "\n".join(self.faults), "--task", self.task.name]
         command += ["--input", str(self.case.input), "--output", str(self.case.output)]
         command += ["--model", str(self.package), "--device", "cpu", *self.options]
-        # A file that may not grow would leave half of a compiled module behind.
+        # A limit on file size would leave truncated bytecode files behind.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment, **self.settings}
         self.begun = time.monotonic()
@@ -72,24 +72,24 @@ class Run:
         return self
 
     def at_pause(self) -> Run:
-        """Begin, and return when the process says that it pauses."""
+        """Start and wait for the first pause."""
         return self.begin().pause()
 
     def pause(self) -> Run:
-        """Return when the process says that it pauses, again."""
+        """Wait for the next pause."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line == "paused\n", self.process.communicate()[1]
         return self
 
     def send(self, number: signal.Signals, process: int | None = None) -> Run:
-        """Send a signal to the process that was started, or to another one."""
+        """Send a signal to the started process, or to `process`."""
         self.begun = time.monotonic()
         os.kill(process or self.process.pid, number)
         return self
 
     def end(self) -> Ended:
-        """Wait for the end of the process and hold it to the promise."""
+        """Wait for the end of the process and check its output."""
         try:
             _, said = self.process.communicate(timeout=LONGEST_S)
         finally:
@@ -122,12 +122,12 @@ def run(case_folder: Any, tiny_package: Path) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def namespace() -> Callable[..., list[str]]:
-    """A command prefix that runs a shell script with mounts of its own; `"$@"` in it is the command that follows."""
+    """A command prefix that runs a shell script in its own mount namespace; `"$@"` in it is the command that follows."""
     for command in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
         probe = [*command, "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /mnt"]
         if shutil.which("unshare") and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
             return functools.partial(_in_namespace, command)
-    pytest.skip("mounting is not permitted here, not even in a namespace of its own")
+    pytest.skip("mounting is not permitted, not even in a mount namespace")
 
 
 def _in_namespace(unshare: list[str], script: str, *options: str) -> list[str]:

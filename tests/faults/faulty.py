@@ -2,14 +2,14 @@
 
     faulty.py "pause algorithm.network.windows:_tile_logits 3 600" --task rfs ...
 
-The first argument holds a fault a line: what to do, at which function, at which of its calls (from 1; 0 is every
-call), and more:
+The first argument holds one fault per line: action, function, number of the call (from 1; 0 is every call) and a
+parameter:
 
-    pause   say `paused` on stdout, sleep so many seconds, go on
+    pause   print `paused`, sleep for the given seconds, continue
     raise   raise one of PROBLEMS
-    run     run a Python expression (`arguments` are the call's), go on
-    after   go on, then run a Python expression before the call returns
-    return  do not go on, return what a Python expression gives
+    run     evaluate a Python expression (`arguments` are those of the call), continue
+    after   evaluate a Python expression before the call returns
+    return  return the value of a Python expression instead of calling
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROBLEMS: dict[str, Callable[[], BaseException]] = {
 
 
 def three_backends() -> tuple[Any, ...]:
-    """What a card offers, with the CPU in its place."""
+    """The backends of a GPU, all on the CPU."""
     import torch
 
     from algorithm.network.devices import Backend

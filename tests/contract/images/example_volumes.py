@@ -1,4 +1,4 @@
-"""An oblique grid, and noise on any."""
+"""An oblique grid and volumes of noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that are not whole, or not one scan, are refused."""
+"""Truncated, damaged and unsuitable images are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import SimpleITK as sitk
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, read_volume, to_sitk, write_volume
-from tests.contract.volumes import OBLIQUE, noise
+from tests.contract.images.example_volumes import OBLIQUE, noise
 
 
 def write_dimensions(path: Path, dimension: int) -> None:
@@ -84,17 +84,17 @@ def test_unusable_nifti(tmp_path: Path, content: bytes) -> None:
         read_volume(tmp_path / "scan.nii.gz")
 
 
-def test_what_itk_says_is_the_same_each_time_and_without_a_folder(tmp_path: Path) -> None:
-    """ITK names its reader's address in memory, and the folders with their blanks."""
+def test_itk_messages_have_no_address_and_no_folder(tmp_path: Path) -> None:
+    """ITK prints the memory address of its reader and folder names with blanks."""
     for folder in ("Task 1", "Task 1 again"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "scan.nii.gz").write_bytes(gzip.compress(bytes(400)))
-    told = set()
+    messages = set()
     for folder in ("Task 1", "Task 1 again"):
         with pytest.raises(InputError) as refused:
             read_volume(tmp_path / folder / "scan.nii.gz")
-        told.add(refused.value.message)
-    (message,) = told
+        messages.add(refused.value.message)
+    (message,) = messages
     assert "0x" not in message
     assert "Task" not in message
 
@@ -110,8 +110,8 @@ FORMATS = [("a.mha", True), ("a.mha", False), ("a.nii.gz", True), ("a.tif", Fals
 
 @pytest.mark.parametrize(("name", "compress"), FORMATS)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_truncated_files_are_refused(tmp_path: Path, name: str, compress: bool, share: float) -> None:
-    """ITK itself fills the rest with zeros, or reads fewer pages, and says at most a warning."""
+def test_truncated_files_are_rejected(tmp_path: Path, name: str, compress: bool, share: float) -> None:
+    """ITK fills the rest with zeros or reads fewer pages, with a warning at most."""
     path = tmp_path / name
     volume = noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
     sitk.WriteImage(to_sitk(volume), str(path), compress)
@@ -123,7 +123,7 @@ def test_truncated_files_are_refused(tmp_path: Path, name: str, compress: bool, 
 
 @pytest.mark.parametrize(("name", "compress"), [("a.mha", True), ("a.nii.gz", True)])
 @pytest.mark.parametrize("seed", range(8))
-def test_damaged_compressed_files_are_refused(tmp_path: Path, name: str, compress: bool, seed: int) -> None:
+def test_damaged_compressed_files_are_rejected(tmp_path: Path, name: str, compress: bool, seed: int) -> None:
     path = tmp_path / name
     write_volume(path, noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))), compress=compress)
     content = bytearray(path.read_bytes())
@@ -134,17 +134,17 @@ def test_damaged_compressed_files_are_refused(tmp_path: Path, name: str, compres
         read_volume(path)
 
 
-def test_a_whole_gzip_stream_with_half_an_image(tmp_path: Path) -> None:
+def test_a_complete_gzip_stream_with_half_an_image(tmp_path: Path) -> None:
     path = tmp_path / "a.nii.gz"
     write_volume(path, noise(Geometry((30, 30, 20), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))))
     content = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(content[: len(content) // 2]))
-    with pytest.raises(InputError, match="truncated, 18176 bytes of pixel data found, 36352 expected"):
+    with pytest.raises(InputError, match="truncated, 18176 bytes of pixel data, expected 36352"):
         read_volume(path)
 
 
 @pytest.mark.parametrize("size", ["", "many", "-5"])
-def test_a_compressed_metaimage_that_does_not_say_its_size(tmp_path: Path, size: str) -> None:
+def test_a_compressed_metaimage_without_a_valid_size(tmp_path: Path, size: str) -> None:
     path = tmp_path / "a.mha"
     write_volume(path, noise(OBLIQUE))
     content = path.read_bytes()
@@ -156,7 +156,7 @@ def test_a_compressed_metaimage_that_does_not_say_its_size(tmp_path: Path, size:
 
 
 def test_a_big_tiff_by_hand(tmp_path: Path) -> None:
-    """Two pages of 2 x 2 bytes as BigTIFF; cut by a byte, the second page is named."""
+    """Two pages of 2 x 2 bytes as BigTIFF; without the last byte the message names the second page."""
     pages = 2
     body = b"II" + struct.pack("<HHHQ", 43, 8, 0, 16)
     for page in range(pages):
@@ -198,7 +198,7 @@ def test_a_big_tiff_by_hand(tmp_path: Path) -> None:
         (b"DimSize = 9", b"DimSize = -9", "voxels, expected at most"),
     ],
 )
-def test_unsound_headers_are_refused(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+def test_invalid_headers_are_rejected(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
     path = tmp_path / "a.mha"
     write_volume(path, noise(Geometry((9, 8, 7), (0.5, 1.5, 2.5), (-11.0, 22.0, -333.0))), compress=False)
     content = path.read_bytes()
@@ -208,7 +208,7 @@ def test_unsound_headers_are_refused(tmp_path: Path, old: bytes, new: bytes, mes
         read_volume(path)
 
 
-def test_messages_name_no_folders(tmp_path: Path) -> None:
+def test_messages_contain_no_folders(tmp_path: Path) -> None:
     path = tmp_path / "scan.mha"
     path.write_bytes(b"garbage" * 100)
     with pytest.raises(InputError) as caught:
@@ -217,8 +217,8 @@ def test_messages_name_no_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", ["-5", "0", "99999999999999", "three"])
-def test_an_absurd_number_of_dimensions_is_refused_before_itk_sees_it(tmp_path: Path, rank: str) -> None:
-    """ITK ends the whole process on NDims -5 or 99999999999999, so the header text is looked at first."""
+def test_an_absurd_number_of_dimensions_is_rejected_before_itk_reads_it(tmp_path: Path, rank: str) -> None:
+    """ITK crashes the process on NDims -5 or 99999999999999."""
     path = tmp_path / "rank.mha"
     path.write_text(f"ObjectType = Image\nNDims = {rank}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
     with pytest.raises(InputError, match=r"rank\.mha: not a readable image \(NDims"):
@@ -234,9 +234,7 @@ def test_an_absurd_number_of_dimensions_is_refused_before_itk_sees_it(tmp_path: 
         ("ElementSpacing", "1 1 1e999", "1e999"),
     ],
 )
-def test_a_grid_that_is_no_numbers_is_refused_before_itk_takes_it_for_zero(
-    tmp_path: Path, key: str, value: str, odd: str
-) -> None:
+def test_a_non_numeric_geometry_is_rejected(tmp_path: Path, key: str, value: str, odd: str) -> None:
     path = tmp_path / "grid.mha"
     path.write_text(f"ObjectType = Image\nNDims = 3\n{key} = {value}\nDimSize = 4 4 4\nElementDataFile = LOCAL\n")
     with pytest.raises(InputError, match=rf"^grid\.mha: {key} holds '{odd}', expected finite numbers"):

@@ -1,4 +1,4 @@
-"""An image that changes while it is being read is refused, whatever its pixels look like afterwards."""
+"""An image that changes while it is read is an error, even if its pixels stay valid."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from contract.images.volumes import Volume, read_volume, write_volume
 GRID = Geometry((8, 8, 8), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
 
 
-def grown(path: Path) -> None:
+def append_byte(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\0")
 
 
-def replaced(path: Path) -> None:
+def replace_by_copy(path: Path) -> None:
     content = path.read_bytes()
     path.with_name("other").write_bytes(content)
     path.with_name("other").replace(path)
 
 
-@pytest.mark.parametrize("change", [grown, replaced, Path.unlink], ids=["grown", "replaced", "gone"])
+@pytest.mark.parametrize("change", [append_byte, replace_by_copy, Path.unlink], ids=["longer", "replaced", "deleted"])
 def test_a_change_between_header_and_pixels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
@@ -35,9 +35,9 @@ def test_a_change_between_header_and_pixels(
     real = images.metaimage.read_pixels
 
     def changing(*arguments: object) -> object:
-        found = real(*arguments)  # type: ignore[arg-type]
+        pixels = real(*arguments)  # type: ignore[arg-type]
         change(path)
-        return found
+        return pixels
 
     monkeypatch.setattr(images.metaimage, "read_pixels", changing)
     with pytest.raises(InputError, match=r"^a\.mha: changed while it was being read"):

@@ -1,3 +1,5 @@
+"""Geometry: coordinates, comparison and checks."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from contract.errors import GroundTruthError, InputError
 from contract.images.geometry import Geometry
 
-TURNED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+ROTATED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def rotation(a: float, b: float, c: float) -> tuple[float, ...]:
@@ -37,12 +39,12 @@ GEOMETRIES = st.builds(
 
 
 def test_physical_coordinates_by_hand() -> None:
-    """Turned by 90 degrees about z, the first axis runs along +y and the second along -x.
+    """Rotated by 90 degrees about z, the first axis runs along +y and the second along -x.
 
     Voxel (2, 1, 3) with spacing (2, 3, 4): 4 mm along +y, 3 mm along -x, 12 mm along z, from origin (10, 20, 30):
     (7, 24, 42).
     """
-    geometry = Geometry((5, 5, 5), (2.0, 3.0, 4.0), (10.0, 20.0, 30.0), TURNED)
+    geometry = Geometry((5, 5, 5), (2.0, 3.0, 4.0), (10.0, 20.0, 30.0), ROTATED)
     np.testing.assert_allclose(geometry.index_to_physical_matrix() @ [2, 1, 3, 1], [7, 24, 42, 1])
 
 
@@ -76,7 +78,7 @@ def test_corners_lie_half_a_voxel_beyond_the_centres() -> None:
 
 
 @given(GEOMETRIES, st.tuples(*[st.integers(0, 10)] * 3))
-def test_cropping_keeps_voxels_where_they_are(geometry: Geometry, start: tuple[int, int, int]) -> None:
+def test_cropping_keeps_the_position_of_voxels(geometry: Geometry, start: tuple[int, int, int]) -> None:
     part = geometry.cropped(start, (1, 1, 1))
     np.testing.assert_allclose(part.origin_mm, (geometry.index_to_physical_matrix() @ [*start, 1])[:3], atol=1e-9)
     assert part.direction == geometry.direction
@@ -86,21 +88,21 @@ BASE = Geometry((4, 5, 6), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "field"),
     [
         ({"size": (4, 5, 7)}, "size"),
         ({"spacing_mm": (1.0, 2.0, 3.01)}, "spacing_mm"),
         ({"origin_mm": (10.01, 20.0, 30.0)}, "origin_mm"),
-        ({"direction": TURNED}, "direction"),
+        ({"direction": ROTATED}, "direction"),
     ],
 )
-def test_differences_are_named(change: dict[str, tuple[float, ...]], found: str) -> None:
+def test_differences_are_named(change: dict[str, tuple[float, ...]], field: str) -> None:
     other = dataclasses.replace(BASE, **change)
     (difference,) = BASE.differences(other)
-    assert difference.startswith(found)
+    assert difference.startswith(field)
 
 
-def test_differences_within_a_thousandth_of_the_spacing_do_not_count() -> None:
+def test_differences_below_a_thousandth_of_the_spacing_are_ignored() -> None:
     other = Geometry((4, 5, 6), (1.0009, 2.0019, 3.0029), (10.0009, 19.9981, 30.0029))
     assert BASE.differences(other) == []
 
@@ -117,7 +119,7 @@ def test_differences_within_a_thousandth_of_the_spacing_do_not_count() -> None:
         ({"direction": (0.0,) * 9}, "not orthonormal"),
     ],
 )
-def test_unsound_grids_are_refused(change: dict[str, tuple[float, ...]], message: str) -> None:
+def test_invalid_grids_are_rejected(change: dict[str, tuple[float, ...]], message: str) -> None:
     geometry = dataclasses.replace(BASE, **change)
     with pytest.raises(InputError, match=f"ct.mha: .*{message}"):
         geometry.check("ct.mha")
@@ -125,6 +127,6 @@ def test_unsound_grids_are_refused(change: dict[str, tuple[float, ...]], message
         geometry.check("truth.mha", GroundTruthError)
 
 
-def test_description_is_one_line() -> None:
+def test_describe_is_one_line() -> None:
     assert "\n" not in BASE.describe()
     assert "(1, 2, 3) mm" in BASE.describe()

@@ -1,4 +1,4 @@
-"""NIfTI headers that say two things at once: ITK believes one of them, we none."""
+"""NIfTI headers with contradictions, which ITK accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRID = Geometry((4, 3, 2), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 
 @pytest.fixture
 def content(tmp_path):
-    """A NIfTI of 24 bytes of pixels after 352 bytes of header, not compressed."""
+    """An uncompressed NIfTI: 352 bytes of header, 24 bytes of pixels."""
     path = tmp_path / "a.nii.gz"
     write_volume(path, Volume(np.arange(24, dtype=np.uint8).reshape(2, 3, 4), GRID))
     return bytearray(gzip.decompress(path.read_bytes()))
@@ -29,8 +29,8 @@ def content(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "place", "values", "message"),
     [
-        ("<h", 70, (64,), "8 bits a voxel, expected 64"),
-        ("<h", 72, (4,), "4 bits a voxel, expected 8"),
+        ("<h", 70, (64,), "8 bits per voxel, expected 64"),
+        ("<h", 72, (4,), "4 bits per voxel, expected 8"),
         ("<f", 84, (0.0,), r"spacing \(1, 0, 3\)"),
         ("<f", 88, (NAN,), r"spacing \(1, 2, nan\)"),
         ("<f", 256, (NAN,), "not finite"),
@@ -40,8 +40,8 @@ def content(tmp_path):
         ("<i", 0, (540,), "no NIfTI-1 header"),
     ],
 )
-def test_what_disagrees_with_itself(tmp_path, content, layout, place, values, message):
-    """ITK makes an image on the right grid of most of these, of the first one in part of bytes that are not there."""
+def test_contradictory_headers_are_rejected(tmp_path, content, layout, place, values, message):
+    """ITK reads most of these on the right grid, and the first one beyond the end of the data."""
     assert struct.unpack_from("<2h", content, 252) != (0, 0)
     struct.pack_into("<2h", content, 252, 1, 1)
     struct.pack_into(layout, content, place, *values)
@@ -52,7 +52,7 @@ def test_what_disagrees_with_itself(tmp_path, content, layout, place, values, me
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"])
-def test_what_itk_writes_is_sound(tmp_path, dtype):
+def test_files_of_itk_are_valid(tmp_path, dtype):
     path = tmp_path / "a.nii.gz"
     array = np.arange(24).reshape(2, 3, 4).astype(dtype)
     sitk.WriteImage(sitk.GetImageFromArray(array), str(path))
@@ -61,8 +61,8 @@ def test_what_itk_writes_is_sound(tmp_path, dtype):
     np.testing.assert_array_equal(read_volume(path).array, array)
 
 
-def test_the_other_byte_order(content):
-    """24 voxels of 16 bits after 352 bytes, by a header of which these fields alone are in the other order."""
+def test_big_endian_header(content):
+    """24 voxels of 16 bits after 352 bytes; only the fields that are read are big-endian."""
     struct.pack_into(">i", content, 0, 348)
     struct.pack_into(">8h", content, 40, 3, 4, 3, 2, 1, 1, 1, 1)
     struct.pack_into(">2h", content, 70, 4, 16)

@@ -1,4 +1,4 @@
-"""Reading exactly one image with its geometry, writing masks."""
+"""Reading and writing images with their geometry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from contract.images.volumes import (
     write_mask,
     write_volume,
 )
-from tests.contract.volumes import OBLIQUE, noise
+from tests.contract.images.example_volumes import OBLIQUE, noise
 
 # Reading
 
@@ -35,18 +35,18 @@ from tests.contract.volumes import OBLIQUE, noise
 @pytest.mark.parametrize("suffix", [".mha", ".nii.gz"])
 @pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("dtype", [np.int16, np.uint8, np.float32, np.float64, np.int32])
-def test_what_is_written_is_read(tmp_path: Path, suffix: str, compress: bool, dtype: type) -> None:
+def test_round_trip(tmp_path: Path, suffix: str, compress: bool, dtype: type) -> None:
     volume = Volume(noise(OBLIQUE).array.astype(dtype), OBLIQUE)
     write_volume(tmp_path / f"a{suffix}", volume, compress=compress)
-    found = read_volume(tmp_path / f"a{suffix}")
-    np.testing.assert_array_equal(found.array, volume.array)
-    assert found.array.dtype == dtype
-    assert found.geometry.differences(OBLIQUE) == []
+    volume_read = read_volume(tmp_path / f"a{suffix}")
+    np.testing.assert_array_equal(volume_read.array, volume.array)
+    assert volume_read.array.dtype == dtype
+    assert volume_read.geometry.differences(OBLIQUE) == []
     assert [path.name for path in tmp_path.iterdir()] == [f"a{suffix}"]
 
 
 def test_array_order_is_z_y_x(tmp_path: Path) -> None:
-    """A single bright voxel at index (x, y, z) = (1, 2, 3) stands at array[3, 2, 1]."""
+    """A single bright voxel at index (x, y, z) = (1, 2, 3) is array[3, 2, 1]."""
     image = sitk.Image(5, 6, 7, sitk.sitkInt16)
     image[1, 2, 3] = 9
     sitk.WriteImage(image, str(tmp_path / "a.mha"))
@@ -57,29 +57,29 @@ def test_array_order_is_z_y_x(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".tif", ".tiff"])
 @pytest.mark.parametrize("compress", [True, False])
-def test_multi_page_tiff_keeps_the_geometry_that_the_file_gives(tmp_path: Path, suffix: str, compress: bool) -> None:
-    """TIFF holds in-plane resolution only: slices 1 mm apart, no origin, no direction."""
+def test_geometry_of_a_multi_page_tiff(tmp_path: Path, suffix: str, compress: bool) -> None:
+    """TIFF stores the in-plane spacing only: slices are 1 mm apart, without origin and direction."""
     geometry = Geometry((9, 8, 7), (0.5, 0.25, 3.0), (5.0, 5.0, 5.0))
     volume = noise(geometry)
     sitk.WriteImage(to_sitk(volume), str(tmp_path / f"a{suffix}"), compress)
-    found = read_volume(tmp_path / f"a{suffix}")
-    np.testing.assert_array_equal(found.array, volume.array)
-    assert found.geometry.differences(Geometry((9, 8, 7), (0.5, 0.25, 1.0), (0.0, 0.0, 0.0))) == []
+    volume_read = read_volume(tmp_path / f"a{suffix}")
+    np.testing.assert_array_equal(volume_read.array, volume.array)
+    assert volume_read.geometry.differences(Geometry((9, 8, 7), (0.5, 0.25, 1.0), (0.0, 0.0, 0.0))) == []
 
 
-def test_suffixes_are_read_whatever_their_case(tmp_path: Path) -> None:
+def test_suffixes_in_capitals(tmp_path: Path) -> None:
     for name, upper in (("a.mha", "A.MHA"), ("b.tif", "B.TIF"), ("c.nii.gz", "C.NII.GZ")):
         write_volume(tmp_path / name, noise(OBLIQUE))
         (tmp_path / name).rename(tmp_path / upper)
         assert read_volume(tmp_path / upper).array.shape == OBLIQUE.array_shape
 
 
-def test_a_type_can_be_asked_for(tmp_path: Path) -> None:
+def test_read_as_another_type(tmp_path: Path) -> None:
     write_volume(tmp_path / "a.mha", noise(OBLIQUE))
     assert read_volume(tmp_path / "a.mha", np.float32).array.dtype == np.float32
 
 
-def test_the_header_alone(tmp_path: Path) -> None:
+def test_read_header(tmp_path: Path) -> None:
     write_volume(tmp_path / "a.mha", noise(OBLIQUE))
     header = read_header(tmp_path / "a.mha")
     assert (header.geometry.size, header.pixel_type, header.is_integer) == ((9, 8, 7), "16-bit signed integer", True)
@@ -95,7 +95,7 @@ def test_the_header_alone(tmp_path: Path) -> None:
     st.permutations([0, 1, 2]),
     st.tuples(*[st.sampled_from([-1.0, 1.0])] * 3),
 )
-def test_any_orientation_survives_a_metaimage(
+def test_round_trip_of_any_orientation(
     tmp_path_factory: pytest.TempPathFactory,
     size: tuple[int, int, int],
     spacing: tuple[float, float, float],
@@ -107,15 +107,15 @@ def test_any_orientation_survives_a_metaimage(
     geometry = Geometry(size, spacing, origin, direction)
     path = tmp_path_factory.mktemp("orientation") / "a.mha"
     write_volume(path, noise(geometry))
-    found = read_volume(path)
-    assert found.geometry.differences(geometry) == []
-    np.testing.assert_array_equal(found.array, noise(geometry).array)
+    volume_read = read_volume(path)
+    assert volume_read.geometry.differences(geometry) == []
+    np.testing.assert_array_equal(volume_read.array, noise(geometry).array)
 
 
 # Exactly one image
 
 
-def test_finding_the_one_image(tmp_path: Path) -> None:
+def test_find_single_image(tmp_path: Path) -> None:
     folder = tmp_path / "images" / "ct"
     with pytest.raises(InputError, match=r"^images/ct: no such folder, expected exactly one image \(\.mha"):
         find_single_image(folder)
@@ -136,17 +136,17 @@ def test_finding_the_one_image(tmp_path: Path) -> None:
 # Writing
 
 
-def test_a_mask_lies_on_its_reference(tmp_path: Path) -> None:
+def test_a_mask_has_the_reference_geometry(tmp_path: Path) -> None:
     mask = (noise(OBLIQUE).array % 3).astype(np.int64)
     write_mask(tmp_path / "output.mha", mask, OBLIQUE)
-    found = read_volume(tmp_path / "output.mha")
-    assert found.array.dtype == np.uint8
-    np.testing.assert_array_equal(found.array, mask)
-    assert found.geometry.differences(OBLIQUE) == []
+    volume_read = read_volume(tmp_path / "output.mha")
+    assert volume_read.array.dtype == np.uint8
+    np.testing.assert_array_equal(volume_read.array, mask)
+    assert volume_read.geometry.differences(OBLIQUE) == []
 
 
 @pytest.mark.parametrize("value", [3, -1, 256, 257])
-def test_other_labels_are_refused(tmp_path: Path, value: int) -> None:
+def test_other_labels_are_rejected(tmp_path: Path, value: int) -> None:
     mask = np.zeros(OBLIQUE.array_shape, dtype=np.int32)
     mask[0, 0, 0] = value
     with pytest.raises(OutputError, match=r"^output\.mha: labels other than 0, 1 and 2"):
@@ -154,26 +154,26 @@ def test_other_labels_are_refused(tmp_path: Path, value: int) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_shape_is_refused(tmp_path: Path) -> None:
+def test_another_shape_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"expected \(7, 8, 9\)"):
         write_mask(tmp_path / "output.mha", np.zeros((9, 8, 7), np.uint8), OBLIQUE)
     with pytest.raises(ValueError, match="array of shape"):
         Volume(np.zeros((9, 8, 7), np.uint8), OBLIQUE)
 
 
-def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_suffix_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"^a\.nrrd: unknown image suffix"):
         write_volume(tmp_path / "a.nrrd", noise(OBLIQUE))
 
 
-def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "images").write_text("I am a file")
     with pytest.raises(OutputError, match=r"^output\.mha: cannot be written"):
         write_mask(tmp_path / "images" / "output.mha", np.zeros(OBLIQUE.array_shape, np.uint8), OBLIQUE)
 
 
-def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path) -> None:
-    """A limit on file size stands for the full disk: ITK does not notice that its writes fail."""
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    """A limit on file size simulates the full disk; ITK does not report failed writes."""
     program = textwrap.dedent(
         """
         import sys

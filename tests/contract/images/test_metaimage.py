@@ -1,4 +1,4 @@
-"""Pixels of MetaImages, read once, against ITK's own reading."""
+"""Reading and packing of MetaImages, compared with ITK."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from contract.images.metaimage import packed, read_pixels
 from contract.images.volumes import read_volume
 
 
-def written(path, array, compress=True):
+def write(path, array, compress=True):
     sitk.WriteImage(sitk.GetImageFromArray(array), str(path), useCompression=compress)
     return path
 
 
 @pytest.mark.parametrize("compress", [True, False])
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"])
-def test_pixels_are_those_of_itk(tmp_path, dtype, compress):
+def test_pixels_equal_those_of_itk(tmp_path, dtype, compress):
     array = np.random.default_rng(0).integers(0, 100, (5, 6, 7)).astype(dtype)
-    path = written(tmp_path / "a.mha", array, compress)
-    found = read_pixels(path, array.shape, array.dtype.itemsize)
-    np.testing.assert_array_equal(found, sitk.GetArrayFromImage(sitk.ReadImage(str(path))))
-    assert found.dtype == array.dtype
-    assert found.flags.writeable
+    path = write(tmp_path / "a.mha", array, compress)
+    pixels = read_pixels(path, array.shape, array.dtype.itemsize)
+    np.testing.assert_array_equal(pixels, sitk.GetArrayFromImage(sitk.ReadImage(str(path))))
+    assert pixels.dtype == array.dtype
+    assert pixels.flags.writeable
 
 
-def test_a_stream_of_many_pieces(tmp_path):
-    """Four megabytes of which a half is noise: pieces and blocks of the file end at different places."""
+def test_a_stream_of_many_blocks(tmp_path):
+    """Four megabytes, half of them noise: input and output blocks end at different places."""
     array = np.zeros((64, 256, 256), dtype=np.uint8)
     array[::2] = np.random.default_rng(1).integers(0, 255, (32, 256, 256))
-    assert np.array_equal(read_pixels(written(tmp_path / "a.mha", array), array.shape, 1), array)
+    assert np.array_equal(read_pixels(write(tmp_path / "a.mha", array), array.shape, 1), array)
 
 
 @pytest.mark.parametrize("change", ["cut", "damage", "longer", "shorter", "plain cut", "other name", "other type"])
-def test_anything_else_is_left_to_others(tmp_path, change):
+def test_invalid_pixel_data_gives_none(tmp_path, change):
     array = np.random.default_rng(2).integers(0, 3, (8, 9, 10)).astype(np.uint8)
-    path = written(tmp_path / "a.mha", array)
+    path = write(tmp_path / "a.mha", array)
     content, shape, width = path.read_bytes(), array.shape, 1
     if change == "cut":
         path.write_bytes(content[:-20])
@@ -49,7 +49,7 @@ def test_anything_else_is_left_to_others(tmp_path, change):
     elif change == "shorter":
         shape = (9, 9, 10)
     elif change == "plain cut":
-        path.write_bytes(written(path, array, compress=False).read_bytes()[:-1])
+        path.write_bytes(write(path, array, compress=False).read_bytes()[:-1])
     elif change == "other name":
         path = path.rename(tmp_path / "a.nii.gz")
     else:
@@ -58,15 +58,15 @@ def test_anything_else_is_left_to_others(tmp_path, change):
 
 
 def oblique() -> tuple[float, ...]:
-    """30 degrees about x, then 20 degrees about z; no entry and no pair of entries is alike by chance."""
+    """30 degrees about x, then 20 degrees about z: all entries of the first two rows differ."""
     a, b = np.deg2rad(30), np.deg2rad(20)
     about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
     about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
     return tuple(float(v) for v in (about_z @ about_x).ravel())
 
 
-def test_what_is_packed_is_what_itk_reads(tmp_path):
-    """Pixels, and the geometry to the last digit: an oblique direction, a spacing of a third, a negative origin."""
+def test_itk_reads_a_packed_mask(tmp_path):
+    """Pixels and the exact geometry: an oblique direction, a spacing of 1/3, a negative origin."""
     geometry = Geometry((5, 4, 3), (1 / 3, 0.9765625, 3.27), (-249.51171875, 1e-7, 1234.5), oblique())
     voxels = np.random.default_rng(2).integers(0, 3, (3, 4, 5), dtype=np.uint8)
     path = tmp_path / "a.mha"
@@ -77,7 +77,7 @@ def test_what_is_packed_is_what_itk_reads(tmp_path):
     np.testing.assert_array_equal(read_pixels(path, voxels.shape, 1), voxels)
 
 
-def test_what_is_packed_fits_its_grid():
+def test_packing_rejects_another_shape():
     with pytest.raises(ValueError, match="on a grid of"):
         packed(np.zeros((2, 2, 3), np.uint8), Geometry((2, 2, 3), (1, 1, 1), (0, 0, 0)))
 
@@ -101,9 +101,9 @@ HEADER = (
         "HeaderSize = -1\nElementDataFile = {other}\n",
     ],
 )
-def test_no_header_leads_to_the_pixels_of_another_file(tmp_path, lines):
-    """ITK's own reader follows the first five to the other file, which may be the reference of a prediction."""
-    other = written(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
+def test_a_header_cannot_point_to_another_file(tmp_path, lines):
+    """ITK follows the first five headers to the other file, which could be the reference of a submitted mask."""
+    other = write(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
     path = tmp_path / "a.mha"
     path.write_bytes(HEADER + lines.format(other=other).encode("latin-1") + bytes(24))
     with pytest.raises(InputError):
@@ -111,16 +111,15 @@ def test_no_header_leads_to_the_pixels_of_another_file(tmp_path, lines):
 
 
 @pytest.mark.parametrize("lines", ["", "Comment : {other}\n", "ElementDataFile: {other}\n"])
-def test_pixels_after_an_odd_header_are_those_of_the_file_itself(tmp_path, lines):
-    other = written(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
+def test_pixels_after_an_ambiguous_header_come_from_the_file_itself(tmp_path, lines):
+    other = write(tmp_path / "other.mha", np.full((2, 3, 4), 2, np.uint8), compress=False)
     path = tmp_path / "a.mha"
     pixels = np.arange(24, dtype=np.uint8)
     path.write_bytes(HEADER + lines.format(other=other).encode() + b"ElementDataFile = LOCAL\n" + pixels.tobytes())
     np.testing.assert_array_equal(read_volume(path).array.ravel(), pixels)
 
 
-def test_a_header_of_plain_lines_may_still_be_read_by_itk(tmp_path):
-    """Pixels as text, which are not read here."""
+def test_pixels_as_text_are_read_by_itk(tmp_path):
     path = tmp_path / "a.mha"
     header = HEADER.replace(b"BinaryData = True", b"BinaryData = False")
     path.write_bytes(header + b"ElementDataFile = LOCAL\n" + b"".join(b"%d " % n for n in range(24)))

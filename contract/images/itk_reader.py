@@ -1,0 +1,71 @@
+"""Open image files with ITK, without the headers that it misreads."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Final
+
+import SimpleITK as sitk
+
+from contract.errors import HecktorError
+from contract.images.metaimage import GEOMETRY_FIELDS, mha_fields
+
+# Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
+_ITK_READERS: Final = {".mha": "MetaImageIO", ".tif": "TIFFImageIO", ".tiff": "TIFFImageIO", ".nii.gz": "NiftiImageIO"}
+
+
+def open_reader(path: Path, suffix: str | None, error: type[HecktorError]) -> sitk.ImageFileReader:
+    """Open an image and read its header; `suffix` chooses the format, MetaImage if None.
+
+    Raises:
+        HecktorError: of class `error`: absent, empty, or not readable.
+    """
+    if not path.exists():
+        raise error(path.name, f"not found in {path.parent.name}", "an image")
+    if not path.is_file():
+        raise error(path.name, "not a regular file", "an image")
+    if path.stat().st_size == 0:
+        raise error(path.name, "empty file", "an image")
+    if suffix == ".mha":
+        _check_metaimage_text(path, error)
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.SetImageIO(_ITK_READERS[suffix or ".mha"])
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError as problem:
+        raise error(path.name, f"not a readable image ({itk_reason(problem, path)})") from None
+    return reader
+
+
+def _check_metaimage_text(path: Path, error: type[HecktorError]) -> None:
+    """Reject a MetaImage header that ITK misreads.
+
+    ITK reads out of bounds on an absurd NDims and takes a non-numeric origin for 0.
+    """
+    with path.open("rb") as file:
+        fields = mha_fields(file)
+    rank = fields.get("NDims", "3")
+    if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
+        raise error(path.name, f"not a readable image (NDims {rank[:40]!r})", "a 3D image")
+    for key in sorted(GEOMETRY_FIELDS & fields.keys()):
+        invalid = [token for token in fields[key].split() if not _is_finite(token)]
+        if invalid:
+            raise error(path.name, f"{key} holds {invalid[0][:40]!r}", "finite numbers")
+
+
+def _is_finite(token: str) -> bool:
+    try:
+        return math.isfinite(float(token))
+    except ValueError:
+        return False
+
+
+def itk_reason(problem: BaseException, path: Path) -> str:
+    """The last sentence of an ITK message, without paths and memory addresses, which differ between runs."""
+    text = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else type(problem).__name__
+    return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]

@@ -1,0 +1,124 @@
+"""Errors and warnings: fields, messages, pickling and the exit status of a command."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import pytest
+
+from contract.errors import (
+    EngineError,
+    Finding,
+    GroundTruthError,
+    HecktorError,
+    InputError,
+    MetricError,
+    ModelPackageError,
+    OutputError,
+    PredictionError,
+    TimeLimitError,
+    printable,
+    run_main,
+    sentence,
+)
+from contract.processes import fresh_processes
+
+KINDS = [
+    HecktorError,
+    InputError,
+    ModelPackageError,
+    OutputError,
+    GroundTruthError,
+    PredictionError,
+    MetricError,
+    TimeLimitError,
+    EngineError,
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (("ct.mha",), "ct.mha"),
+        (("ct.mha", "2 channels"), "ct.mha: 2 channels"),
+        (("ct.mha", "2 channels", "one"), "ct.mha: 2 channels, expected one"),
+        (("ct.mha", "", "one channel"), "ct.mha, expected one channel"),
+    ],
+)
+def test_sentence_and_error_message(fields: tuple[str, ...], text: str) -> None:
+    assert sentence(*fields) == text
+    assert str(HecktorError(*fields)) == HecktorError(*fields).message == text
+
+
+@pytest.mark.parametrize(
+    ("finding", "text"),
+    [
+        (Finding("ehr.json", "missing Age"), "ehr.json: missing Age"),
+        (Finding("ehr.json", "Age '-3'", "an age"), "ehr.json: Age '-3', expected an age"),
+        (Finding("ehr.json", "unknown key 'x'", action="ignored"), "ehr.json: unknown key 'x'; ignored"),
+        (Finding("a", "b", "c", "d"), "a: b, expected c; d"),
+    ],
+)
+def test_finding_as_a_sentence(finding: Finding, text: str) -> None:
+    assert str(finding) == text
+
+
+def test_error_fields_are_unchanged_while_the_message_is_one_printable_line() -> None:
+    error = InputError("ct\n.mha", "a\ttab and \ud800", "  one  ")
+    assert (error.what, error.found, error.expected) == ("ct\n.mha", "a\ttab and \ud800", "  one  ")
+    assert error.message == "ct .mha: a tab and \N{REPLACEMENT CHARACTER}, expected one"
+
+
+def test_printable_replaces_control_characters_and_surrogates() -> None:
+    assert printable("a\x00b\ud800c é") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c é"
+
+
+def state(error: BaseException) -> tuple[object, ...]:
+    assert isinstance(error, HecktorError)
+    return type(error), error.what, error.found, error.expected, error.message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pickling_keeps_class_and_fields(kind: type[HecktorError]) -> None:
+    error = kind("ct.mha", "2 channels", "one")
+    assert state(pickle.loads(pickle.dumps(error))) == (
+        kind, "ct.mha", "2 channels", "one", "ct.mha: 2 channels, expected one",
+    )  # fmt: skip
+
+
+def fail_in_worker(name: str) -> None:
+    raise PredictionError(name, "2 channels", "one")
+
+
+def test_error_from_a_worker_process_keeps_class_and_fields() -> None:
+    with fresh_processes(1) as pool:
+        error = pool.submit(fail_in_worker, "mask.mha").exception(timeout=60)
+    assert error is not None
+    assert state(error) == (PredictionError, "mask.mha", "2 channels", "one", "mask.mha: 2 channels, expected one")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_main_prints_an_error_as_the_last_line(
+    kind: type[HecktorError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(argv: Sequence[str] | None) -> int:
+        print("before")
+        raise kind("ct.mha: two\n  lines,\texpected one")
+
+    assert run_main(main, []) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "error: ct.mha: two lines, expected one\n"
+    assert captured.out == "before\n"
+
+
+def test_run_main_propagates_a_bug() -> None:
+    def main(argv: Sequence[str] | None) -> int:
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        run_main(main, [])
+
+
+def test_run_main_returns_the_exit_status() -> None:
+    assert run_main(lambda argv: len(argv or ()), ["a", "b", "c"]) == 3
