@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from algorithm.answering import Termination, answer
+from algorithm.budget import process_age_s
 from algorithm.cpus import limit_itk_threads
 from algorithm.heads.methods import METHODS, method_for
 from algorithm.network.package import default_package_path
@@ -54,9 +55,24 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
         serve(request, arguments.port)
         return 0
     with _terminated_by_signal() as termination:
-        stages = answer(request, Resident(request.model_dir, request.device), termination)
+        try:
+            stages = answer(request, Resident(request.model_dir, request.device), termination)
+        finally:
+            _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", task.name, request.method.name, stages.summary())
     return 0
+
+
+def program(argv: Sequence[str] | None = None) -> int:
+    """`main` of a process that was started to answer one case: its start counts against the time limit."""
+    return main(argv, spent_s=process_age_s())
+
+
+def _log_this_thread_only() -> None:
+    """Keep the last line of the log: after an early end another thread may still compute."""
+    this_thread = threading.get_ident()
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.thread == this_thread)
 
 
 @contextmanager
@@ -113,7 +129,3 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=whole_number(0, 65535), default=PORT, help="of --serve (%(default)s; 0 takes a free one)"
     )
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
-from algorithm.cpus import usable_cpus
 from baseline.interruption import interruptible
 from baseline.network.jobs import check_device, chosen_jobs, remaining, train_apart, train_job
 from baseline.network.nnunet import Machine
@@ -19,6 +18,7 @@ from baseline.release.prepare import PrepareOptions, check, prepare_release, sum
 from baseline.release.problems import as_text
 from baseline.report.report import make_report
 from baseline.work import Work
+from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import positive_number, whole_number
 

@@ -1,7 +1,7 @@
 # The algorithm image: one target a task (segmentation, rfs, hpv), which differ in nothing but their entry point.
 #
 #   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one where no registry is reachable
-#   TORCH        cpu, or cuda for the CUDA 12.6 build that the platform's T4 asks for
+#   TORCH        cpu, or cuda for the CUDA 12.8 build, which runs on the platform's T4
 #   VERSION      what the packages say of themselves
 #   API_METHOD   exec, a process a case, or invoke, a server on port 4743: entry point and label together
 #   secret `ca`  the host's CA bundle, for networks that need one; may be absent
@@ -14,7 +14,7 @@ ARG TORCH=cpu
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
-COPY docker/pip-install /usr/local/bin/pip-install
+COPY docker/pip-install docker/pip-check /usr/local/bin/
 # torch first and alone: by far the largest part, it changes least.
 COPY requirements/torch-${TORCH}.txt /requirements/torch.txt
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
@@ -27,6 +27,11 @@ RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     pip-install /requirements/algorithm.txt
+# All packages must accept each other's versions, and the CUDA build must hold code for the T4, which is sm_75.
+RUN pip-check /opt/venv/bin/python \
+    && if [ "$TORCH" = cuda ]; then \
+        /opt/venv/bin/python -c "import torch; assert 'sm_75' in torch._C._cuda_getArchFlags().split()"; \
+    fi
 # Header files and pip serve nobody at run time; byte code is compiled now, since the image's user cannot write it
 # (some packages carry templates that are no Python, hence `|| true`).
 RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \

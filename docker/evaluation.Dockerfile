@@ -6,13 +6,14 @@ FROM ${BASE_IMAGE} AS dependencies
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
-COPY docker/pip-install /usr/local/bin/pip-install
+COPY docker/pip-install docker/pip-check /usr/local/bin/
 COPY requirements/evaluation.txt /requirements/evaluation.txt
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     pip-install /requirements/evaluation.txt
-RUN /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
+RUN pip-check /opt/venv/bin/python \
+    && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
     && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
 
 FROM ${BASE_IMAGE} AS common

@@ -1,8 +1,6 @@
 """Entry point of everything: `python -m hecktor COMMAND`, the same as `hecktor COMMAND`."""
 
-import sys
-
-from hecktor.cli import main
+from hecktor.cli import entry
 
 if __name__ == "__main__":  # workers of a process pool import this module
-    sys.exit(main())
+    entry()

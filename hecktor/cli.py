@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
+from contract.entry import hold_sigterm, run_program
 from contract.errors import run_main
 
 Main = Callable[[Sequence[str] | None], int]
@@ -25,6 +26,17 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("hecktor.demo", "synthetic patients through everything to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
 }
+
+
+def entry() -> NoReturn:
+    """Run the process's command line and end the process: the console script `hecktor`."""
+    arguments = sys.argv[1:]
+    if arguments[:1] != ["predict"]:
+        run_program(main, arguments)
+    hold_sigterm()  # before the imports, which take seconds
+    from algorithm.cli import program
+
+    run_program(program, arguments[1:])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,4 +64,4 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -6,7 +6,6 @@ With a container engine the images run; without one the same entry points run as
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import whole_number
 from contract.platform import METRICS_JSON
@@ -111,6 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, default=Path("out/demo"))
     parser.add_argument("--patients", type=whole_number(1), default=DEFAULT_PATIENTS)
     parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED)
-    parser.add_argument("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="cases at a time")
+    parser.add_argument("--jobs", type=whole_number(1), default=usable_cpus(), help="cases at a time (%(default)s)")
     parser.add_argument("--containers", action="store_true", help="run the images instead of plain processes")
     return parser

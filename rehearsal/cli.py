@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -14,6 +13,7 @@ from typing import Final
 
 from tqdm import tqdm
 
+from contract.cpus import usable_cpus
 from contract.errors import EngineError, HecktorError
 from contract.options import positive_number, whole_number
 from contract.tasks import TASK_CHOICES, Task, task_named
@@ -113,7 +113,7 @@ def _cpus(options: argparse.Namespace) -> float | None:
     """CPUs of a case: those asked for, else an equal share where several cases run at a time."""
     asked: float | None = options.cpus
     if asked is None and options.jobs > 1:
-        return max(1.0, (os.cpu_count() or 1) / int(options.jobs))
+        return max(1.0, usable_cpus() / int(options.jobs))
     return asked
 
 

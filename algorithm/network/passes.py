@@ -195,7 +195,7 @@ class Passes:
         while True:
             try:
                 logits = self._timed_pass(first)
-            except _TooSlowError as slow:  # noqa: PERF203 - a turn lasts as long as its tiles
+            except _TooSlowError as slow:
                 self._plan = self._smaller_plan(slow.tile_s)
                 LOGGER.warning(
                     "*** WARNING *** %.2f s a tile and %.1f s left: the plan shrinks to %s",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from contract.cpus import usable_cpus
 from contract.options import whole_number
-from evaluation.execution.pool import usable_cpus
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 

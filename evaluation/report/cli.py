@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from contract.cpus import usable_cpus
 from contract.files import write_text
 from contract.options import whole_number
-from evaluation.execution.pool import map_cases, usable_cpus
+from evaluation.execution.pool import map_cases
 from evaluation.report.page import PageContent, build_page, colours_of
 from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
 from evaluation.report.sources import find_masks, find_patients, find_results, team_names

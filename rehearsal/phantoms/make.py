@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, as_completed
 from dataclasses import replace
@@ -82,8 +81,3 @@ def _claim(options: CohortOptions, output: Path) -> None:
             )
         return
     files.write_json(marker, options.as_json())
-
-
-def default_jobs() -> int:
-    """One process a usable CPU."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,9 +20,12 @@ from contract.images.volumes import read_volume
 from contract.tasks import TASKS, Task
 
 
-def start(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "algorithm", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def start(
+    *arguments: str | Path, entry: str = "algorithm", path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *entry.split(), *map(str, arguments)]
+    environment = None if path is None else {**os.environ, "PYTHONPATH": f"{path}:{os.environ.get('PYTHONPATH', '')}"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def answer(task: Task, case: Any, package: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +66,20 @@ def test_a_refusal_is_the_last_line_of_stderr(case_folder: Any, tiny_package: Pa
     assert lines[-1].startswith("error: 0a1b2c3d-ct.mha: truncated, ")
     assert "Traceback" not in done.stderr
     assert not list(case.output.rglob("*"))
+
+
+@pytest.mark.parametrize("entry", ["algorithm", "hecktor predict"])
+def test_the_start_of_python_counts_against_the_time_limit(case_folder: Any, tmp_path: Path, entry: str) -> None:
+    """Two seconds in a `sitecustomize` are missing from the limit of 100 s at the end."""
+    case_folder.write()
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(2)\n")
+    folders = ("--input", case_folder.input, "--output", case_folder.output)
+    done = start(
+        "--task", "rfs", "--method", "clinical", "--time-limit", "100", *folders, entry=entry, path=str(tmp_path)
+    )  # fmt: skip
+    left = re.search(r"([\d.]+) s of 100 s left$", done.stderr.rstrip())
+    assert left is not None, done.stderr
+    assert float(left[1]) <= 98
 
 
 def test_wrong_usage_ends_with_status_2() -> None:

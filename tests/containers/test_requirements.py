@@ -1,10 +1,18 @@
 """The images hold what was tested: the same pinned versions, and none of what breaks beside a CPU build of torch."""
 
+import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+ROOT = Path(__file__).parents[2]
+REQUIREMENTS = ROOT / "requirements"
+AGREE = "No broken requirements found."
+LEFT_OUT = """\
+dynamic-network-architectures 0.4.4 requires timm, which is not installed.
+batchgenerators 0.25.5 requires unittest2, which is not installed."""
 
 
 def pins(name: str) -> dict[str, str]:
@@ -24,3 +32,35 @@ def test_what_must_not_come_along(name):
 
 def test_the_evaluation_holds_no_network():
     assert not {"nnunetv2", "monai", "safetensors"} & set(pins("evaluation.txt"))
+
+
+def test_every_package_accepts_the_cuda_build_of_torch():
+    """The same as `pip check` in the CUDA image: MONAI demands 2.8 or newer, nnU-Net excludes 2.9."""
+    version = pins("torch-cuda.txt")["torch"]
+    demands = [Requirement(line) for name in pins("algorithm.txt") for line in metadata.requires(name) or ()]
+    torch = [demand for demand in demands if demand.name == "torch" and demand.marker is None]
+    assert len(torch) >= 3
+    assert all(demand.specifier.contains(version) for demand in torch), torch
+
+
+@pytest.mark.parametrize(
+    ("report", "status"),
+    [
+        (AGREE, 0),
+        (LEFT_OUT, 0),
+        (f"{LEFT_OUT}\nmonai 1.6.1 has requirement torch>=2.8.0, but you have torch 2.7.1.", 1),
+        ("nnunetv2 2.8.1 requires yacs, which is not installed.", 1),
+        ("", 1),
+    ],
+    ids=["agree", "left out on purpose", "wrong version", "missing", "no pip"],
+)
+def test_pip_check_fails_on_all_but_what_is_left_out(tmp_path, report, status):
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\ncat <<'END'\n{report}\nEND\n[ '{report}' = '{AGREE}' ]\n" if report else "#!/bin/sh\nexit 1\n"
+    )
+    python.chmod(0o755)
+    done = subprocess.run([ROOT / "docker" / "pip-check", python], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert ("error: pip check: " in done.stderr) == (status == 1 and report != "")
+    assert "timm" not in done.stderr

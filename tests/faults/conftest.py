@@ -25,6 +25,8 @@ from rehearsal.outputs import check_output
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
 KINDS = {RFS.name: float, HPV.name: bool}
+# Both ways to answer a case, as words after `python -m`.
+ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,24 @@ class Ended:
         return next((line for line in reversed(self.said.splitlines()) if line.strip()), "")
 
 
+def held_to_promise(case: Any, task: Task, status: int, said: str, seconds: float) -> Ended:
+    """What an ended process left of `case`, after a check that it is a whole answer, or an error and nothing."""
+    files = sorted(path.relative_to(case.output).as_posix() for path in case.output.rglob("*") if path.is_file())
+    ended = Ended(status, said, files, seconds)
+    if ended.status == 0 or ended.files:
+        checked = check_output(case.output, task.output, case.ct.geometry)
+        assert checked.warnings == (), ended
+        assert ended.files == [checked.path.relative_to(case.output).as_posix()], ended
+        assert type(checked.value) is KINDS.get(task.name, type(None)), ended
+    return ended
+
+
+def case_arguments(case: Any, package: Path, task: Task) -> list[str]:
+    """Command line that answers `case` on the CPU."""
+    folders = {"--input": case.input, "--output": case.output, "--model": package}
+    return ["--task", task.name, "--device", "cpu", *(word for pair in folders.items() for word in map(str, pair))]
+
+
 @dataclass
 class Run:
     """A run of one case: `whole`, or `at_pause`, `send` and `end`.
@@ -56,14 +76,14 @@ class Run:
     package: Path
     task: Task
     faults: Sequence[str]
+    entry: Sequence[str] = ENTRIES["algorithm"]
     options: Sequence[str] = ()
     before: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> Run:
-        command = [*self.before, sys.executable, str(FAULTY), "\n".join(self.faults), "--task", self.task.name]
-        command += ["--input", str(self.case.input), "--output", str(self.case.output)]
-        command += ["--model", str(self.package), "--device", "cpu", *self.options]
+        command = [*self.before, sys.executable, str(FAULTY), "\n".join(self.faults), *self.entry]
+        command += [*case_arguments(self.case, self.package, self.task), *self.options]
         # A limit on file size would leave truncated bytecode files behind.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment, **self.settings}
@@ -95,27 +115,25 @@ class Run:
         finally:
             self.process.kill()
         seconds = time.monotonic() - self.begun
-        output = self.case.output
-        files = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
-        ended = Ended(self.process.returncode, said or "", files, seconds)
-        if ended.status == 0 or ended.files:
-            checked = check_output(output, self.task.output, self.case.ct.geometry)
-            assert checked.warnings == (), ended
-            assert ended.files == [checked.path.relative_to(output).as_posix()], ended
-            assert type(checked.value) is KINDS.get(self.task.name, type(None)), ended
-        return ended
+        return held_to_promise(self.case, self.task, self.process.returncode, said or "", seconds)
 
     def whole(self) -> Ended:
         return self.begin().end()
 
 
 @pytest.fixture
-def run(case_folder: Any, tiny_package: Path) -> Callable[..., Run]:
-    """A run over the small sound case with the tiny package: `run(task, *faults, **what else Run has)`."""
+def entry() -> str:
+    """The entry point that a test runs, unless its parameters name one."""
+    return "algorithm"
+
+
+@pytest.fixture
+def run(case_folder: Any, tiny_package: Path, entry: str) -> Callable[..., Run]:
+    """A run over the small sound case with the tiny package: `run(task, *faults, **other fields of Run)`."""
     case_folder.write()
 
     def make(task: Task, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
-        return Run(case_folder, package, task, faults, **more)
+        return Run(case_folder, package, task, faults, ENTRIES[entry], **more)
 
     return make
 

@@ -1,6 +1,7 @@
-"""`python -m algorithm` with faults in it: a program that the tests of this folder start in a process of its own.
+"""An entry point with faults in it: a program that the tests of this folder start in a process of its own.
 
-    faulty.py "pause algorithm.network.windows:_tile_logits 3 600" --task rfs ...
+    faulty.py "pause algorithm.network.windows:_tile_logits 3 600" algorithm --task rfs ...
+    faulty.py "pause algorithm.network.windows:_tile_logits 3 600" hecktor predict --task rfs ...
 
 The first argument holds one fault per line: action, function, number of the call (from 1; 0 is every call) and a
 parameter:
@@ -90,4 +91,4 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])
     for line in sys.argv.pop(1).splitlines():
         inject(line)
-    runpy.run_module("algorithm", run_name="__main__", alter_sys=True)
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

@@ -31,6 +31,7 @@ WRITING: Final = ("restore", "measure", "head", "write")
 FOR_EVER_S: Final = 600
 
 Runs = Callable[..., Any]
+BOTH_ENTRIES: Final = pytest.mark.parametrize("entry", ["algorithm", "hecktor"])
 CASES: Final = [
     pytest.param(task, stage, id=f"{task.name}-{stage.replace(' ', '-')}")
     for task, stages in (
@@ -42,6 +43,7 @@ CASES: Final = [
 ]
 
 
+@BOTH_ENTRIES
 @pytest.mark.parametrize(("task", "stage"), CASES)
 def test_sigterm(run: Runs, task: Task, stage: str) -> None:
     """Before the region is known there is no answer; then there always is one, within 5 s."""
@@ -75,6 +77,7 @@ def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
     assert ended.end().files == ["rfs.json"]
 
 
+@BOTH_ENTRIES
 def test_sigterm_twice(run: Runs) -> None:
     """The second comes while the answer that the first asked for is being written."""
     faults = f"pause {STAGES['later pass']} {FOR_EVER_S}", f"pause {STAGES['restore']} 1"
@@ -84,6 +87,7 @@ def test_sigterm_twice(run: Runs) -> None:
     assert ended.said.count("*** EARLY END *** asked to end") == 1
 
 
+@BOTH_ENTRIES
 @pytest.mark.parametrize("at", ["algorithm.pipeline:hpv_positive", "algorithm.stages:Stages.summary"])
 def test_sigterm_with_clinical_variables_alone(run: Runs, at: str) -> None:
     """While the head answers, and when the answer is written but the last line is not."""
@@ -108,6 +112,7 @@ def slow_import(tmp_path: Path) -> dict[str, Any]:
     return {"env": {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}}
 
 
+@BOTH_ENTRIES
 def test_sigterm_during_imports(run: Runs, slow_import: dict[str, Any]) -> None:
     """It is held back until somebody can handle it."""
     ended = run(SEGMENTATION, settings=slow_import).at_pause().send(signal.SIGTERM).end()
@@ -127,6 +132,7 @@ def test_sigterm_during_imports_of_the_first_process(
     assert ended.last.startswith("error: asked to end: no answer yet after ")
 
 
+@BOTH_ENTRIES
 def test_sigterm_before_python_runs_our_code(run: Runs, tmp_path: Path) -> None:
     """Python's own start, which looks for a `sitecustomize` and pauses in it here, has nothing to write or to say."""
     (tmp_path / "sitecustomize.py").write_text(f"import time\n{SAY_AND_WAIT}\n")

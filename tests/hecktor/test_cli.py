@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from contract import cpus
 from contract.errors import InputError
 from hecktor import cli
 
@@ -75,6 +79,23 @@ def test_what_is_no_such_number_is_said(
     said = capsys.readouterr().err.splitlines()[-1]
     assert stop.value.code == 2
     assert said == f"hecktor {command}: error: argument {option}: found {found!r}, expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("evaluate", "workers"), ("report", "workers"), ("train all", "jobs"), ("phantoms", "jobs"), ("demo", "jobs")],
+)
+def test_default_number_of_processes_heeds_the_cpu_quota(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, option: str
+) -> None:
+    """As in a container with `--cpus 2` on a host with 64 cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(cpus, "CGROUP_ROOT", tmp_path)
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    with pytest.raises(SystemExit):
+        cli.main([*command.split(), "--help"])
+    options = re.sub(r"\s+", " ", capsys.readouterr().out.partition("options:")[2])
+    assert re.search(rf"--{option} [A-Z]+ [^-]*\(2\)", options), options
 
 
 @pytest.mark.parametrize("command", ["evaluate", "rank", "study", "phantoms", "rehearse"])

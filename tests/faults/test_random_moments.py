@@ -1,0 +1,95 @@
+"""SIGTERM at random moments of every stage, through both entry points."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from contract.tasks import RFS, SEGMENTATION, Task
+from tests.faults.conftest import ENTRIES, Ended, case_arguments, held_to_promise
+
+MOMENTS: Final = 20
+# The first call of each stage, in the order of a run; a pass over the small case has 8 tiles.
+BEGINNINGS: Final = {
+    "read": "algorithm.cli:answer 1",
+    "localise": "algorithm.pipeline:localise 1",
+    "load": "algorithm.network.networks:load_weights 1",
+    "first pass": "algorithm.network.windows:_tile_logits 1",
+    "later pass": "algorithm.network.windows:_tile_logits 9",
+    "restore": "algorithm.region.grids:restore_labels 1",
+    "measure": "algorithm.pipeline:image_features 1",
+    "head": "algorithm.heads.linear:LinearHead.missing 1",
+    "write": "contract.files:_link 1",
+}
+# Two threads: libraries with threads of their own crash in Python's shutdown.
+ENVIRONMENT: Final = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+
+
+class Moments:
+    """The program `moments.py`, asked for one run after another."""
+
+    def __init__(self, process: subprocess.Popen[str], case: Any, package: Path, entry: str, task: Task) -> None:
+        self.process, self.case, self.task = process, case, task
+        self.command = [*ENTRIES[entry], *case_arguments(case, package, task)]
+        self.log = case.root / "log"
+
+    def run(self, stage: str | None = None, delay_s: float = 0.0) -> tuple[Ended, dict[int, float]]:
+        """How a run ended, and the seconds at which it reached each stage; SIGTERM comes `delay_s` into `stage`."""
+        shutil.rmtree(self.case.output)
+        self.case.output.mkdir()
+        mark = None if stage is None else list(BEGINNINGS).index(stage)
+        order = {"command": self.command, "log": str(self.log), "marks": list(BEGINNINGS.values())}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({**order, "mark": mark, "delay_s": delay_s}) + "\n")
+        self.process.stdin.flush()
+        result = json.loads(self.process.stdout.readline())
+        ended = held_to_promise(self.case, self.task, result["status"], self.log.read_text(), result["seconds"])
+        return ended, dict(result["at_s"])
+
+    def duration_s(self, stage: str) -> float:
+        """Seconds from the beginning of `stage` to that of the next one, in a run without a signal."""
+        _, at_s = self.run()
+        begun = at_s[list(BEGINNINGS).index(stage)]
+        return min(seconds for seconds in at_s.values() if seconds > begun) - begun
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(Path(__file__).with_name("moments.py"))]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("stage", BEGINNINGS)
+def test_sigterm_at_random_moments(
+    process: subprocess.Popen[str], case_folder: Any, tiny_package: Path, entry: str, stage: str
+) -> None:
+    """Each run ends within 5 s: with a whole answer, or, before the region is known, with an error that says so."""
+    task = RFS if stage in ("measure", "head") else SEGMENTATION
+    moments = Moments(process, case_folder.write(), tiny_package, entry, task)
+    duration_s = moments.duration_s(stage)
+    rng = random.Random(f"{entry} {stage}")
+    for _ in range(MOMENTS):
+        delay_s = rng.uniform(0, duration_s)
+        ended, _ = moments.run(stage, delay_s)
+        assert ended.seconds < 5, (delay_s, ended)
+        if ended.status == 1 and stage in ("read", "localise"):
+            assert ended.files == []
+            assert ended.last.startswith("error: asked to end: no answer yet after ")
+        else:
+            assert ended.status == 0, (delay_s, ended)
+            assert f"{task.name} answered by baseline: " in ended.last
