@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from baseline.package.card.markdown import bullets, section, table
+from contract.markdown import bullets, section, table
 from contract.tasks import Task
 from rehearsal.submission.tries import MEMORY_BYTES, Tried
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from algorithm.network.package import file_entry, load_package
-from baseline.package.archive import pack, unpack
+from contract.archives import pack, unpack
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import write_json, write_text
+from contract.packages import file_entry, read_manifest, verified_files
 from contract.tasks import TASKS, Task
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission.images import Images
@@ -68,14 +68,14 @@ def make_submission(request: Request, images: Images | None, say: Say) -> Submis
         HecktorError: the package cannot be used, or something did not pass. Then the folder holds what it held
             before and, in `failed/`, the logs.
     """
-    package = load_package(request.package)
+    manifest = _verified_manifest(request.package)
     _check_folder(request.output)
     with _scratch(request.output) as scratch:
         model = _packed(request.package, scratch)
         say(f"{MODEL}: packed, unpacked as the platform does, loaded")
         kinds = make_phantoms(scratch / "cohort", request.kinds, request.coarsening)
         say(f"phantoms: {', '.join(request.kinds)}")
-        trial = Trial(scratch / "cohort", kinds, model, package.name)
+        trial = Trial(scratch / "cohort", kinds, model, f"{manifest['name']} ({manifest['purpose']})")
         try:
             archives, tried = _rehearsed(request, images, trial, scratch, say)
         except HecktorError as problem:
@@ -83,7 +83,7 @@ def make_submission(request: Request, images: Images | None, say: Say) -> Submis
             raise type(problem)(f"{problem.message}; no file got its name, logs in {FAILED}/") from None
         torch = None if images is None else request.torch
         entry = file_entry(scratch / MODEL)
-        submission = Submission(package.manifest, entry, archives, tried, torch, request.with_gpus)
+        submission = Submission(manifest, entry, archives, tried, torch, request.with_gpus)
         _name_all(submission, scratch, request.output)
     return submission
 
@@ -93,8 +93,14 @@ def _packed(package: Path, scratch: Path) -> Path:
     pack(package, scratch / MODEL)
     unpacked = scratch / "model"
     unpack(scratch / MODEL, unpacked)
-    load_package(unpacked)
+    _verified_manifest(unpacked)
     return unpacked
+
+
+def _verified_manifest(package: Path) -> dict[str, Any]:
+    manifest = read_manifest(package)
+    verified_files(package, manifest["files"])
+    return manifest
 
 
 def _rehearsed(

@@ -8,7 +8,6 @@ import io
 import json
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
@@ -18,10 +17,8 @@ from typing import Any
 
 import pytest
 
-import baseline.cli
-import baseline.pipeline
 from algorithm.network.package import load_package
-from baseline.package.archive import unpack
+from contract.archives import unpack
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json
 from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
@@ -33,7 +30,7 @@ from rehearsal.submission.images import BuiltImages, find_images
 from rehearsal.submission.phantoms import KINDS, _cases, make_phantoms
 from rehearsal.submission.submission import Request, make_submission
 
-TOY = Path(__file__).parents[1] / "rehearsal" / "toy_algorithm.py"
+TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 LOADED = "model package: tiny (for tests)"
 ANSWERED = "rfs answered by toy: 4 of 4 passes"
 # Says what the algorithm's log would say, then behaves as it is told.
@@ -206,29 +203,6 @@ def test_without_an_engine_the_model_is_made_and_the_rest_is_an_error(
         cli.main([*options, "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
     assert [(one.tasks, images) for one, images in made] == [((RFS, HPV), None), (TASKS, None)]
-
-
-def test_the_step_export_makes_a_submission_where_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a process of its own, which gets the options; its failure is the step's."""
-    commands: list[list[str]] = []
-
-    def run(command: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
-        commands.append(command[1:])
-        return subprocess.CompletedProcess(command, len(commands) - 1)
-
-    monkeypatch.setattr(baseline.cli, "export", lambda work, output, description: output)
-    monkeypatch.setattr(baseline.pipeline.subprocess, "run", run)
-    options = ["export", "--work", str(tmp_path), "--output", "package"]
-    assert baseline.cli.main(options) == 0
-    assert commands == []
-    options += ["--submission", "upload", "--submission-options=--images cpu --gpus"]
-    assert baseline.cli.main(options) == 0
-    command = ["-m", "rehearsal.submission", "--package", "package", "--output", "upload", "--images", "cpu", "--gpus"]
-    assert commands == [command]
-    with pytest.raises(HecktorError, match=r"^making the submission ended with status 1, expected 0"):
-        baseline.cli.main(options)
 
 
 def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
