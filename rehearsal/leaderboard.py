@@ -1,12 +1,10 @@
-"""What the platform's leaderboard can read from `metrics.json`."""
+"""Values that the platform's leaderboard reads from `metrics.json`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from typing import Any
-
-from contract.tasks import Task
 
 
 def value_at(metrics: Any, path: str) -> Any:
@@ -18,16 +16,26 @@ def value_at(metrics: Any, path: str) -> Any:
     return metrics
 
 
-def ranked_paths(task: Task) -> tuple[str, ...]:
-    """The dotted paths by which a task's leaderboard ranks."""
-    return tuple(f"aggregates.{metric}.value" for metric in task.metrics)
+def ranked_paths(metrics: Any) -> tuple[str, ...]:
+    """The dotted paths by which the leaderboard ranks.
+
+    The evaluation names the ranked metrics in `provenance.ranked_metrics`; without that list all aggregates count.
+    """
+    names = value_at(metrics, "provenance.ranked_metrics") or value_at(metrics, "aggregates")
+    if not isinstance(names, list | Mapping):
+        return ()
+    return tuple(f"aggregates.{name}.value" for name in names)
 
 
-def ranked_values(metrics: Any, task: Task) -> tuple[dict[str, float], list[str]]:
-    """The ranked metrics of a result, and why the platform would leave it unranked (empty where it would not)."""
+def ranked_values(metrics: Any) -> tuple[dict[str, float], list[str]]:
+    """The ranked metrics of a result, and the reasons why the platform would leave it unranked (empty if it would not).
+
+    Args:
+        metrics: content of `metrics.json`.
+    """
     values: dict[str, float] = {}
     problems: list[str] = []
-    for path in ranked_paths(task):
+    for path in ranked_paths(metrics) or ("aggregates",):
         value = value_at(metrics, path)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             values[path] = float(value)

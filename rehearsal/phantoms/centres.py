@@ -22,7 +22,7 @@ class MissingRates:
     treatment: float = 0.0
     m_stage: float = 0.05
     gender: float = 0.01
-    age: float = 0.005
+    age_years: float = 0.005
 
 
 @dataclass(frozen=True)

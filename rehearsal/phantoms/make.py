@@ -1,4 +1,4 @@
-"""Make a whole cohort on disk: in parallel, resumable, the same whatever the number of processes."""
+"""Make phantoms: a whole cohort on disk, in parallel and resumable, or one patient in memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from contract import files
+from contract.editions import load_edition
 from contract.errors import OutputError
 from contract.processes import fresh_processes
 from rehearsal.phantoms.centres import centre_named
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.layouts import LAYOUTS, write_table
+from rehearsal.phantoms.columns import require_known
+from rehearsal.phantoms.layouts import LAYOUTS, Layout, write_table
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.truth import CohortOptions, truth_document, truth_row
 
@@ -30,7 +32,7 @@ def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str
 
     if options.ct_coarsening > 1:
         case = replace(case, protocol=coarsened(case.protocol, options.ct_coarsening))
-    LAYOUTS[options.layout].write_case(output, case, render(case))
+    _layout(options).write_case(output, case, render(case))
     return case.patient_id
 
 
@@ -38,10 +40,12 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     """Write a cohort and yield each patient's ID once its files are complete, those already there first.
 
     Raises:
+        InputError: no phantom has a variable or an outcome of the edition.
         OutputError: ``output`` holds a cohort made with other options.
     """
+    layout, cases = _layout(options), cohort_cases(options, patients)
+    require_known(layout.edition)
     _claim(options, output)
-    layout, cases = LAYOUTS[options.layout], cohort_cases(options, patients)
     waiting = []
     for case in cases:
         if layout.is_complete(output, case):
@@ -52,6 +56,10 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     layout.write_tables(output, cases)
     write_table(output / "truth" / "truth.csv", [truth_row(case) for case in cases])
     files.write_json(output / "truth" / "truth.json", truth_document(options, cases))
+
+
+def _layout(options: CohortOptions) -> Layout:
+    return LAYOUTS[options.layout](load_edition(options.edition))
 
 
 def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jobs: int) -> Iterator[str]:
@@ -75,15 +83,15 @@ def _results(futures: Iterable[Future[str]]) -> Iterator[str]:
 def _claim(options: CohortOptions, output: Path) -> None:
     marker = output / "truth" / "cohort.json"
     if marker.exists():
-        found = files.read_json(marker, error=OutputError)
-        if found != options.as_json():
+        earlier = files.read_json(marker, error=OutputError)
+        if earlier != options.as_json():
             raise OutputError(
-                f"{output}", f"found a cohort made with {found}", f"an empty folder or {options.as_json()}"
+                f"{output}", f"found a cohort made with {earlier}", f"an empty folder or {options.as_json()}"
             )
         return
     files.write_json(marker, options.as_json())
 
 
 def default_jobs() -> int:
-    """One process a usable CPU."""
+    """The number of usable CPUs."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import EngineError
-from rehearsal.runners.watching import GRACE_S, Stopper
+from rehearsal.runners.monitor import GRACE_S, Stopper
 
 PORT: Final = 4743
 HEALTH_CALL_S: Final = 10.0
@@ -24,7 +24,7 @@ _NO_PYTHON: Final = (126, 127)
 
 
 @dataclass(frozen=True)
-class Reply:
+class CallResult:
     """What a call came to: `status` None where no answer came, and `text` then says why."""
 
     status: int | None
@@ -50,14 +50,14 @@ class Reach:
     remove: Callable[[], None] = lambda: None
 
 
-class Server:
+class RunningServer:
     """One running server; whoever started it ends it with `stop` or `kill`."""
 
     def __init__(self, process: subprocess.Popen[bytes], reach: Reach, started_s: float | None = None) -> None:
         self._process, self._reach = process, reach
         self._started_s = time.monotonic() if started_s is None else started_s
 
-    def wait_until_ready(self, within_s: float) -> Reply:
+    def wait_until_ready(self, within_s: float) -> CallResult:
         """Ask for its health until it answers 200, at most `within_s`; the seconds count from its start.
 
         Raises:
@@ -69,9 +69,9 @@ class Server:
             reply = self._call("ready", *asking, limit_s=HEALTH_CALL_S)
             age_s = self._age_s()
             if reply.status == 200 or self.exit_code is not None or age_s >= within_s:
-                return Reply(reply.status, reply.text, age_s)
+                return CallResult(reply.status, reply.text, age_s)
 
-    def invoke(self, time_limit_s: float) -> Reply:
+    def invoke(self, time_limit_s: float) -> CallResult:
         """`POST /invoke`; the seconds are those of the call."""
         return self._call("invoke", self._reach.port, time_limit_s, limit_s=time_limit_s)
 
@@ -118,12 +118,12 @@ class Server:
     def _age_s(self) -> float:
         return time.monotonic() - self._started_s
 
-    def _call(self, command: str, *arguments: object, limit_s: float) -> Reply:
+    def _call(self, command: str, *arguments: object, limit_s: float) -> CallResult:
         begun = time.monotonic()
         found = self._ask(command, *arguments, limit_s=limit_s)
         if found is None:
-            return Reply(None, "no answer", time.monotonic() - begun, time.monotonic() - begun >= limit_s)
-        return Reply(found["status"], found["text"], found["seconds"], found["timed_out"])
+            return CallResult(None, "no answer", time.monotonic() - begun, time.monotonic() - begun >= limit_s)
+        return CallResult(found["status"], found["text"], found["seconds"], found["timed_out"])
 
     def _ask(self, *arguments: object, limit_s: float) -> Any:
         """What the client program prints; None where it was killed or overran, as when the server's end takes it."""

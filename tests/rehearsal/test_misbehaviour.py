@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from contract.errors import EngineError
+from contract.editions import load_edition
+from contract.errors import EngineError, OutputError
+from contract.files import write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
 from contract.predictions import read_predictions
-from contract.tasks import RFS
-from rehearsal.outputs import check_output
+from rehearsal.outputs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 
@@ -145,17 +149,50 @@ def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, 
 
 
 def test_more_than_a_thousand_files_fail(tmp_path: Path):
-    from contract.errors import OutputError
-    from contract.tasks import SEGMENTATION
-
-    folder = SEGMENTATION.output.path_under(tmp_path)
+    segmentation, rfs = (load_edition().algorithm(name) for name in ("segmentation", "rfs"))
+    folder = segmentation.answers[0].socket.path_under(tmp_path)
     folder.mkdir(parents=True)
     for number in range(1001):
         (folder / f"{number}.txt").touch()
     with pytest.raises(OutputError, match="1001 files, expected at most 1000"):
-        check_output(tmp_path, SEGMENTATION.output, None)
+        check_outputs(tmp_path, segmentation.answers, None)
     with pytest.raises(OutputError, match=r"no output rfs\.json"):
-        check_output(tmp_path, RFS.output, None)
+        check_outputs(tmp_path, rfs.answers, None)
+
+
+FOUR = load_edition(str(Path(__file__).parents[1] / "editions" / "four_answers.json")).algorithm()
+GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
+
+
+def write_four_answers(folder: Path, **values: object) -> None:
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[0, 0, 0] = 2
+    write_mask(FOUR.answer("mask").socket.path_under(folder) / "output.mha", mask, GRID)
+    for name, value in ({"t_stage": "T3", "n_stage": "N0", "survival": 812.5} | values).items():
+        write_json(FOUR.answer(name).socket.path_under(folder), value)
+
+
+def test_four_answers_are_checked_in_one_job(tmp_path: Path):
+    write_four_answers(tmp_path)
+    checked = check_outputs(tmp_path, FOUR.answers, GRID)
+    assert [output.answer.name for output in checked.outputs] == ["mask", "t_stage", "n_stage", "survival"]
+    assert [output.value for output in checked.outputs] == [None, "T3", "N0", 812.5]
+    assert checked.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("t_stage", "T5", "t-stage.json: found 'T5', expected one of T1, T2, T3, T4"),
+        ("n_stage", 2, "n-stage.json: found a number, expected a text"),
+        ("survival", "long", "survival.json: found a text, expected a number"),
+        ("survival", None, "survival.json: found null"),
+    ],
+)
+def test_one_bad_answer_of_four_fails_the_job(tmp_path: Path, name: str, value: object, message: str):
+    write_four_answers(tmp_path, **{name: value})
+    with pytest.raises(OutputError, match=f"^{message}"):
+        check_outputs(tmp_path, FOUR.answers, GRID)
 
 
 def test_a_command_that_is_not_there(tmp_path: Path):

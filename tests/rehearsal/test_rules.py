@@ -10,17 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract import sockets
+from contract.editions import load_edition
+from contract.editions.declaration import CT, RT_DOSE
 from contract.errors import EngineError, InputError
 from contract.images.volumes import Volume, read_volume, write_volume
-from contract.tasks import RFS, SEGMENTATION, TASKS
 from rehearsal.cases import find_cases, stage_job
 from rehearsal.cli import memory_bytes
 from rehearsal.images.checks import ImageFacts, facts_of_archive, upload_problems
-from rehearsal.leaderboard import ranked_paths, ranked_values, value_at
+from rehearsal.leaderboard import ranked_values, value_at
+from rehearsal.runners.failures import last_line, log_warnings, run_failure
+from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Limits
-from rehearsal.runners.verdicts import last_line, log_warnings, run_failure
-from rehearsal.runners.watching import Outcome
+
+EDITION = load_edition()
+SEGMENTATION, RFS, _ = EDITION.algorithms
 
 
 def facts(**changes) -> ImageFacts:
@@ -103,15 +106,26 @@ def test_dotted_paths():
     assert value_at(metrics, "l.0") is None
 
 
-@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("bad", [None, "0.7", True, [0.5], float("nan"), float("inf")])
-def test_one_bad_metric_unranks_a_result(task, bad):
-    metrics = {"aggregates": {name: {"value": 0.5} for name in task.metrics}}
-    assert ranked_values(metrics, task) == (dict.fromkeys(ranked_paths(task), 0.5), [])
-    metrics["aggregates"][task.metrics[-1]]["value"] = bad
-    values, problems = ranked_values(metrics, task)
-    assert len(values) == len(task.metrics) - 1
+def test_one_bad_ranked_metric_leaves_a_result_unranked(bad):
+    """Metrics that the evaluation does not rank may be undefined."""
+    aggregates = {name: {"value": 0.5} for name in ("balanced_accuracy", "specificity")} | {"sensitivity": None}
+    metrics = {"aggregates": aggregates, "provenance": {"ranked_metrics": ["balanced_accuracy", "specificity"]}}
+    paths = ("aggregates.balanced_accuracy.value", "aggregates.specificity.value")
+    assert ranked_values(metrics) == (dict.fromkeys(paths, 0.5), [])
+    aggregates["specificity"]["value"] = bad
+    values, problems = ranked_values(metrics)
+    assert values == {paths[0]: 0.5}
     assert len(problems) == 1
+
+
+def test_without_a_list_of_ranked_metrics_all_aggregates_count():
+    assert ranked_values({"aggregates": {"a": {"value": 1}, "b": {"value": 0.5}}})[0] == {
+        "aggregates.a.value": 1.0, "aggregates.b.value": 0.5
+    }  # fmt: skip
+    for empty in ({}, {"aggregates": {}}, []):
+        assert ranked_values(empty)[0] == {}
+        assert "found" in ranked_values(empty)[1][0]
 
 
 def test_memory_limits_follow_the_platform():
@@ -159,7 +173,7 @@ def test_any_bytes_are_a_log(tmp_path_factory, content):
 
 @pytest.mark.parametrize("code", [137, -9])
 def test_a_kill_is_told_as_memory(tmp_path: Path, code):
-    said = run_failure(Outcome(code, 1.0, False, None), Limits(16 * GIB, 600), tmp_path / "absent")
+    said = run_failure(RunOutcome(code, 1.0, False, None), Limits(16 * GIB, 600), tmp_path / "absent")
     assert said is not None
     assert "memory beyond 16 GiB; the platform would fail the job" in said
 
@@ -179,7 +193,7 @@ def test_cases_must_be_complete(cohort: Path, tmp_path: Path):
 
 
 def test_other_formats_are_saved_again_as_mha(cohort: Path, tmp_path: Path):
-    folder = sockets.CT.path_under(cohort / "A-1" / "input")
+    folder = EDITION.inputs[CT].path_under(cohort / "A-1" / "input")
     volume = read_volume(folder / "scan.mha")
     (folder / "scan.mha").unlink()
     array = volume.array.copy()
@@ -195,9 +209,9 @@ def test_other_formats_are_saved_again_as_mha(cohort: Path, tmp_path: Path):
 
 
 def test_task_two_alone_sees_the_dose(cohort: Path):
-    folder = sockets.RT_DOSE.path_under(cohort / "A-1" / "input")
-    ct = sockets.CT.path_under(cohort / "A-1" / "input") / "scan.mha"
+    folder = EDITION.inputs[RT_DOSE].path_under(cohort / "A-1" / "input")
+    ct = EDITION.inputs[CT].path_under(cohort / "A-1" / "input") / "scan.mha"
     folder.mkdir()
     (folder / "dose.mha").write_bytes(ct.read_bytes())
-    assert sockets.RT_DOSE in dict(find_cases(cohort, RFS)[0].files)
-    assert sockets.RT_DOSE not in dict(find_cases(cohort, SEGMENTATION)[0].files)
+    assert EDITION.inputs[RT_DOSE] in dict(find_cases(cohort, RFS)[0].files)
+    assert EDITION.inputs[RT_DOSE] not in dict(find_cases(cohort, SEGMENTATION)[0].files)

@@ -97,7 +97,7 @@ def test_the_hpv_logit_separates_as_stated(cohort: list[PhantomCase]) -> None:
 def test_missing_values_follow_the_centre(cohort: list[PhantomCase]) -> None:
     for code in ("CHB", "MDA"):
         centre = centre_named(code)
-        lacking = [case.record["Tobacco Consumption"] is None for case in cohort if case.centre == centre]
+        lacking = [case.record["tobacco"] is None for case in cohort if case.centre == centre]
         assert np.mean(lacking) == pytest.approx(centre.missing.tobacco, abs=0.08)
 
 

@@ -19,22 +19,20 @@ import pytest
 
 from algorithm.network.package import load_package
 from contract.archives import unpack
+from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json
-from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
 from rehearsal.images.layers import facts_of_whole
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
-from rehearsal.submission import cli, submission
+from rehearsal.submission import cli, pipeline
 from rehearsal.submission.images import BuiltImages, find_images
 from rehearsal.submission.phantoms import KINDS, _cases, make_phantoms
-from rehearsal.submission.submission import Request, make_submission
+from rehearsal.submission.pipeline import SubmissionOptions, make_submission
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
-LOADED = "model package: tiny (for tests)"
-ANSWERED = "rfs answered by toy: 4 of 4 passes"
-# Says what the algorithm's log would say, then behaves as it is told.
-PROGRAM = "import runpy, sys; print(sys.argv.pop(1), file=sys.stderr); runpy.run_path({path!r}, run_name='__main__')"
+SEGMENTATION, RFS, HPV = load_edition().algorithms
+RECORD = {"method": "toy", "passes_done": 4, "passes_planned": 4, "stand_ins": []}
 
 
 @dataclass
@@ -42,18 +40,18 @@ class StubImages:
     """Archives of a few bytes whose images are the toy program."""
 
     behave: dict[str, str] = field(default_factory=dict)
-    says: str = f"{LOADED}\n12:00 {ANSWERED}"
+    record: dict[str, Any] | None = field(default_factory=lambda: RECORD)
     refuse: str = ""
     built: list[str] = field(default_factory=list)
 
-    def name(self, task: Task) -> str:
+    def name(self, task: Algorithm) -> str:
         return f"toy-{task.name}:cpu"
 
-    def build(self, tasks: Sequence[Task], log: Path) -> None:
+    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
         log.write_text("built\n")
         self.built += [task.name for task in tasks]
 
-    def save(self, task: Task, folder: Path, log: Path) -> Path:
+    def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         archive = folder / f"toy-{task.name}_20260101.tar.gz"
         archive.write_text(task.name)
         return archive
@@ -62,15 +60,17 @@ class StubImages:
         task = archive.read_text()
         if task == self.refuse:
             raise EngineError(f"{archive.name}: built for arm64, expected amd64")
-        command = (*shlex.split(sys.executable), "-c", PROGRAM.format(path=str(TOY)), self.says)
-        return ProcessRunner(command, ("--behave", self.behave.get(task, "well")))
+        command = (*shlex.split(sys.executable), str(TOY))
+        return ProcessRunner(
+            command, ("--behave", self.behave.get(task, "well"), "--recorded", json.dumps(self.record))
+        )
 
 
 @pytest.fixture(scope="module")
 def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """One small phantom, made once."""
     folder = tmp_path_factory.mktemp("phantom")
-    return folder, make_phantoms(folder, ("head",), coarsening=16)
+    return folder, make_phantoms(folder, load_edition(), ("head",), coarsening=16)
 
 
 @pytest.fixture(autouse=True)
@@ -78,19 +78,19 @@ def made_before(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.Monkey
     """The phantom is not made again for each test."""
     cohort, kinds = phantom
 
-    def copied(folder: Path, _: Sequence[str], coarsening: int) -> dict[str, str]:
+    def copied(folder: Path, _: Edition, __: Sequence[str], coarsening: int) -> dict[str, str]:
         shutil.copytree(cohort, folder)
         return kinds
 
-    monkeypatch.setattr(submission, "make_phantoms", copied)
+    monkeypatch.setattr(pipeline, "make_phantoms", copied)
 
 
-def said(_: str) -> None:
+def ignore(_: str) -> None:
     """Nothing is shown."""
 
 
-def request(package: Path, output: Path, **changes: Any) -> Request:
-    return Request(package, output, kinds=("head",), **changes)
+def request(package: Path, output: Path, **changes: Any) -> SubmissionOptions:
+    return SubmissionOptions(package, output, kinds=("head",), **changes)
 
 
 def names(folder: Path) -> list[str]:
@@ -99,7 +99,7 @@ def names(folder: Path) -> list[str]:
 
 def test_all_files_and_what_they_are(tiny_package: Path, tmp_path: Path) -> None:
     output, images = tmp_path / "submission", StubImages()
-    make_submission(request(tiny_package, output, torch="cpu"), images, said)
+    make_submission(request(tiny_package, output, torch="cpu"), images, ignore)
     assert names(output) == [
         "README.md", "hecktor-hpv.tar.gz", "hecktor-rfs.tar.gz", "hecktor-segmentation.tar.gz", "model.tar.gz",
         "rehearsal", "submission.json",
@@ -122,8 +122,8 @@ def test_all_files_and_what_they_are(tiny_package: Path, tmp_path: Path) -> None
     text = (output / "README.md").read_text()
     assert "| hecktor-rfs.tar.gz | container image of the algorithm for task 2, Recurrence-free survival |" in text
     assert "toy: 4 of 4 passes |" in text
-    assert "no GPU has seen them here" in text
-    assert "on the platform's GPU they compute on the CPU" in text
+    assert "on a CPU, not on a GPU" in text
+    assert "do not use the platform's GPU" in text
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_all_files_and_what_they_are(tiny_package: Path, tmp_path: Path) -> None
         (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
         (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
         (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
-        (StubImages(says="model package: shipped (for tests)"), r"the log does not say 'model package: tiny"),
-        (StubImages(says=f"{LOADED}\n*** FALLBACK ***"), r"the PET threshold answered, expected an answer of the net"),
+        (StubImages(record=RECORD | {"passes_done": 0}), r"the PET threshold answered, expected an answer of the net"),
+        (StubImages(record=RECORD | {"stand_ins": ["rfs"]}), r"stand-ins answered for rfs, expected answers of the mo"),
         (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
     ],
-    ids=["exit status", "label", "geometry", "no output", "another model", "fallback", "refused"],
+    ids=["exit status", "label", "geometry", "no output", "no pass", "stand-in", "refused"],
 )
 def test_what_does_not_pass_gets_no_name(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""
     with pytest.raises(HecktorError, match=says):
-        make_submission(request(tiny_package, tmp_path / "submission"), images, said)
+        make_submission(request(tiny_package, tmp_path / "submission"), images, ignore)
     assert names(tmp_path / "submission") == ["failed"]
     assert (tmp_path / "submission" / "failed" / "images.log").read_text() == "built\n"
 
@@ -150,14 +150,20 @@ def test_what_does_not_pass_gets_no_name(tiny_package: Path, tmp_path: Path, ima
 def test_an_earlier_submission_stays_until_the_next_has_passed(tiny_package: Path, tmp_path: Path) -> None:
     """A later one of fewer tasks leaves none of the earlier images behind."""
     output = tmp_path / "submission"
-    make_submission(request(tiny_package, output, tasks=(RFS, HPV)), StubImages(), said)
+    make_submission(request(tiny_package, output, tasks=(RFS, HPV)), StubImages(), ignore)
     before = {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
     with pytest.raises(HecktorError, match="exit status 3"):
-        make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages({"hpv": "exit-3"}), said)
+        make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages({"hpv": "exit-3"}), ignore)
     assert before == {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
-    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(), said)
+    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(), ignore)
     assert names(output) == ["README.md", "hecktor-hpv.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
     assert names(output / "rehearsal") == ["hpv", "images.log"]
+
+
+def test_an_algorithm_without_a_run_record_passes_and_the_readme_says_so(tiny_package: Path, tmp_path: Path) -> None:
+    output = tmp_path / "submission"
+    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(record=None), ignore)
+    assert "no run record |" in (output / "README.md").read_text()
 
 
 def test_phantoms_are_other_patients_and_one_has_a_dose() -> None:
@@ -171,23 +177,23 @@ def test_phantoms_are_other_patients_and_one_has_a_dose() -> None:
 def test_a_folder_of_something_else_is_left_alone(tiny_package: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a thesis")
     with pytest.raises(OutputError, match=r"exists and is no submission, expected a new name"):
-        make_submission(request(tiny_package, tmp_path), StubImages(), said)
+        make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
     assert names(tmp_path) == ["README.md"]
 
 
 def test_a_package_that_was_altered_goes_nowhere(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
-        make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), said)
+        make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
     assert names(tmp_path) == ["package"]
 
 
 @pytest.mark.slow
 def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
     output = tmp_path / "submission"
-    made = make_submission(request(tiny_package, output, tasks=(HPV,)), None, said)
+    made = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
     assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
-    assert made.tried[0].cases[0].answered.startswith("baseline: ")
+    assert made.tried[0].cases[0].answered in {"no run record", "baseline: 1 of 1 passes"}
     assert "No image archives were made" in (output / "README.md").read_text()
     assert read_json(output / "submission.json")["images"] == []
 
@@ -195,14 +201,14 @@ def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, 
 def test_without_an_engine_the_model_is_made_and_the_rest_is_an_error(
     tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[tuple[Request, Any]] = []
-    monkeypatch.setattr(cli, "make_submission", lambda request, images, say: made.append((request, images)))
+    made: list[tuple[SubmissionOptions, Any]] = []
+    monkeypatch.setattr(cli, "make_submission", lambda options, images, report: made.append((options, images)))
     options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission"), "--engine", "no-such-client"]
     with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
-                       r"no image archives were made\. model\.tar\.gz was made, rehearsed"):  # fmt: skip
+                       r"no image archives were made\. model\.tar\.gz was made and rehearsed"):  # fmt: skip
         cli.main([*options, "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
-    assert [(one.tasks, images) for one, images in made] == [((RFS, HPV), None), (TASKS, None)]
+    assert [(one.tasks, images) for one, images in made] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
 
 
 def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:

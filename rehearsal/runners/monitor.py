@@ -24,7 +24,7 @@ Stopper = Callable[[bool], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, or a server's answer to one case.
 
     `exit_code` is negative for a signal that ended a plain process; 137 is a container's SIGKILL; None is a server
@@ -41,7 +41,7 @@ class Outcome:
 
 def wait_for(
     process: subprocess.Popen[bytes], time_limit_s: float, stop: Stopper | None, peak_memory: PeakMemory
-) -> Outcome:
+) -> RunOutcome:
     """Wait for `process`; at the limit SIGTERM, and SIGKILL 5 s later.
 
     Args:
@@ -75,7 +75,7 @@ def wait_for(
         raise
     seconds = time.monotonic() - started
     peak = _larger(peak, peak_memory(usage))
-    return Outcome(process.returncode, seconds, terminated_at is not None, peak)
+    return RunOutcome(process.returncode, seconds, terminated_at is not None, peak)
 
 
 def rusage_peak_bytes(usage: Any) -> int | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Limits
-from rehearsal.runners.servers import Reply
-from rehearsal.runners.watching import GRACE_S, Outcome
+from rehearsal.runners.servers import CallResult
 
 MESSAGE_LIMIT: Final = 1024
 LOG_LINES_KEPT: Final = 500
@@ -16,7 +16,7 @@ _KILLED: Final = (137, -9)
 _READ_BYTES: Final = 64 * 1024 * 1024
 
 
-def run_failure(outcome: Outcome, limits: Limits, stderr: Path) -> str | None:
+def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
     """Why the platform would fail a run, in one line; None for exit status 0 within the time limit."""
     if outcome.timed_out:
         return _overrun(limits)
@@ -35,7 +35,7 @@ def run_failure(outcome: Outcome, limits: Limits, stderr: Path) -> str | None:
     )
 
 
-def start_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+def start_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
     """Why the platform would fail every case of a server that did not get ready, in one line; None where it did."""
     if reply.status == 200:
         return None
@@ -48,7 +48,7 @@ def start_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: P
     )
 
 
-def invoke_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+def invoke_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
     """Why the platform would fail a case that a server was called for, in one line; None for 201 in time."""
     if reply.timed_out:
         return _overrun(limits)
@@ -63,7 +63,7 @@ def invoke_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: 
 def _end_of_server(exit_code: int, limits: Limits, stderr: Path) -> str:
     if exit_code == 0:
         return "exit status 0; the platform would fail the job"
-    return str(run_failure(Outcome(exit_code, 0.0, False, None), limits, stderr))
+    return str(run_failure(RunOutcome(exit_code, 0.0, False, None), limits, stderr))
 
 
 def _overrun(limits: Limits) -> str:
