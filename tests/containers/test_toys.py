@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contract.editions import load_edition
+from contract.editions.declaration import CT, EHR, PET
 from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.sockets import CT, EHR, PET
-from contract.tasks import task_named
 from rehearsal.images.checks import facts_of_archive, upload_problems
-from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
+from rehearsal.pipeline import rehearse
+from rehearsal.record import Rehearsal, RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import Limits
@@ -29,10 +30,11 @@ MIB = 1024**2
 @pytest.fixture
 def cohort(tmp_path: Path) -> Path:
     root, geometry = tmp_path / "cohort", Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
-    for socket in (CT, PET):
+    sockets = load_edition().inputs
+    for socket in (sockets[CT], sockets[PET]):
         volume = Volume(np.zeros(geometry.array_shape, np.int16), geometry)
         write_volume(socket.path_under(root / "A-1" / "input") / "scan.mha", volume, compress=False)
-    write_json(EHR.path_under(root / "A-1" / "input"), {"Age": 60})
+    write_json(sockets[EHR].path_under(root / "A-1" / "input"), {"Age": 60})
     (root / "ground_truth").mkdir()
     (root / "ground_truth" / "A-1.txt").touch()
     return root
@@ -55,7 +57,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
         return rehearse(
             Rehearsal(
-                task=task_named(task),
+                task=load_edition().algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ContainerRunner(engine, image, ("--behave", behave)),
@@ -72,7 +74,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
 def test_the_whole_way(rehearse_image, toy_image, toy_evaluation_image, tmp_path: Path):
     result = rehearse_image(toy_image, task="rfs", evaluation=toy_evaluation_image)
     assert result.succeeded, (result.failures, result.problems)
-    assert result.metrics == {"aggregates.c_index.value": 1.0}
+    assert result.metrics["aggregates.c_index.value"] == 1.0
     assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
 
 
