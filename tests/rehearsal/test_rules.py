@@ -119,13 +119,15 @@ def test_one_bad_ranked_metric_leaves_a_result_unranked(bad):
     assert len(problems) == 1
 
 
-def test_without_a_list_of_ranked_metrics_all_aggregates_count():
-    assert ranked_values({"aggregates": {"a": {"value": 1}, "b": {"value": 0.5}}})[0] == {
-        "aggregates.a.value": 1.0, "aggregates.b.value": 0.5
-    }  # fmt: skip
-    for empty in ({}, {"aggregates": {}}, []):
-        assert ranked_values(empty)[0] == {}
-        assert "found" in ranked_values(empty)[1][0]
+def test_without_a_list_of_ranked_metrics_all_numbers_count():
+    aggregates = {"a": {"value": 1}, "b": {"value": 0.5}, "undefined": {"value": None}}
+    assert ranked_values({"aggregates": aggregates}) == (
+        {"aggregates.a.value": 1.0, "aggregates.b.value": 0.5}, []
+    )  # fmt: skip
+    for empty, found in (({}, "nothing"), ({"aggregates": {}}, "a dict"), ([], "nothing")):
+        values, (problem,) = ranked_values(empty)
+        assert values == {}
+        assert problem.startswith(f"metrics.json: found {found} at aggregates, expected a number")
 
 
 def test_memory_limits_follow_the_platform():
