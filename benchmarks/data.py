@@ -14,7 +14,7 @@ from contract import files, platform, predictions, sockets
 from contract.images import volumes as images
 from contract.images.volumes import Volume
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.layouts import csv_name, link_or_copy, write_table
+from rehearsal.phantoms.layouts import csv_name, link_or_copy
 from rehearsal.phantoms.make import cohort_cases, make_cohort
 from rehearsal.phantoms.truth import CohortOptions
 
@@ -133,8 +133,8 @@ def _make_evaluation(data: Data) -> None:
         survival.append({"PatientID": case, "Relapse": int(number % 3 == 0), "RFS": 60 + 40 * number})
         hpv.append({"PatientID": case, "HPV Status": int(positive)})
         jobs.append(_job(job, case))
-    write_table(truth / csv_name(2), survival)
-    write_table(truth / csv_name(3), hpv)
+    files.write_csv(truth / csv_name(2), list(survival[0]), survival)
+    files.write_csv(truth / csv_name(3), list(hpv[0]), hpv)
     files.write_json(data.evaluation / "input" / platform.PREDICTIONS_JSON, jobs)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import shutil
 import uuid
@@ -33,15 +31,6 @@ UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "phantoms.hecktor.invalid")
 def csv_name(task: int, title: str = "HECKTOR 2025") -> str:
     """File name of the release's table for a task."""
     return f"{'_'.join(title.split())}_Training_Task_{task}.csv"
-
-
-def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as CSV, whole or not at all; None becomes an empty field."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    files.write_text(path, text.getvalue())
 
 
 def write_nifti(path: Path, volume: Volume) -> None:
@@ -107,7 +96,7 @@ class ReleaseLayout:
         """Write one table for each task."""
         for task in self.edition.algorithms:
             rows = [table_row(case, self.edition, task) for case in cases]
-            write_table(_task_folder(root, task) / csv_name(task.number, self.edition.title), rows)
+            files.write_csv(_task_folder(root, task) / csv_name(task.number, self.edition.title), list(rows[0]), rows)
 
 
 def _task_folder(root: Path, task: Algorithm) -> Path:
@@ -162,7 +151,8 @@ class PlatformLayout:
         for task in self.edition.algorithms:
             if task.heads:
                 rows = [table_row(case, self.edition, task) for case in cases]
-                write_table(root / "ground_truth" / csv_name(task.number, self.edition.title), rows)
+                path = root / "ground_truth" / csv_name(task.number, self.edition.title)
+                files.write_csv(path, list(rows[0]), rows)
 
 
 Layout = ReleaseLayout | PlatformLayout

@@ -17,7 +17,7 @@ from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, centre_named
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.columns import require_known
-from rehearsal.phantoms.layouts import LAYOUTS, Layout, write_table
+from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import HEIGHTS, coarsened
 from rehearsal.phantoms.truth import CohortOptions, truth_document, truth_row
 
@@ -39,7 +39,7 @@ def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str
 
 
 def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) -> Iterator[str]:
-    """Write a cohort and yield each patient's ID once its files are complete, those already there first.
+    """Write a cohort and yield each patient's ID once its files are complete, existing patients first.
 
     Raises:
         InputError: no phantom has a variable or an outcome of the edition.
@@ -56,7 +56,8 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
             waiting.append(case)
     yield from _make_all(options, waiting, output, jobs)
     layout.write_tables(output, cases)
-    write_table(output / "truth" / "truth.csv", [truth_row(case) for case in cases])
+    rows = [truth_row(case) for case in cases]
+    files.write_csv(output / "truth" / "truth.csv", list(rows[0]), rows)
     files.write_json(output / "truth" / "truth.json", truth_document(options, cases))
 
 

@@ -144,7 +144,7 @@ class Arch:
 
 @dataclass(frozen=True)
 class Part:
-    """What is painted: a shape with its CT value (HU) and PET value (SUV).
+    """A shape with its CT value (HU) and PET value (SUV).
 
     None leaves that image as it is; ``rough_mm`` makes the surface uneven; what is not ``leaning`` stands
     straight however the patient lies.

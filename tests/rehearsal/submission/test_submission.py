@@ -22,7 +22,7 @@ from contract.archives import unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json
-from rehearsal.images.layers import facts_of_whole
+from rehearsal.images.layers import facts_of_verified
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
@@ -253,26 +253,26 @@ def test_whole_layers_pass(tmp_path: Path) -> None:
     """One as it is, one compressed, one that looks like JSON, and one that links to the first."""
     contents = [b"first", b"second" * 1000, b"[1]", b"first"]
     layers = {"a/layer.tar": contents[0], "b/layer.tar": gzip.compress(contents[1]), "c/layer.tar": contents[2]}
-    facts = facts_of_whole(saved(tmp_path / "image.tar.gz", layers, contents, {"d/layer.tar": "../a/layer.tar"}))
+    facts = facts_of_verified(saved(tmp_path / "image.tar.gz", layers, contents, {"d/layer.tar": "../a/layer.tar"}))
     assert (facts.architecture, facts.manifests, facts.user) == ("amd64", 1, "")
 
 
 def test_an_altered_layer_is_named(tmp_path: Path) -> None:
     archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": b"first", "b/layer.tar": b"altered"}, [b"first", b"x"])
     with pytest.raises(EngineError, match=r"^image\.tar\.gz: layer b/layer\.tar has sha256 \w{12}\.\.\., expected"):
-        facts_of_whole(archive)
+        facts_of_verified(archive)
 
 
 def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     archive = saved(tmp_path / "image.tar.gz", {}, [b"first"], {"a/layer.tar": "../b/layer.tar"})
     with pytest.raises(EngineError, match=r"layer a/layer\.tar is not in the archive"):
-        facts_of_whole(archive)
+        facts_of_verified(archive)
 
 
 def test_archives_that_are_no_images(tmp_path: Path) -> None:
     cut = saved(tmp_path / "cut.tar.gz", {"a": bytes(range(256)) * 4096}, [b"a"])
     cut.write_bytes(cut.read_bytes()[:-2000])
     with pytest.raises(EngineError, match=r"^cut\.tar\.gz: not a readable archive"):
-        facts_of_whole(cut)
+        facts_of_verified(cut)
     with pytest.raises(EngineError, match=r"^few\.tar\.gz: no image with layers in it, expected what `docker save`"):
-        facts_of_whole(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []))
+        facts_of_verified(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []))
