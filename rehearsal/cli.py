@@ -19,11 +19,11 @@ from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
 from rehearsal.comparison import comparison
 from rehearsal.images.checks import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
+from rehearsal.jobs.execute import JobResult
 from rehearsal.pipeline import rehearse
 from rehearsal.record import REHEARSAL_JSON, Rehearsal, RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
-from rehearsal.runners.jobs import JobResult
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import filecmp
 from pathlib import Path
 
+from rehearsal.jobs.execute import JobResult
 from rehearsal.record import RehearsalResult
-from rehearsal.runners.jobs import JobResult
 
 
 def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: Path) -> str:

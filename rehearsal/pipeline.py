@@ -13,13 +13,13 @@ import numpy as np
 from contract.errors import GroundTruthError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from rehearsal.cases import CohortCase, find_cases
+from rehearsal.jobs.cases import CohortCase, find_cases
+from rehearsal.jobs.execute import JobResult, Jobs, JobSettings, run_jobs
+from rehearsal.jobs.invoke import invoke_jobs
 from rehearsal.leaderboard import ranked_values
 from rehearsal.platform import EvaluationRun, choose_api_method, refusals, require_exec, run_evaluation
 from rehearsal.predictions import copy_by_case, stage_predictions
 from rehearsal.record import REHEARSAL_JSON, Rehearsal, RehearsalResult, rehearsal_json
-from rehearsal.runners.invoke_jobs import invoke_jobs
-from rehearsal.runners.jobs import JobResult, Jobs, JobSettings, run_jobs
 
 _OWN_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEARSAL_JSON)
 

@@ -13,9 +13,9 @@ from contract.files import write_json
 from contract.images.volumes import read_volume, write_volume
 from contract.platform import INPUTS_JSON, PREDICTIONS_JSON
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from rehearsal.cases import place
-from rehearsal.outputs import CheckedOutput
-from rehearsal.runners.jobs import JobResult
+from rehearsal.jobs.cases import place
+from rehearsal.jobs.execute import JobResult
+from rehearsal.jobs.outputs import CheckedOutput
 
 FAILED: Final = "Failed"
 

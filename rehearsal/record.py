@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from contract.editions import Algorithm
-from rehearsal.runners.jobs import JobResult
+from rehearsal.jobs.execute import JobResult
 from rehearsal.runners.runner import Limits, Runner
 
 REHEARSAL_JSON: Final = "rehearsal.json"

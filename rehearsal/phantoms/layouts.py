@@ -72,7 +72,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 @dataclass(frozen=True)
-class ReleaseLayout:
+class ReleaseWriter:
     """``Task N/<ID>/<ID>__CT.nii.gz`` and so on, with one table for each task."""
 
     edition: Edition
@@ -115,7 +115,7 @@ def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> d
 
 
 @dataclass(frozen=True)
-class PlatformLayout:
+class PlatformWriter:
     """``<ID>/input/`` as the platform mounts it, and ``ground_truth/`` as the evaluation reads it."""
 
     edition: Edition
@@ -155,5 +155,5 @@ class PlatformLayout:
                 files.write_csv(path, list(rows[0]), rows)
 
 
-Layout = ReleaseLayout | PlatformLayout
-LAYOUTS: Final[dict[str, type[Layout]]] = {"release": ReleaseLayout, "platform": PlatformLayout}
+Layout = ReleaseWriter | PlatformWriter
+LAYOUTS: Final[dict[str, type[Layout]]] = {"release": ReleaseWriter, "platform": PlatformWriter}

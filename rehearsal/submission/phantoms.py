@@ -11,7 +11,7 @@ from typing import Final
 from contract.editions import Edition
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.layouts import PlatformLayout
+from rehearsal.phantoms.layouts import PlatformWriter
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
 
@@ -29,7 +29,7 @@ def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarseni
         kinds: names in `rehearsal.phantoms.protocol.HEIGHTS`.
         coarsening: factor by which the CT matrix is smaller in plane; 1 is the real size.
     """
-    layout, kind_of = PlatformLayout(edition), {}
+    layout, kind_of = PlatformWriter(edition), {}
     for case, kind in zip(_cases(kinds), kinds, strict=True):
         small = replace(case, protocol=coarsened(case.protocol, coarsening)) if coarsening > 1 else case
         layout.write_case(folder, small, render(small))

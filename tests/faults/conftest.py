@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
+from contract.editions import load_edition
 from contract.tasks import HPV, RFS, Task
-from rehearsal.outputs import check_output
+from rehearsal.jobs.outputs import check_outputs
 
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
@@ -99,10 +100,11 @@ class Run:
         files = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
         ended = Ended(self.process.returncode, said or "", files, seconds)
         if ended.status == 0 or ended.files:
-            checked = check_output(output, self.task.output, self.case.ct.geometry)
+            checked = check_outputs(output, load_edition().algorithm(self.task.name).answers, self.case.ct.geometry)
+            (answer,) = checked.outputs
             assert checked.warnings == (), ended
-            assert ended.files == [checked.path.relative_to(output).as_posix()], ended
-            assert type(checked.value) is KINDS.get(self.task.name, type(None)), ended
+            assert ended.files == [answer.path.relative_to(output).as_posix()], ended
+            assert type(answer.value) is KINDS.get(self.task.name, type(None)), ended
         return ended
 
     def whole(self) -> Ended:

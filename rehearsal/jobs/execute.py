@@ -13,8 +13,8 @@ from contract.editions import Algorithm
 from contract.editions.declaration import CT
 from contract.errors import OutputError
 from contract.images.volumes import read_header
-from rehearsal.cases import CohortCase, StagedJob, stage_job
-from rehearsal.outputs import CheckedOutput, CheckedOutputs, check_outputs
+from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
+from rehearsal.jobs.outputs import CheckedOutput, CheckedOutputs, check_outputs
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import Call, Limits, Runner

@@ -12,7 +12,7 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import read_predictions
-from rehearsal.outputs import check_outputs
+from rehearsal.jobs.outputs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 
@@ -160,7 +160,7 @@ def test_more_than_a_thousand_files_fail(tmp_path: Path):
         check_outputs(tmp_path, rfs.answers, None)
 
 
-FOUR = load_edition(str(Path(__file__).parents[1] / "editions" / "four_answers.json")).algorithm()
+FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json")).algorithm()
 GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
 
 

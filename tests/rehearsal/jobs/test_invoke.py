@@ -12,7 +12,7 @@ from contract.errors import EngineError
 from contract.files import read_json
 from rehearsal.cli import main
 
-TOY = Path(__file__).with_name("toy_algorithm.py")
+TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rehearsal.cases import CohortCase, stage_job
-from rehearsal.outputs import CheckedOutputs
+from rehearsal.jobs.cases import CohortCase, stage_job
+from rehearsal.jobs.execute import INPUT_CHANGED, JobResult, Jobs, JobSettings, listing, outputs_or_failure
+from rehearsal.jobs.outputs import CheckedOutputs
 from rehearsal.runners.failures import invoke_failure, log_warnings, start_failure
-from rehearsal.runners.jobs import INPUT_CHANGED, JobResult, Jobs, JobSettings, listing, outputs_or_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Call
 from rehearsal.runners.servers import CallResult, RunningServer
