@@ -125,7 +125,7 @@ def run_job(case: CohortCase, settings: JobSettings) -> JobResult:
     checked = CheckedOutputs((), ())
     if failure is None:
         checked, failure = outputs_or_failure(output_dir, case, settings.task)
-    run_record = call.take_run_record()
+    run_record = call.run_record()
     shutil.rmtree(tmp_dir, ignore_errors=True)
     shutil.rmtree(job.input_dir, ignore_errors=True)
     warnings = (*checked.warnings, *log_warnings(call.stdout), *log_warnings(call.stderr))

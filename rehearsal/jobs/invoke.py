@@ -80,8 +80,7 @@ class _Servers:
             self._cut_log(stream, log)
             warnings += log_warnings(log)
         warnings = [*checked.warnings, *warnings]
-        run_record = call.take_run_record()
-        return JobResult(job, outcome, checked.outputs, failure, tuple(warnings), logs["stderr"], "invoke", run_record)
+        return JobResult(job, outcome, checked.outputs, failure, tuple(warnings), logs["stderr"], "invoke")
 
     def end(self) -> None:
         """Send SIGTERM, as the platform does after the last case."""
@@ -135,7 +134,6 @@ class _Servers:
             stderr=logs / f"server-{number}.stderr",
             limits=self._settings.limits,
             model_dir=self._settings.model_dir,
-            with_run_record=self._settings.with_run_record,
         )
         for path in (call.input_dir, call.output_dir, call.tmp_dir):
             path.mkdir(parents=True)

@@ -14,7 +14,7 @@ from contract import platform
 from contract.errors import EngineError
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
-from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, RUN_RECORD, Call, clean_environment, thread_environment
+from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, Call, clean_environment, thread_environment
 from rehearsal.runners.servers import PORT, Reach, RunningServer
 
 _POLL_S: Final = 0.05
@@ -50,7 +50,8 @@ class ContainerRunner:
         Raises:
             EngineError: the engine refused to start it.
         """
-        process = self._started(call, ("--no-serve",) if self.api_method == "invoke" else ())
+        no_serve = ("--no-serve",) if self.api_method == "invoke" else ()
+        process = self._started(call, (*call.record_option(_TMP), *no_serve))
         try:
             outcome = wait_for(process, call.limits.time_limit_s, self._stopper(call.name), self._peak(call.name))
             self._raise_if_never_started(call, outcome.exit_code)
@@ -90,14 +91,14 @@ class ContainerRunner:
             raise
         return server
 
-    def _started(self, call: Call, serving: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         for folder in (call.output_dir, call.tmp_dir):
             folder.chmod(0o777)
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
-            return subprocess.Popen(self._command(call, serving), stdout=stdout, stderr=stderr, env=clean_environment())
+            return subprocess.Popen(self._command(call, options), stdout=stdout, stderr=stderr, env=clean_environment())
 
-    def _command(self, call: Call, serving: Sequence[str]) -> list[str]:
+    def _command(self, call: Call, options: Sequence[str]) -> list[str]:
         mounts = [(call.input_dir, platform.INPUT_DIR, ":ro"), (call.output_dir, platform.OUTPUT_DIR, "")]
         mounts.append((call.tmp_dir, _TMP, ""))
         if call.model_dir is not None:
@@ -115,8 +116,7 @@ class ContainerRunner:
         for source, target, mode in mounts:
             command += ["--volume", f"{source.resolve()}:{target}{mode}"]
         command += self.engine.gpu_arguments() if self.with_gpus else []
-        record = ["--record", str(_TMP / RUN_RECORD)] if call.with_run_record else []
-        return [*command, self.image, *self.arguments, *record, *serving]
+        return [*command, self.image, *self.arguments, *options]
 
     def _stopper(self, name: str) -> Stopper:
         def stop(force: bool) -> None:

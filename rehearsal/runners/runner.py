@@ -53,7 +53,8 @@ class Limits:
 class Call:
     """One run: a unique `name`, its folders, its limits, and the files for its output streams.
 
-    `with_run_record` asks the algorithm for its record of the run (`--record`), which is left in `tmp_dir`.
+    `with_run_record` asks the algorithm for its record of the run (`--record`), which is written to `tmp_dir`. Servers
+    write none.
     """
 
     name: str
@@ -67,13 +68,15 @@ class Call:
     ground_truth_dir: Path | None = None
     with_run_record: bool = False
 
-    def take_run_record(self) -> dict[str, Any] | None:
-        """Read and remove the algorithm's record of a case; None where there is none."""
-        path = self.tmp_dir / RUN_RECORD
+    def record_option(self, tmp_dir: Path) -> tuple[str, ...]:
+        """The option that asks for the run record; `tmp_dir` is the program's view of the folder."""
+        return ("--record", str(tmp_dir / RUN_RECORD)) if self.with_run_record else ()
+
+    def run_record(self) -> dict[str, Any] | None:
+        """The algorithm's record of the run, None where there is none."""
         try:
-            record = read_json(path)
-            path.unlink()
-        except (InputError, OSError):
+            record = read_json(self.tmp_dir / RUN_RECORD)
+        except InputError:
             return None
         return record if isinstance(record, dict) else None
 
@@ -129,7 +132,8 @@ class ProcessRunner:
         Raises:
             EngineError: there is no such command.
         """
-        return wait_for(self._started(call), call.limits.time_limit_s, None, rusage_peak_bytes)
+        process = self._started(call, call.record_option(call.tmp_dir.resolve()))
+        return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
 
     def start(self, call: Call) -> RunningServer:
         """Start the command with `--serve --port` and a free port, in a session of its own.
@@ -148,13 +152,13 @@ class ProcessRunner:
         )
         return RunningServer(process, reach)
 
-    def _started(self, call: Call, serving: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:
             raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
             return subprocess.Popen(
-                self._limited(call, serving),
+                self._limited(call, options),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -163,15 +167,13 @@ class ProcessRunner:
                 start_new_session=True,
             )
 
-    def _limited(self, call: Call, serving: Sequence[str]) -> list[str]:
+    def _limited(self, call: Call, options: Sequence[str]) -> list[str]:
         folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]
         if call.model_dir is not None:
             folders += ["--model", str(call.model_dir.resolve())]
         if call.ground_truth_dir is not None:
             folders += ["--ground-truth", str(call.ground_truth_dir.resolve())]
-        if call.with_run_record:
-            folders += ["--record", str((call.tmp_dir / RUN_RECORD).resolve())]
-        program = [*self.command, *folders, *self.arguments, *serving]
+        program = [*self.command, *folders, *self.arguments, *options]
         limit = call.limits.data_segment_bytes
         if limit is None:
             return program
