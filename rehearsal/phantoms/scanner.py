@@ -119,10 +119,10 @@ def _slabs(count: int) -> Iterator[slice]:
 def _paint_lesion_on_ct(
     ct: NDArray[np.int16], mask: NDArray[np.uint8], axes: Axes, lesion: Lesion, surface: Surface
 ) -> None:
-    found = _in_box(axes, surface)
-    if found is None:
+    region = _in_box(axes, surface)
+    if region is None:
         return
-    box, x, y, z = found
+    box, x, y, z = region
     level = surface.level(x, y, z)
     here = ct[box].astype(np.float32)
     soft = here < BONE_LIMIT_HU

@@ -1,7 +1,7 @@
 """Scan variants for tests of the localiser: cut ends, arms, prone position, beds, hot spots.
 
-`vary` changes what a patient's scan shows before it is rendered (extent, arms, bladder) and how the images lie or
-what lies beside the patient afterwards (`rearranged.py`). The generator itself does not change.
+`vary` changes a patient's scan before rendering (extent, arms, bladder) and rearranges the images or adds objects
+afterwards (`rearranged.py`).
 """
 
 from __future__ import annotations

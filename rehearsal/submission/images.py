@@ -1,4 +1,4 @@
-"""Algorithm images built and saved by the project's own scripts, and loaded back from what was saved."""
+"""Algorithm images, built and saved by the project's scripts and loaded from the saved archives."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def inside(engine: ContainerEngine, image: str, script: str, program: str = "pyt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_platform_takes_the_image(images: ContainerEngine, name):
+def test_the_platform_accepts_the_image(images: ContainerEngine, name):
     facts = images.image_facts(f"{name}:latest")
     assert upload_problems(facts) == []
     assert facts.user == "hecktor"
@@ -44,7 +44,7 @@ def test_the_platform_takes_the_image(images: ContainerEngine, name):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
-def test_a_server_image_says_so(server_images: ContainerEngine, task: Algorithm):
+def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine, task: Algorithm):
     """The label says invoke, and the image of the other kind keeps its name and its label."""
     facts = server_images.image_facts(f"hecktor-{task.name}:invoke")
     assert upload_problems(facts) == []

@@ -26,6 +26,6 @@ def test_memory_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "g", "16x", "-1g", "1k", "nan"])
-def test_what_is_no_memory_size(text):
+def test_invalid_memory_sizes(text):
     with pytest.raises(argparse.ArgumentTypeError):
         memory_bytes(text)

@@ -25,12 +25,12 @@ def test_root_is_refused(user):
 
 
 @pytest.mark.parametrize("user", ["hecktor", "1000", "1000:0", "rooty", "00x"])
-def test_other_users_are_taken(user):
+def test_other_users_are_accepted(user):
     assert upload_problems(facts(user=user)) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"architecture": "arm64"}, "built for arm64, expected amd64"),
         ({"api_method": "batch"}, "'batch', expected exec or invoke"),
@@ -38,9 +38,9 @@ def test_other_users_are_taken(user):
         ({"manifests": 2}, "2 images in the archive"),
     ],
 )
-def test_what_else_is_refused(changes, said):
+def test_other_reasons_for_refusal(changes, message):
     (problem,) = upload_problems(facts(**changes))
-    assert said in problem
+    assert message in problem
 
 
 def saved_image(path: Path, config: dict, images: int = 1) -> Path:
@@ -72,7 +72,7 @@ def test_a_saved_image_is_read_without_an_engine(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("name", "content"), [("i.zip", b""), ("i.tar", b"garbage"), ("j.tar.gz", b"garbage")])
-def test_what_is_no_saved_image(tmp_path: Path, name, content):
+def test_unreadable_archives_are_errors(tmp_path: Path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(EngineError, match=name):

@@ -34,7 +34,7 @@ def saved(path: Path, layers: dict[str, bytes], contents: Sequence[bytes], links
     return path
 
 
-def test_whole_layers_pass(tmp_path: Path) -> None:
+def test_intact_layers_pass(tmp_path: Path) -> None:
     """One as it is, one compressed, one that looks like JSON, and one that links to the first."""
     contents = [b"first", b"second" * 1000, b"[1]", b"first"]
     layers = {"a/layer.tar": contents[0], "b/layer.tar": gzip.compress(contents[1]), "c/layer.tar": contents[2]}
@@ -54,7 +54,7 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
         facts_of_verified(archive)
 
 
-def test_archives_that_are_no_images(tmp_path: Path) -> None:
+def test_archives_without_an_image_are_errors(tmp_path: Path) -> None:
     cut = saved(tmp_path / "cut.tar.gz", {"a": bytes(range(256)) * 4096}, [b"a"])
     cut.write_bytes(cut.read_bytes()[:-2000])
     with pytest.raises(EngineError, match=r"^cut\.tar\.gz: not a readable archive"):

@@ -30,7 +30,7 @@ def test_cases_must_be_complete(cohort: Path, tmp_path: Path):
         find_cases(cohort, RFS)
 
 
-def test_other_formats_are_saved_again_as_mha(cohort: Path, tmp_path: Path):
+def test_other_formats_are_converted_to_mha(cohort: Path, tmp_path: Path):
     folder = EDITION.inputs[CT].path_under(cohort / "A-1" / "input")
     volume = read_volume(folder / "scan.mha")
     (folder / "scan.mha").unlink()
@@ -46,7 +46,7 @@ def test_other_formats_are_saved_again_as_mha(cohort: Path, tmp_path: Path):
     assert again.array[1, 2, 3] == 77
 
 
-def test_task_two_alone_sees_the_dose(cohort: Path):
+def test_only_task_two_gets_the_dose(cohort: Path):
     folder = EDITION.inputs[RT_DOSE].path_under(cohort / "A-1" / "input")
     ct = EDITION.inputs[CT].path_under(cohort / "A-1" / "input") / "scan.mha"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""What the platform would not take is caught, and the message says what the platform would do."""
+"""Bad outputs, overruns and failures are reported with the platform's reaction."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 
 @pytest.mark.parametrize(
-    ("behave", "task", "said"),
+    ("behave", "task", "message"),
     [
         ("missing", "segmentation", "no output images/tumor-lymph-node-segmentation"),
         ("missing", "rfs", "no output rfs.json"),
@@ -38,10 +38,10 @@ from rehearsal.runners.runner import Call, Limits, ProcessRunner
         ("write-input", "hpv", "/input is read-only"),
     ],
 )
-def test_a_bad_job_fails(rehearse_toy, behave, task, said):
+def test_a_bad_job_fails(rehearse_toy, behave, task, message):
     result = rehearse_toy(behave, task=task)
     assert len(result.failures) == 2
-    assert all(said in failure and "platform" in failure for failure in result.failures), result.failures
+    assert all(message in failure and "platform" in failure for failure in result.failures), result.failures
     assert not result.succeeded
 
 
@@ -56,7 +56,7 @@ def test_a_whole_number_is_a_number(rehearse_toy):
     assert rehearse_toy("7", task="rfs").succeeded
 
 
-def test_a_mask_off_the_ct_grid_is_taken_with_a_warning(rehearse_toy):
+def test_a_mask_off_the_ct_grid_is_accepted_with_a_warning(rehearse_toy):
     result = rehearse_toy("wrong-geometry")
     assert result.succeeded
     found = [line for line in result.warnings if "its grid is not the CT's" in line]
@@ -65,7 +65,7 @@ def test_a_mask_off_the_ct_grid_is_taken_with_a_warning(rehearse_toy):
     assert "the platform would accept it, the evaluation would score it as missing" in found[0]
 
 
-def test_outputs_of_other_tasks_and_long_logs_are_named(rehearse_toy):
+def test_surplus_outputs_and_long_logs_give_warnings(rehearse_toy):
     warnings = rehearse_toy("chatter", task="rfs").warnings
     assert any("would drop 2 such file(s)" in line for line in warnings)
     assert any("600 lines on stderr; the platform would keep 500" in line for line in warnings)
@@ -78,14 +78,14 @@ def test_the_time_limit_terminates(rehearse_toy):
     assert {job.outcome.exit_code for job in result.jobs} == {-15}
 
 
-def test_what_ignores_sigterm_is_killed_five_seconds_later(rehearse_toy):
+def test_sigkill_follows_an_ignored_sigterm_after_five_seconds(rehearse_toy):
     """Its 3 s are enough, on a busy machine too, to come to where it ignores the signal."""
     result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=3, parallel=2)
     assert {job.outcome.exit_code for job in result.jobs} == {-9}
     assert all(8 < job.outcome.seconds < 50 for job in result.jobs)
 
 
-def test_a_failed_job_stops_the_evaluation_unless_told_otherwise(rehearse_toy, tmp_path: Path):
+def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_toy, tmp_path: Path):
     stopped = rehearse_toy("label-3", evaluation="well")
     assert stopped.problems == ("a job failed, so the platform would not start the evaluation",)
     assert not (tmp_path / "out" / "metrics.json").exists()
@@ -112,7 +112,7 @@ def test_a_missing_metrics_file_fails_the_evaluation(rehearse_toy):
     assert "the platform would fail the evaluation" in problem
 
 
-def test_what_is_written(rehearse_toy, tmp_path: Path):
+def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
     rehearse_toy(evaluation="well")
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == [
@@ -195,7 +195,7 @@ def test_one_bad_answer_of_four_fails_the_job(tmp_path: Path, name: str, value: 
         check_outputs(tmp_path, FOUR.answers, GRID)
 
 
-def test_a_command_that_is_not_there(tmp_path: Path):
+def test_a_missing_command_is_an_error(tmp_path: Path):
     call = Call("n", tmp_path, tmp_path, tmp_path, tmp_path / "o", tmp_path / "e", Limits(2**30, 5))
     with pytest.raises(EngineError, match="no such command"):
         ProcessRunner(("no-such-program-here",)).run(call)

@@ -170,7 +170,7 @@ def test_an_edition_decides_on_sockets_keys_and_columns(tmp_path: Path, layout: 
         ('"name": "age_years"', '"name": "weight_kg"', "no phantom has the variable 'weight_kg'"),
     ],
 )
-def test_what_no_phantom_has_is_refused(tmp_path: Path, found: str, unknown: str, message: str) -> None:
+def test_unknown_variables_and_outcomes_are_refused(tmp_path: Path, found: str, unknown: str, message: str) -> None:
     declaration = tmp_path / "declaration.json"
     declaration.write_text(Path(FOUR_ANSWERS).read_text().replace(found, unknown))
     with pytest.raises(InputError, match=message):

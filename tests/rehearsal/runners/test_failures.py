@@ -23,7 +23,7 @@ def test_the_last_line_skips_blank_ones_and_is_cut(tmp_path: Path):
 
 
 @given(st.binary(max_size=2000))
-def test_any_bytes_are_a_log(tmp_path_factory, content):
+def test_a_log_may_hold_any_bytes(tmp_path_factory, content):
     log = tmp_path_factory.mktemp("log") / "c.stderr"
     log.write_bytes(content)
     assert len(last_line(log)) <= 1024
@@ -36,7 +36,7 @@ def test_any_bytes_are_a_log(tmp_path_factory, content):
 
 
 @pytest.mark.parametrize("code", [137, -9])
-def test_a_kill_is_told_as_memory(tmp_path: Path, code):
-    said = run_failure(RunOutcome(code, 1.0, False, None), Limits(16 * GIB, 600), tmp_path / "absent")
-    assert said is not None
-    assert "memory beyond 16 GiB; the platform would fail the job" in said
+def test_a_kill_is_explained_by_memory(tmp_path: Path, code):
+    message = run_failure(RunOutcome(code, 1.0, False, None), Limits(16 * GIB, 600), tmp_path / "absent")
+    assert message is not None
+    assert "memory beyond 16 GiB; the platform would fail the job" in message

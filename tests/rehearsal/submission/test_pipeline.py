@@ -1,4 +1,4 @@
-"""The files to upload: named once all have passed, and not at all where one has not."""
+"""The files to upload, which get their names once all have passed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_all_files_and_what_they_are(tiny_package: Path, tmp_path: Path) -> None:
+def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     output, images = tmp_path / "submission", StubImages()
     make_submission(request(tiny_package, output, torch="cpu"), images, ignore)
     assert names(output) == [
@@ -135,7 +135,7 @@ def test_all_files_and_what_they_are(tiny_package: Path, tmp_path: Path) -> None
     ],
     ids=["exit status", "label", "geometry", "no output", "no pass", "stand-in", "refused"],
 )
-def test_what_does_not_pass_gets_no_name(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
+def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""
     with pytest.raises(HecktorError, match=says):
         make_submission(request(tiny_package, tmp_path / "submission"), images, ignore)
@@ -143,7 +143,7 @@ def test_what_does_not_pass_gets_no_name(tiny_package: Path, tmp_path: Path, ima
     assert (tmp_path / "submission" / "failed" / "images.log").read_text() == "built\n"
 
 
-def test_an_earlier_submission_stays_until_the_next_has_passed(tiny_package: Path, tmp_path: Path) -> None:
+def test_an_earlier_submission_is_replaced_only_by_one_that_passed(tiny_package: Path, tmp_path: Path) -> None:
     """A later one of fewer tasks leaves none of the earlier images behind."""
     output = tmp_path / "submission"
     make_submission(request(tiny_package, output, tasks=(RFS, HPV)), StubImages(), ignore)
@@ -162,7 +162,7 @@ def test_an_algorithm_without_a_run_record_passes_and_the_readme_says_so(tiny_pa
     assert "no run record |" in (output / "README.md").read_text()
 
 
-def test_phantoms_are_other_patients_and_one_has_a_dose() -> None:
+def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
     """Drawn, not rendered: the usual, the longest and the shortest field of view."""
     cases = list(_cases(KINDS))
     assert [case.protocol.field_of_view for case in cases] == list(KINDS)
@@ -170,14 +170,14 @@ def test_phantoms_are_other_patients_and_one_has_a_dose() -> None:
     assert cases[0].protocol.dose is not None
 
 
-def test_a_folder_of_something_else_is_left_alone(tiny_package: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a thesis")
     with pytest.raises(OutputError, match=r"exists and is no submission, expected a new name"):
         make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
     assert names(tmp_path) == ["README.md"]
 
 
-def test_a_package_that_was_altered_goes_nowhere(tmp_path: Path) -> None:
+def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
         make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
@@ -189,12 +189,12 @@ def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, 
     output = tmp_path / "submission"
     made = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
     assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
-    assert made.tried[0].cases[0].answered in {"no run record", "baseline: 1 of 1 passes"}
+    assert made.tried[0].cases[0].answered.startswith("baseline: ")
     assert "No image archives were made" in (output / "README.md").read_text()
     assert read_json(output / "submission.json")["images"] == []
 
 
-def test_without_an_engine_the_model_is_made_and_the_rest_is_an_error(
+def test_without_an_engine_only_the_model_is_made(
     tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[tuple[SubmissionOptions, Any]] = []
@@ -212,7 +212,7 @@ def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
         find_images(None, "cpu", with_gpus=False, level=5, source=tmp_path)
 
 
-def test_a_script_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     script = tmp_path / "scripts" / "build"
     script.parent.mkdir()
     script.write_text('#!/bin/sh\necho "$HECKTOR_ENGINE $*"\necho "error: no wheels"\nexit 4\n')
