@@ -1,8 +1,8 @@
-"""`python -m hecktor COMMAND`, equal to `hecktor COMMAND`."""
+"""Entry point of everything: `python -m hecktor COMMAND`, the same as `hecktor COMMAND`."""
 
 import sys
 
 from hecktor.cli import main
 
-if __name__ == "__main__":  # worker processes import this module
+if __name__ == "__main__":  # workers of a process pool import this module
     sys.exit(main())

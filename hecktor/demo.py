@@ -6,7 +6,6 @@ With `--containers` the images run, otherwise plain processes with the same entr
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.options import whole_number
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, default=Path("out/demo"), help="folder for the results (%(default)s)")
     add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (%(default)s)")
     add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (%(default)s)")
-    add("--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="cases at a time (all CPUs)")
+    add("--jobs", type=whole_number(1), default=usable_cpus(), help="cases at a time (%(default)s)")
     add("--containers", action="store_true", help="run the images instead of plain processes")
     add(
         "--edition",

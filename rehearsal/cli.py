@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -14,6 +13,7 @@ from typing import Final
 
 from tqdm import tqdm
 
+from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
@@ -115,7 +115,7 @@ def _cpus(options: argparse.Namespace) -> float | None:
     """CPUs of a case: the option, or else an equal share if several cases run at a time."""
     cpus: float | None = options.cpus
     if cpus is None and options.jobs > 1:
-        return max(1.0, (os.cpu_count() or 1) / int(options.jobs))
+        return max(1.0, usable_cpus() / int(options.jobs))
     return cpus
 
 

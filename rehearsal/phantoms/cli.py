@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, load_edition
 from contract.errors import HecktorError
 from contract.options import whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.make import default_jobs, make_cohort
+from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.truth import CohortOptions
 
 
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B,..",
         help="centres to draw from (default: %(default)s; unseen by training: " + ",".join(UNSEEN_CENTRES) + ")",
     )
-    parser.add_argument("--jobs", type=whole_number(1), default=default_jobs(), metavar="N", help="number of processes")
+    parser.add_argument(
+        "--jobs", type=whole_number(1), default=usable_cpus(), metavar="N", help="processes (%(default)s)"
+    )
     parser.add_argument("--head-and-neck-only", action="store_true", help="make no whole-body, head-only or cut scans")
     return parser

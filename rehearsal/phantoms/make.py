@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -169,8 +168,3 @@ def _claim(options: CohortOptions, output: Path) -> None:
             )
         return
     files.write_json(marker, options.as_json())
-
-
-def default_jobs() -> int:
-    """The number of usable CPUs."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
