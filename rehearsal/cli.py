@@ -94,8 +94,9 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     for refusal in result.refusals:
         print(f"refused: {refusal}", file=sys.stderr)
+    width = max([40, *map(len, result.metrics)])
     for path, value in result.metrics.items():
-        print(f"{path:<40} {value:.4f}")
+        print(f"{path:<{width}} {value:.4f}")
     seconds = [job.outcome.seconds for job in result.jobs]
     peaks = [job.outcome.peak_memory_bytes for job in result.jobs if job.outcome.peak_memory_bytes is not None]
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""

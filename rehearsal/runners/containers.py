@@ -15,7 +15,7 @@ from contract.errors import EngineError
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
 from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, Call, clean_environment, thread_environment
-from rehearsal.runners.servers import PORT, Reach, RunningServer
+from rehearsal.runners.servers import PORT, RunningServer, ServerAccess
 
 _POLL_S: Final = 0.05
 _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
@@ -72,7 +72,7 @@ class ContainerRunner:
         started_s = time.monotonic()
         process = self._started(call, ("--serve",) if self.api_method == "exec" else ())
         peak = self._peak(call.name)
-        reach = Reach(
+        access = ServerAccess(
             python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
             port=PORT,
             folders=(str(platform.INPUT_DIR), str(platform.OUTPUT_DIR)),
@@ -81,7 +81,7 @@ class ContainerRunner:
             hand_over=lambda: self._hand_over(call),
             remove=lambda: self._remove(call.name),
         )
-        server = RunningServer(process, reach, started_s)
+        server = RunningServer(process, access, started_s)
         try:
             while server.exit_code is None and not self._is_running(call.name):
                 time.sleep(_POLL_S)

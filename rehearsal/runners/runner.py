@@ -21,7 +21,7 @@ from contract.errors import EngineError, InputError
 from contract.files import read_json
 from rehearsal.images.checks import STRIPPED_PREFIX
 from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
-from rehearsal.runners.servers import Reach, RunningServer, this_python
+from rehearsal.runners.servers import RunningServer, ServerAccess, this_python
 
 GIB: Final = 1024**3
 RUN_RECORD: Final = "run-record.json"
@@ -143,14 +143,14 @@ class ProcessRunner:
         """
         port = _free_port()
         process = self._started(call, ("--serve", "--port", str(port)))
-        reach = Reach(
+        access = ServerAccess(
             python=this_python(),
             port=port,
             folders=(str(call.input_dir.resolve()), str(call.output_dir.resolve())),
             stop=group_stopper(process.pid),
             peak_memory=lambda: process_peak_bytes(process.pid),
         )
-        return RunningServer(process, reach)
+        return RunningServer(process, access)
 
     def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:

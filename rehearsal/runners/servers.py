@@ -34,10 +34,10 @@ class CallResult:
 
 
 @dataclass(frozen=True)
-class Reach:
+class ServerAccess:
     """Access to a started server.
 
-    `python` runs a program from stdin that can reach the server's port and `folders`; `hand_over` gives this user
+    `python` runs a program from stdin that can access the server's port and `folders`; `hand_over` gives this user
     access to the server's files; `remove` cleans up after its end.
     """
 
@@ -53,8 +53,8 @@ class Reach:
 class RunningServer:
     """A running server; its caller ends it with `stop` or `kill`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reach: Reach, started_s: float | None = None) -> None:
-        self._process, self._reach = process, reach
+    def __init__(self, process: subprocess.Popen[bytes], access: ServerAccess, started_s: float | None = None) -> None:
+        self._process, self._access = process, access
         self._started_s = time.monotonic() if started_s is None else started_s
 
     def wait_until_ready(self, within_s: float) -> CallResult:
@@ -65,7 +65,7 @@ class RunningServer:
         """
         while True:
             left_s = max(0.0, within_s - self._age_s())
-            asking = (self._reach.port, min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S)))
+            asking = (self._access.port, min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S)))
             reply = self._call("ready", *asking, limit_s=HEALTH_CALL_S)
             age_s = self._age_s()
             if reply.status == 200 or self.exit_code is not None or age_s >= within_s:
@@ -73,16 +73,16 @@ class RunningServer:
 
     def invoke(self, time_limit_s: float) -> CallResult:
         """Call `POST /invoke`; the result holds the seconds of the call."""
-        return self._call("invoke", self._reach.port, time_limit_s, limit_s=time_limit_s)
+        return self._call("invoke", self._access.port, time_limit_s, limit_s=time_limit_s)
 
     def left_open(self) -> list[str]:
         """Files and working directories in the input and output folders that a process still holds open."""
-        answer = self._ask("open", *self._reach.folders, limit_s=HEALTH_CALL_S)
+        answer = self._ask("open", *self._access.folders, limit_s=HEALTH_CALL_S)
         return [] if answer is None else [str(path) for path in answer["open"]]
 
     def hand_over(self) -> None:
         """Give this user access to the server's files."""
-        self._reach.hand_over()
+        self._access.hand_over()
 
     @property
     def exit_code(self) -> int | None:
@@ -92,7 +92,7 @@ class RunningServer:
     @property
     def peak_memory_bytes(self) -> int | None:
         """Peak memory since its start, None if unknown."""
-        return self._reach.peak_memory()
+        return self._access.peak_memory()
 
     def exit_code_within(self, seconds: float) -> int | None:
         """Its exit code after waiting at most `seconds`; None if it still runs."""
@@ -103,7 +103,7 @@ class RunningServer:
 
     def stop(self) -> int | None:
         """Send SIGTERM and return the exit code; None if it did not end within 5 s and was killed."""
-        self._reach.stop(False)
+        self._access.stop(False)
         code = self.exit_code_within(GRACE_S)
         self.kill()
         return code
@@ -111,9 +111,9 @@ class RunningServer:
     def kill(self) -> None:
         """Kill it."""
         if self.exit_code is None:
-            self._reach.stop(True)
+            self._access.stop(True)
             self._process.wait()
-        self._reach.remove()
+        self._access.remove()
 
     def _age_s(self) -> float:
         return time.monotonic() - self._started_s
@@ -130,7 +130,7 @@ class RunningServer:
         with _CLIENT.open("rb") as program:
             try:
                 done = subprocess.run(
-                    [*self._reach.python, *map(str, arguments)],
+                    [*self._access.python, *map(str, arguments)],
                     stdin=program,
                     check=False,
                     capture_output=True,
