@@ -16,7 +16,7 @@ from typing import Final
 from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
-from contract.options import whole_number
+from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
 from hecktor.cli import COMMANDS, command
 
@@ -145,10 +145,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (%(default)s)")
     add("--jobs", type=whole_number(1), default=usable_cpus(), help="cases at a time (%(default)s)")
     add("--containers", action="store_true", help="run the images instead of plain processes")
-    add(
-        "--edition",
-        default=DEFAULT_EDITION,
-        metavar="NAME|FILE",
-        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
-    )
+    add_edition_option(parser)
     return parser

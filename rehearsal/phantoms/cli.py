@@ -10,9 +10,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from contract.cpus import usable_cpus
-from contract.editions import DEFAULT_EDITION, load_edition
+from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.options import whole_number
+from contract.options import add_edition_option, whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.make import make_cohort
@@ -51,12 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="layout of the files")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder; a started cohort is resumed")
-    parser.add_argument(
-        "--edition",
-        default=DEFAULT_EDITION,
-        metavar="NAME|FILE",
-        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
-    )
+    add_edition_option(parser)
     parser.add_argument(
         "--centres",
         default=",".join(TRAINING_CENTRES + UNSEEN_CENTRES),

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
+from contract.options import add_edition_option
 from rehearsal.phantoms.protocol import HEIGHTS
 from rehearsal.submission.images import TAGS, BuiltImages, find_images
 from rehearsal.submission.phantoms import KINDS
@@ -69,12 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="only this task: segmentation, rfs, hpv, or 1, 2, 3; may be repeated",
     )
-    add(
-        "--edition",
-        default=DEFAULT_EDITION,
-        metavar="NAME|FILE",
-        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
-    )
+    add_edition_option(parser)
     add(
         "--images",
         choices=sorted(TAGS),
