@@ -1,1 +1,1 @@
-"""The command `hecktor`: one entry point, each subcommand imported only when it is called."""
+"""The command `hecktor`, which imports the package of a subcommand when it is called."""

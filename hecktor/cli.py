@@ -1,4 +1,4 @@
-"""Dispatch `hecktor <subcommand>` to the package that owns it, importing nothing else."""
+"""The command `hecktor`: each subcommand's package is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from contract.errors import run_main
 
 Main = Callable[[Sequence[str] | None], int]
 
-# subcommand -> (module with `main(argv) -> int`, what it does)
+# subcommand -> (module with `main(argv) -> int`, purpose)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "predict": ("algorithm.cli", "run one patient through the algorithm"),
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
     "rank": ("evaluation.ranking.cli", "rank teams from their metrics.json files"),
     "report": ("evaluation.report.cli", "make a report page with pictures"),
-    "study": ("evaluation.studies.cli", "analyses beside the ranking: ensembles, observers, thresholds and others"),
-    "train": ("baseline.cli", "make a model package from a cohort in the release's layout"),
-    "package": ("baseline.package.cli", "put a finished nnU-Net training into a model package"),
-    "submission": ("rehearsal.submission.cli", "make the files to upload and rehearse each"),
+    "study": ("evaluation.studies.cli", "further analyses: ensembles, observers, thresholds and others"),
+    "train": ("baseline.cli", "train a model package on a cohort in the release's layout"),
+    "package": ("baseline.package.cli", "make a model package from a finished nnU-Net training"),
+    "submission": ("rehearsal.submission.cli", "make and rehearse the files to upload"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
-    "demo": ("hecktor.demo", "synthetic patients through everything to a leaderboard and a report"),
+    "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
 }
 
@@ -40,7 +40,7 @@ def entry() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; the exit status is its own, 2 for an unknown one."""
+    """Run one subcommand; returns its exit status, 2 for an unknown one."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
         sys.stdout.write(_usage())
@@ -53,14 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command(name: str) -> Main:
-    """The `main` of a subcommand; its package is imported here and not before."""
+    """The `main` of a subcommand, imported now."""
     main_of: Main = importlib.import_module(COMMANDS[name][0]).main
     return main_of
 
 
 def _usage() -> str:
     lines = [f"  {name:<10} {purpose}" for name, (_, purpose) in COMMANDS.items()]
-    return "usage: hecktor <command> [options]\n\n" + "\n".join(lines) + "\n\nhecktor <command> --help says more.\n"
+    return (
+        "usage: hecktor <command> [options]\n\n"
+        + "\n".join(lines)
+        + "\n\nhecktor <command> --help shows the options.\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The demonstration: synthetic patients through every algorithm variant and comparator to a ranking and a report.
+"""`hecktor demo`: synthetic patients through all algorithms, their rankings and a report.
 
-With a container engine the images run; without one the same entry points run as plain processes.
+With `--containers` the images run, otherwise plain processes with the same entry points.
 """
 
 from __future__ import annotations
@@ -14,82 +14,113 @@ from pathlib import Path
 from typing import Final
 
 from contract.cpus import usable_cpus
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
-from contract.options import whole_number
+from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
-from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
 from hecktor.cli import COMMANDS, command
+
+# With this seed six patients include each field of view, relapses, censored patients and both HPV classes.
+DEFAULT_SEED: Final = 294
+DEFAULT_PATIENTS: Final = 6
 
 
 @dataclass(frozen=True)
-class Team:
-    """A name on the leaderboard, and what its algorithm image is called with."""
+class DemoTeam:
+    """A name on the leaderboard, and the arguments to its algorithm."""
 
     name: str
     arguments: tuple[str, ...] = ()
 
 
-BASELINE: Final = Team("baseline")
-TEAMS: Final[dict[str, tuple[Team, ...]]] = {
-    SEGMENTATION.name: (BASELINE, Team("pet-threshold", ("--method", "threshold"))),
-    RFS.name: (BASELINE, Team("clinical-only", ("--method", "clinical"))),
-    HPV.name: (BASELINE, Team("clinical-only", ("--method", "clinical"))),
-}
-# Chosen so that six patients hold every field of view, relapses, censored patients and both HPV classes.
-DEFAULT_SEED: Final = 294
-DEFAULT_PATIENTS: Final = 6
+BASELINE: Final = DemoTeam("baseline")
+PET_THRESHOLD: Final = DemoTeam("pet-threshold", ("--method", "threshold"))
+CLINICAL_ONLY: Final = DemoTeam("clinical-only", ("--method", "clinical"))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Options of the demonstration."""
+
+    edition: Edition
+    output: Path
+    patients: int
+    seed: int
+    jobs: int
+    containers: bool
+
+    @property
+    def cohort(self) -> Path:
+        return self.output / "cohort"
+
+    def team_dir(self, task: Algorithm, team: DemoTeam) -> Path:
+        return self.task_dir(task) / team.name
+
+    def task_dir(self, task: Algorithm) -> Path:
+        return self.output / f"task{task.number}"
+
+    def edition_option(self, name_or_path: str) -> tuple[str, ...]:
+        """`--edition` with this name or path for an edition other than the default."""
+        return () if self.edition.source == DEFAULT_EDITION else ("--edition", name_or_path)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demonstration; what is there of the cohort already is used again."""
+    """Run the demonstration; existing patients of the cohort are reused."""
     arguments = _parser().parse_args(argv)
+    demo = Demo(**{**vars(arguments), "edition": load_edition(arguments.edition)})
     begun = time.monotonic()
-    output: Path = arguments.output
-    cohort = output / "cohort"
-    _step(f"{arguments.patients} synthetic patients")
-    _call(
-        "phantoms",
-        *("--patients", arguments.patients, "--seed", arguments.seed, "--layout", "platform"),
-        *("--output", cohort, "--jobs", arguments.jobs),
-    )
-    for task in TASKS:
-        for team in TEAMS[task.name]:
+    _make_phantoms(demo)
+    for task in demo.edition.algorithms:
+        for team in teams(task):
             _step(f"task {task.number}, {task.title}: {team.name}")
-            _rehearse(task, team, cohort, output, arguments)
-        _step(f"task {task.number}: ranking")
-        files = [_team_dir(output, task, team) / METRICS_JSON for team in TEAMS[task.name]]
-        _call("rank", "--task", task.number, *files, "--output", output / f"task{task.number}")
+            _rehearse(demo, task, team)
+        _rank(demo, task)
     _step("report")
-    report = output / "report.html"
-    _call("report", "--cohort", cohort, "--results", output, "--output", report)
-    _say_where(output, report, time.monotonic() - begun)
+    report = demo.output / "report.html"
+    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
+    _print_results(demo, report, time.monotonic() - begun)
     return 0
 
 
-def _rehearse(task: Task, team: Team, cohort: Path, output: Path, arguments: argparse.Namespace) -> None:
-    how: list[object] = ["--process"]
-    if arguments.containers:
-        how = [
-            *("--algorithm-image", f"hecktor-{task.name}:latest"),
-            *("--evaluation-image", f"hecktor-evaluation-{task.name}:latest"),
-        ]
+def teams(task: Algorithm) -> tuple[DemoTeam, ...]:
+    """The baseline and a comparator: the PET threshold for a mask, clinical variables only for other answers."""
+    return (BASELINE, CLINICAL_ONLY if task.mask is None else PET_THRESHOLD)
+
+
+def _make_phantoms(demo: Demo) -> None:
+    _step(f"{demo.patients} synthetic patients")
+    _call(
+        "phantoms",
+        *("--patients", demo.patients, "--seed", demo.seed, "--layout", "platform"),
+        *("--output", demo.cohort, "--jobs", demo.jobs, *demo.edition_option(demo.edition.source)),
+    )
+
+
+def _rehearse(demo: Demo, task: Algorithm, team: DemoTeam) -> None:
+    how: tuple[object, ...] = ("--process",)
+    if demo.containers:
+        algorithm, evaluation = f"hecktor-{task.name}:latest", f"hecktor-evaluation-{task.name}:latest"
+        how = ("--algorithm-image", algorithm, "--evaluation-image", evaluation)
     _call(
         "rehearse",
-        *("--task", task.number, "--cases", cohort, "--ground-truth", cohort / "ground_truth"),
-        *("--output", _team_dir(output, task, team), "--team", team.name, "--jobs", arguments.jobs),
-        *how,
+        *("--task", task.number, "--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
+        *("--output", demo.team_dir(task, team), "--team", team.name, "--jobs", demo.jobs),
+        *(*how, *demo.edition_option(demo.edition.source)),
         *(["--arguments=" + " ".join(team.arguments)] if team.arguments else []),
     )
 
 
-def _team_dir(output: Path, task: Task, team: Team) -> Path:
-    return output / f"task{task.number}" / team.name
+def _rank(demo: Demo, task: Algorithm) -> None:
+    _step(f"task {task.number}: ranking")
+    files = [demo.team_dir(task, team) / METRICS_JSON for team in teams(task)]
+    profile = demo.edition_option(demo.edition.evaluation_profile)
+    _call("rank", "--task", task.name, *files, "--output", demo.task_dir(task), *profile)
 
 
 def _call(name: str, *arguments: object) -> None:
     status = command(name)([str(argument) for argument in arguments])
     if status != 0:
-        raise HecktorError(f"hecktor {name} ended with status {status}", f"{COMMANDS[name][1]}")
+        raise HecktorError(f"hecktor {name} ended with status {status}", COMMANDS[name][1])
 
 
 def _step(title: str) -> None:
@@ -97,20 +128,22 @@ def _step(title: str) -> None:
     print(f"\n== {title}", flush=True)
 
 
-def _say_where(output: Path, report: Path, seconds: float) -> None:
-    print(f"\nDone in {seconds:.0f} s. Where to look:")
+def _print_results(demo: Demo, report: Path, seconds: float) -> None:
+    print(f"\nDone in {seconds:.0f} s. Results:")
     print(f"  {report}")
-    for task in TASKS:
-        for team in TEAMS[task.name]:
-            print(f"  {_team_dir(output, task, team) / METRICS_JSON}")
-        print(f"  {output / f'task{task.number}' / 'leaderboard.json'}")
+    for task in demo.edition.algorithms:
+        for team in teams(task):
+            print(f"  {demo.team_dir(task, team) / METRICS_JSON}")
+        print(f"  {demo.task_dir(task) / 'leaderboard.json'}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor demo", description="From synthetic patients to a leaderboard.")
-    parser.add_argument("--output", type=Path, default=Path("out/demo"))
-    parser.add_argument("--patients", type=whole_number(1), default=DEFAULT_PATIENTS)
-    parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED)
-    parser.add_argument("--jobs", type=whole_number(1), default=usable_cpus(), help="cases at a time (%(default)s)")
-    parser.add_argument("--containers", action="store_true", help="run the images instead of plain processes")
+    add = parser.add_argument
+    add("--output", type=Path, default=Path("out/demo"), help="folder for the results (%(default)s)")
+    add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (%(default)s)")
+    add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (%(default)s)")
+    add("--jobs", type=whole_number(1), default=usable_cpus(), help="cases at a time (%(default)s)")
+    add("--containers", action="store_true", help="run the images instead of plain processes")
+    add_edition_option(parser)
     return parser

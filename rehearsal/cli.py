@@ -1,4 +1,4 @@
-"""`hecktor rehearse`: run an algorithm, and the evaluation after it, as the platform does."""
+"""`hecktor rehearse`: run an algorithm and its evaluation as the platform does."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ from typing import Final
 from tqdm import tqdm
 
 from contract.cpus import usable_cpus
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
-from contract.options import positive_number, whole_number
-from contract.tasks import TASK_CHOICES, Task, task_named
+from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
 from rehearsal.comparison import comparison
 from rehearsal.images.checks import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
-from rehearsal.platform import REPORT_NAME, Rehearsal, RehearsalResult, rehearse
+from rehearsal.jobs.execute import JobResult
+from rehearsal.pipeline import rehearse
+from rehearsal.record import REHEARSAL_JSON, Rehearsal, RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
-from rehearsal.runners.jobs import JobResult
-from rehearsal.runners.runner import Limits, ProcessRunner, Runner
+from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rehearse; 0 where the platform would show a result, 1 otherwise.
+    """Rehearse; returns 0 if the platform would show a result, 1 otherwise.
 
     Raises:
-        HecktorError: nothing could be run.
+        HecktorError: nothing can be run.
     """
-    options = _parser().parse_args(argv)
-    task = task_named(options.task)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    edition, task = chosen_algorithm(parser, options)
     if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / "ground_truth"
     rehearsal = Rehearsal(
         task=task,
         cohort=options.cases,
         output_dir=options.output,
-        algorithm=_algorithm(options, task),
+        algorithm=_algorithm(options, edition, task),
         limits=Limits(options.memory, options.time_limit or task.time_limit_s, _cpus(options)),
-        evaluation=None if options.ground_truth is None else _evaluation(options, task),
+        evaluation=None if options.ground_truth is None else _evaluation(options, edition, task),
         ground_truth_dir=options.ground_truth,
         model_dir=options.model,
         on_failure=options.on_failure,
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _both_ways(rehearsal: Rehearsal) -> int:
-    """`exec` and then `invoke`, each in a folder of its own, and what the difference is."""
+    """Rehearse by `exec` and by `invoke`, each in its own folder, and compare them."""
     executed, invoked = (
         _rehearsed(replace(rehearsal, api_method=method, output_dir=rehearsal.output_dir / method))
         for method in API_METHODS
@@ -92,8 +94,9 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     for refusal in result.refusals:
         print(f"refused: {refusal}", file=sys.stderr)
+    width = max([40, *map(len, result.metrics)])
     for path, value in result.metrics.items():
-        print(f"{path:<40} {value:.4f}")
+        print(f"{path:<{width}} {value:.4f}")
     seconds = [job.outcome.seconds for job in result.jobs]
     peaks = [job.outcome.peak_memory_bytes for job in result.jobs if job.outcome.peak_memory_bytes is not None]
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
@@ -104,41 +107,44 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     if result.startup_s:
         starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
         print(f"one server for all cases, ready after {starts}")
-    print(f"written: {rehearsal.output_dir / REPORT_NAME}")
+    print(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         print(f"error: {problem}", file=sys.stderr)
 
 
 def _cpus(options: argparse.Namespace) -> float | None:
-    """CPUs of a case: those asked for, else an equal share where several cases run at a time."""
-    asked: float | None = options.cpus
-    if asked is None and options.jobs > 1:
+    """CPUs of a case: the option, or else an equal share if several cases run at a time."""
+    cpus: float | None = options.cpus
+    if cpus is None and options.jobs > 1:
         return max(1.0, usable_cpus() / int(options.jobs))
-    return asked
+    return cpus
 
 
-def _algorithm(options: argparse.Namespace, task: Task) -> Runner:
+def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
     arguments = tuple(shlex.split(options.arguments))
     if options.algorithm_image is not None:
         engine = find_engine(options.engine)
         return ContainerRunner(engine, _image(engine, options.algorithm_image), arguments, options.gpus)
     if options.command is not None:
         return ProcessRunner(_command(options.command), arguments)
-    return ProcessRunner((sys.executable, "-m", "algorithm", "--task", task.name), arguments)
+    return ProcessRunner(algorithm_command(edition, task), arguments)
 
 
-def _evaluation(options: argparse.Namespace, task: Task) -> Runner:
+def _evaluation(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
     arguments = tuple(shlex.split(options.evaluation_arguments))
     if options.evaluation_image is not None:
         engine = find_engine(options.engine)
         return ContainerRunner(engine, _image(engine, options.evaluation_image), arguments)
     if options.evaluation_command is not None:
         return ProcessRunner(_command(options.evaluation_command), arguments)
-    return ProcessRunner((sys.executable, "-m", "evaluation", "--task", task.name), arguments)
+    command = [sys.executable, "-m", "evaluation", "--task", task.name]
+    if edition.evaluation_profile != load_edition(DEFAULT_EDITION).evaluation_profile:
+        command += ["--edition", edition.evaluation_profile]
+    return ProcessRunner(tuple(command), arguments)
 
 
 def _command(text: str) -> tuple[str, ...]:
-    """A command line in parts; `python` is the interpreter that runs this."""
+    """A command line in parts; `python` stands for this interpreter."""
     parts = shlex.split(text)
     if not parts:
         raise HecktorError("an empty command, expected a program to run")
@@ -170,43 +176,40 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does."
     )
     add = parser.add_argument
-    add("--task", required=True, choices=TASK_CHOICES, help="which task")
+    add_edition_options(parser)
     add("--cases", required=True, type=Path, help="cohort in the platform's layout: CASES/<ID>/input/")
-    add("--case", action="append", default=[], metavar="ID", help="only this case; may be repeated")
-    add("--output", required=True, type=Path, help="where predictions, logs, metrics.json and rehearsal.json go")
+    add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")
+    add("--output", required=True, type=Path, help="folder for predictions, logs, metrics.json and rehearsal.json")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--algorithm-image", metavar="IMAGE", help="an image's name, or a saved .tar, .tar.gz, .tar.xz")
-    how.add_argument("--process", action="store_true", help="no engine: `python -m algorithm` as plain processes")
-    how.add_argument("--command", help="no engine: this command, called with --input DIR --output DIR [--model DIR]")
-    add("--arguments", default="", help="for the algorithm, with = before them, such as '--method threshold'")
+    how.add_argument("--process", action="store_true", help="run `python -m algorithm` as processes, without an engine")
+    how.add_argument("--command", help="run this command as processes, with --input DIR --output DIR [--model DIR]")
+    add("--arguments", default="", help="arguments to the algorithm, given with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, mounted at /opt/ml/model")
-    add(
-        "--ground-truth",
-        type=Path,
-        help="folder of the ground truth; without it and without an evaluation nothing is scored",
-    )
+    add("--ground-truth", type=Path, help="folder of the ground truth; without it and an evaluation nothing is scored")
     scored = parser.add_mutually_exclusive_group()
-    scored.add_argument("--evaluation-image", metavar="IMAGE", help="without it `python -m evaluation` is a process")
+    scored.add_argument("--evaluation-image", metavar="IMAGE", help="default: `python -m evaluation` as a process")
     scored.add_argument("--evaluation-command", help="a command, called with --input, --output and --ground-truth")
-    add("--evaluation-arguments", default="", help="for the evaluation, with = before them")
+    add("--evaluation-arguments", default="", help="arguments to the evaluation, given with =")
     add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
-    add("--gpus", action="store_true", help="hand all GPUs of this machine to the algorithm")
-    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="for one case (16g)")
-    add("--cpus", type=positive_number(), help="for one case (all)")
-    add("--time-limit", type=positive_number(), help="seconds for one case (the task's own)")
+    add("--gpus", action="store_true", help="give all GPUs of this machine to the algorithm")
+    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="memory of one case (16g)")
+    add("--cpus", type=positive_number(), help="CPUs of one case (all)")
+    add("--time-limit", type=positive_number(), help="seconds for one case (the task's limit)")
     add(
         "--api-method",
         choices=("auto", *API_METHODS, "both"),
         default="auto",
-        help="a process a case (exec), one server for all (invoke), as the image's label says, or one after the other",
+        help="one process for each case (exec), one server for all (invoke), both in turn, or the image's label (auto)",
     )
     add("--jobs", type=whole_number(1), default=1, help="cases at a time (1)")
     add(
         "--on-failure",
         choices=("abort", "mark-missing"),
         default="abort",
-        help="a failed job: no evaluation, as on the platform, or evaluate with it marked as failed (%(default)s)",
+        help="after a failed job: no evaluation, as on the platform, or evaluate with the job marked as failed "
+        "(%(default)s)",
     )
-    add("--team", default="team", help="a name for reports")
-    add("--seed", type=whole_number(0), default=0, help="of the order in predictions.json (0)")
+    add("--team", default="team", help="the team's name in reports")
+    add("--seed", type=whole_number(0), default=0, help="seed of the order in predictions.json (0)")
     return parser

@@ -1,19 +1,19 @@
-"""The two ways the platform calls an algorithm, side by side."""
+"""Comparison of `exec` and `invoke`, the platform's two ways of calling an algorithm."""
 
 from __future__ import annotations
 
 import filecmp
 from pathlib import Path
 
-from rehearsal.platform import RehearsalResult
-from rehearsal.runners.jobs import JobResult
+from rehearsal.jobs.execute import JobResult
+from rehearsal.record import RehearsalResult
 
 
 def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: Path) -> str:
-    """A table of seconds: the start, each case and all of it, for `exec` and for `invoke`; then the answers compared.
+    """A table of seconds (start-up, each case, total) for `exec` and `invoke`, and the number of equal answers.
 
     Args:
-        executed: a process a case, each of which pays for its start.
+        executed: one process for each case, start-up included.
         invoked: the same cases through one server.
         output_dir: holds `exec/predictions` and `invoke/predictions`; answers are compared byte by byte.
     """
@@ -26,9 +26,10 @@ def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"{name:<{widths[0]}}  {one:>{widths[1]}}  {other:>{widths[2]}}" for name, one, other in rows]
     one_way, other_way = (output_dir / method / "predictions" for method in ("exec", "invoke"))
-    names = [path.name for path in sorted(one_way.glob("*"))]
+    names = [str(path.relative_to(one_way)) for path in sorted(one_way.rglob("*")) if path.is_file()]
     same, _, _ = filecmp.cmpfiles(one_way, other_way, names, shallow=False)
-    return "\n".join([*lines, f"equal answers: {len(same)} of {len(executed.jobs)}"])
+    answers = max(1, *(len(job.outputs) for job in executed.jobs)) * len(executed.jobs)
+    return "\n".join([*lines, f"equal answers: {len(same)} of {answers}"])
 
 
 def _shown(job: JobResult) -> str:

@@ -1,12 +1,10 @@
-"""What the platform's leaderboard can read from `metrics.json`."""
+"""Values that the platform's leaderboard reads from `metrics.json`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-from contract.tasks import Task
 
 
 def value_at(metrics: Any, path: str) -> Any:
@@ -18,18 +16,21 @@ def value_at(metrics: Any, path: str) -> Any:
     return metrics
 
 
-def ranked_paths(task: Task) -> tuple[str, ...]:
-    """The dotted paths by which a task's leaderboard ranks."""
-    return tuple(f"aggregates.{metric}.value" for metric in task.metrics)
+def ranked_values(metrics: Any) -> tuple[dict[str, float], list[str]]:
+    """The ranked metrics of a result, and the reasons why the platform would leave it unranked (empty if it would not).
 
+    The evaluation names the metrics in `provenance.ranked_metrics`. Without that list all aggregates that are numbers
+    count, since an aggregate that nobody ranks may be undefined.
 
-def ranked_values(metrics: Any, task: Task) -> tuple[dict[str, float], list[str]]:
-    """The ranked metrics of a result, and why the platform would leave it unranked (empty where it would not)."""
-    values: dict[str, float] = {}
-    problems: list[str] = []
-    for path in ranked_paths(task):
+    Args:
+        metrics: content of `metrics.json`.
+    """
+    names = value_at(metrics, "provenance.ranked_metrics")
+    paths = _paths(names) if isinstance(names, list) else _numeric_aggregates(metrics)
+    values, problems = {}, []
+    for path in paths or ("aggregates",):
         value = value_at(metrics, path)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if _is_number(value):
             values[path] = float(value)
         else:
             found = "nothing" if value is None else f"a {type(value).__name__}"
@@ -38,3 +39,17 @@ def ranked_values(metrics: Any, task: Task) -> tuple[dict[str, float], list[str]
                 "the platform would leave the whole result unranked"
             )
     return values, problems
+
+
+def _numeric_aggregates(metrics: Any) -> tuple[str, ...]:
+    aggregates = value_at(metrics, "aggregates")
+    paths = _paths(aggregates) if isinstance(aggregates, Mapping) else ()
+    return tuple(path for path in paths if _is_number(value_at(metrics, path)))
+
+
+def _paths(names: Iterable[object]) -> tuple[str, ...]:
+    return tuple(f"aggregates.{name}.value" for name in names)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""What the platform hands to the evaluation: outputs under new names, and a shuffled `predictions.json`."""
+"""The evaluation's `/input`: outputs under new names, and a shuffled `predictions.json`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from contract.files import write_json
 from contract.images.volumes import read_volume, write_volume
 from contract.platform import INPUTS_JSON, PREDICTIONS_JSON
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from rehearsal.cases import place
-from rehearsal.outputs import CheckedOutput
-from rehearsal.runners.jobs import JobResult
+from rehearsal.jobs.cases import place
+from rehearsal.jobs.execute import JobResult
+from rehearsal.jobs.outputs import CheckedOutput
 
 FAILED: Final = "Failed"
 
@@ -26,9 +26,9 @@ def stage_predictions(
     """Lay out the evaluation's `/input`.
 
     Args:
-        results: every job; one that failed is listed with the status `Failed` and no output.
+        results: all jobs; a failed one is listed with the status `Failed` and no output.
         input_dir: the folder to fill: `predictions.json`, `inputs.json`, `<job pk>/output/...`.
-        algorithm: what `predictions.json` says of the algorithm's image.
+        algorithm: description of the algorithm's image in `predictions.json`.
         generator: shuffles the jobs, since their order on the platform means nothing.
     """
     entries = [_job(result, input_dir, algorithm) for result in results]
@@ -37,19 +37,24 @@ def stage_predictions(
     write_json(input_dir / INPUTS_JSON, [])
 
 
-def keep_by_case(results: Sequence[JobResult], input_dir: Path, folder: Path) -> None:
-    """Put each output at `<folder>/<case>.mha` or `.json`, for people and reports."""
+def copy_by_case(results: Sequence[JobResult], input_dir: Path, folder: Path) -> None:
+    """Put each output of the staged predictions at its `path_by_case`."""
     for result in results:
-        if result.output is None:
-            continue
-        socket = result.output.socket
-        staged = socket.path_under(input_dir / result.job.pk / "output")
-        source = next(staged.iterdir()) if socket.is_image else staged
-        place(source, folder / f"{result.job.case.case_id}{source.suffix}")
+        for output in result.outputs:
+            socket = output.answer.socket
+            staged = socket.path_under(input_dir / result.job.pk / "output")
+            place(next(staged.iterdir()) if socket.is_image else staged, path_by_case(folder, result, output))
+
+
+def path_by_case(folder: Path, result: JobResult, output: CheckedOutput) -> Path:
+    """`<folder>/<case>.mha` or `.json`; with several answers `<folder>/<answer>/<case>.mha` or `.json`."""
+    parent = folder / output.answer.name if len(result.outputs) > 1 else folder
+    return parent / f"{result.job.case.case_id}{'.mha' if output.answer.socket.is_image else '.json'}"
 
 
 def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
-    outputs = [] if result.output is None else [_place_output(result.output, input_dir / result.job.pk / "output")]
+    job_dir = input_dir / result.job.pk / "output"
+    outputs = [_place_output(output, number, job_dir) for number, output in enumerate(result.outputs, start=1)]
     invoked = result.api_method == "invoke"
     return job_entry(
         result.job.pk,
@@ -58,21 +63,22 @@ def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
         algorithm_image=algorithm,
         exec_duration_s=None if invoked else result.outcome.seconds,
         invoke_duration_s=result.outcome.seconds if invoked else None,
-        status=FAILED if result.output is None else SUCCEEDED,
+        status=SUCCEEDED if outputs else FAILED,
     )
 
 
-def _place_output(output: CheckedOutput, job_dir: Path) -> dict[str, Any]:
-    """Copy an output under a new image pk, as `.mha` whatever it was, and describe it."""
-    target = output.socket.path_under(job_dir)
-    if not output.socket.is_image:
+def _place_output(output: CheckedOutput, number: int, job_dir: Path) -> dict[str, Any]:
+    """Copy an output, an image as `.mha` under a new image pk, and describe it."""
+    socket = output.answer.socket
+    target = socket.path_under(job_dir)
+    if not socket.is_image:
         # The platform stores the parsed value, in which NaN has become null.
         write_json(target, output.value)
-        return socket_entry(output.socket, 1, value=output.value)
+        return socket_entry(socket, number, value=output.value)
     image_pk = str(uuid.uuid4())
     target = target / f"{image_pk}.mha"
     if output.path.suffix.lower() == ".mha":
         place(output.path, target)
     else:
         write_volume(target, read_volume(output.path))
-    return socket_entry(output.socket, 1, image=(image_pk, output.path.name))
+    return socket_entry(socket, number, image=(image_pk, output.path.name))

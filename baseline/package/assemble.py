@@ -12,11 +12,11 @@ import numpy as np
 from algorithm.heads.linear import LinearHead, parse_head
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.methods import METHODS
-from baseline.package.archive import SUFFIX
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.export import Contents, Member, export_archive, export_folder
 from baseline.package.nnunet_results import Results, check_same_training, read_results, trained_plans
+from contract.archives import SUFFIX
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json

@@ -20,12 +20,12 @@ from algorithm.heads.linear import LinearHead
 from algorithm.network.networks import Networks, own_tensors, untrained_network
 from algorithm.network.package import CARD, FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
 from algorithm.network.segment import normalise
-from baseline.package.archive import pack, unpack
 from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.nnunet_results import trained_plans
 from baseline.release.data_set import CHANNELS
 from contract import labels
+from contract.archives import pack, unpack
 from contract.errors import ModelPackageError, OutputError
 from contract.files import atomic_path, write_json, write_text
 

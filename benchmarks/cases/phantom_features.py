@@ -7,6 +7,7 @@ centre's PET; the rest of the body, noise and artefacts are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 import numpy as np
@@ -17,11 +18,10 @@ from algorithm.heads.measure import Features, clinical_features, image_features
 from baseline.heads.models.shared import Cohort, Outcomes
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
-from contract.patient import parse_ehr
+from contract.patient import Patient
 from rehearsal.phantoms.anatomy.lesions import Surface
 from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.outcome import Clinical
 from rehearsal.phantoms.scanner import CORE_HU, CORE_SUV_SHARE, FWHM_TO_SIGMA
 
 SPACING_MM: Final = 3.0
@@ -99,17 +99,5 @@ def _scanned(pet: _Float, case: PhantomCase) -> _Float:
 
 
 def _clinical(case: PhantomCase, complete: bool) -> Features:
-    record = _columns(case.clinical) if complete else case.record
-    return clinical_features(parse_ehr(record, case.patient_id, CLINICAL).patient, CLINICAL)
-
-
-def _columns(clinical: Clinical) -> dict[str, int | str]:
-    return {
-        "Age": clinical.age_years,
-        "Gender": clinical.gender,
-        "Tobacco Consumption": clinical.tobacco,
-        "Alcohol Consumption": clinical.alcohol,
-        "Performance Status": clinical.performance_status,
-        "Treatment": clinical.treatment,
-        "M-stage": clinical.m_stage,
-    }
+    values = asdict(case.clinical) if complete else case.record
+    return clinical_features(Patient(values), load_edition().clinical)

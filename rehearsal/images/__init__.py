@@ -1,1 +1,1 @@
-"""Import checks of a saved container image."""
+"""Checks of container images as at an upload."""

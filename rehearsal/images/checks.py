@@ -1,4 +1,4 @@
-"""What the platform checks of an image when it is uploaded."""
+"""The platform's checks of an uploaded image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JSON_LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What an image says of itself; `manifests` is 1 for an image that an engine holds."""
+    """Properties of an image; `manifests` is 1 for an image in an engine."""
 
     name: str
     user: str
@@ -39,7 +39,7 @@ class ImageFacts:
 
 
 def facts_of_inspection(name: str, inspected: Mapping[str, Any]) -> ImageFacts:
-    """Read what `docker image inspect` or `podman image inspect` prints of one image."""
+    """Read the output of `docker image inspect` or `podman image inspect` for one image."""
     return _facts(
         name, inspected.get("Config") or {}, inspected.get("Architecture", ""), int(inspected.get("Size", 0)), 1
     )
@@ -49,7 +49,7 @@ def facts_of_archive(path: Path) -> ImageFacts:
     """Read a saved image without an engine.
 
     Raises:
-        EngineError: no archive of the kinds that the platform takes, or no image in it.
+        EngineError: the platform does not accept this kind of archive, or it contains no image.
     """
     if not path.name.endswith(ARCHIVE_SUFFIXES):
         raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
@@ -61,10 +61,10 @@ def facts_of_archive(path: Path) -> ImageFacts:
 
 
 def facts_of_documents(path: Path, manifest: Any, documents: Mapping[str, Any]) -> ImageFacts:
-    """What a saved image says of itself, from its `manifest.json` and its other JSON files by name.
+    """Properties of a saved image from its `manifest.json` and its other JSON files by name.
 
     Raises:
-        EngineError: no image in it.
+        EngineError: the archive contains no image.
     """
     if not isinstance(manifest, list) or not manifest:
         raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
@@ -74,7 +74,7 @@ def facts_of_documents(path: Path, manifest: Any, documents: Mapping[str, Any]) 
 
 
 def upload_problems(facts: ImageFacts) -> list[str]:
-    """Why the platform would refuse this image, in words; empty where it would take it."""
+    """Reasons why the platform would refuse this image; empty if it would accept it."""
     problems = []
     user = facts.user.split(":", 1)[0]
     if user in {"", "root", "0"}:
@@ -105,7 +105,7 @@ def _facts(name: str, config: Mapping[str, Any], architecture: str, size_bytes: 
 
 
 def _json_members(path: Path) -> tuple[Any, dict[str, Any]]:
-    """`manifest.json` and every other small file that is JSON, by name; one pass over the archive."""
+    """`manifest.json` and all other small JSON files by name, in one pass over the archive."""
     manifest: Any = None
     documents: dict[str, Any] = {}
     with tarfile.open(path, "r|*") as archive:

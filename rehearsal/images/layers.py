@@ -1,4 +1,4 @@
-"""Whether a saved image is whole: an engine that has its layers already loads a damaged archive without a word."""
+"""Integrity of a saved image: an engine that already has its layers loads a damaged archive without an error."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Bytes(Protocol):
     def read(self, size: int = ...) -> bytes: ...
 
 
-def facts_of_whole(path: Path) -> ImageFacts:
-    """What a saved image says of itself, once every layer has the checksum that its configuration says it has.
+def facts_of_verified(path: Path) -> ImageFacts:
+    """Properties of a saved image after its layers were checked against the checksums in its configuration.
 
-    Layers may be compressed in the archive; the checksums are those of what they hold.
+    Layers may be compressed in the archive; the checksums are those of the uncompressed content.
 
     Raises:
         EngineError: the archive cannot be read to its end, or a layer is missing or altered.
@@ -50,16 +50,16 @@ def facts_of_whole(path: Path) -> ImageFacts:
         raise EngineError(path.name, f"not a readable archive ({problem})") from None
     wanted = _wanted(documents, path.name)
     for name, digest in wanted.items():
-        found = digests.get(links.get(name, name))
-        if found != digest:
-            told = "is not in the archive" if found is None else f"has sha256 {found[:12]}..."
-            raise EngineError(path.name, f"layer {name} {told}", f"{digest[:12]}...")
-    objects = {name: found for name, found in documents.items() if isinstance(found, dict)}
+        actual = digests.get(links.get(name, name))
+        if actual != digest:
+            fault = "is not in the archive" if actual is None else f"has sha256 {actual[:12]}..."
+            raise EngineError(path.name, f"layer {name} {fault}", f"{digest[:12]}...")
+    objects = {name: document for name, document in documents.items() if isinstance(document, dict)}
     return facts_of_documents(path, documents["manifest.json"], objects)
 
 
 def _wanted(documents: dict[str, Any], archive: str) -> dict[str, str]:
-    """Each layer's name with its sha256, by the first image of the manifest."""
+    """Names and sha256 of the layers of the manifest's first image."""
     try:
         first = documents["manifest.json"][0]
         checksums = documents[first["Config"]]["rootfs"]["diff_ids"]
@@ -78,7 +78,7 @@ def _document(content: bytes) -> Any:
 
 
 def _digest(start: bytes, file: _Bytes) -> str:
-    """sha256 of `start` and the rest of `file`, unpacked where it is gzip."""
+    """sha256 of `start` and the rest of `file`, uncompressed if it is gzip."""
     digest, block = hashlib.sha256(), start or file.read(_BLOCK_BYTES)
     inflate = zlib.decompressobj(wbits=31) if block[:2] == _GZIP_MAGIC else None
     while block:

@@ -1,4 +1,4 @@
 """Synthetic PET/CT head and neck patients: images, masks, clinical variables and outcomes.
 
-Every number in here is invented or rounded from published ranges; no patient's data went into it.
+All numbers are invented or rounded from published ranges; no patient data was used.
 """

@@ -1,4 +1,4 @@
-"""`python -m rehearsal.phantoms` does what `hecktor phantoms` does."""
+"""`python -m rehearsal.phantoms`, equal to `hecktor phantoms`."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The centres of the phantom cohort: what their scanners and their records are like.
+"""The centres of the phantom cohort with their scanners and records.
 
-Codes are those of the challenge's release, so that file names look alike; grids, slice thickness and
+Codes are those of the challenge's release, so that file names look the same; grids, slice thickness and
 protocols follow the ranges published in the HECKTOR 2020 and 2021 overviews (Andrearczyk et al. 2020, 2023).
 Everything else about them is invented.
 """
@@ -14,7 +14,7 @@ from contract.errors import InputError
 
 @dataclass(frozen=True)
 class MissingRates:
-    """Share of patients, 0 to 1, for whom a clinical variable was not recorded."""
+    """Share of patients (0 to 1) for whom a clinical variable was not recorded."""
 
     tobacco: float = 0.3
     alcohol: float = 0.4
@@ -22,17 +22,16 @@ class MissingRates:
     treatment: float = 0.0
     m_stage: float = 0.05
     gender: float = 0.01
-    age: float = 0.005
+    age_years: float = 0.005
 
 
 @dataclass(frozen=True)
 class Centre:
-    """One centre: ranges are (low, high), sizes in mm, shares 0 to 1; of several values one is drawn evenly.
+    """One centre. Ranges are (low, high), sizes in mm, shares 0 to 1; one of several values is drawn uniformly.
 
     ``psf_fwhm_mm`` is the PET point spread's full width at half maximum; ``pet_noise`` the standard deviation
     of the PET at SUV 1 after reconstruction; ``ct_noise_hu`` that of the CT at the neck; ``suv_bias`` the
-    factor by which all SUV are read too high; ``weight`` how often a patient is this centre's, relative to the
-    others.
+    factor by which all SUV are too high; ``weight`` the relative frequency of its patients.
     """
 
     code: str

@@ -10,8 +10,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from contract.cpus import usable_cpus
+from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.options import whole_number
+from contract.options import add_edition_option, whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.make import make_cohort
@@ -19,7 +20,7 @@ from rehearsal.phantoms.truth import CohortOptions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make a cohort; returns 0, or 1 after one plain line on stderr. Usage errors exit with 2."""
+    """Make a cohort; returns 0, or 1 after one line on stderr. Usage errors exit with 2."""
     arguments = _parser().parse_args(argv)
     try:
         options = CohortOptions(
@@ -27,14 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             centres=tuple(centre_named(code).code for code in arguments.centres.split(",")),
             layout=arguments.layout,
             field_of_view="head_and_neck" if arguments.head_and_neck_only else None,
+            edition=load_edition(arguments.edition).source,
         )
-        made = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
-        for _ in tqdm(made, total=arguments.patients, unit="patient", desc="phantoms"):
+        patients = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
+        for _ in tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms"):
             pass
     except (HecktorError, OSError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
-    print(f"{arguments.patients} patients in {arguments.output}, the truth about them in {arguments.output / 'truth'}")
+    print(f"{arguments.patients} patients in {arguments.output}, their true values in {arguments.output / 'truth'}")
     return 0
 
 
@@ -43,12 +45,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor phantoms",
         description="Make synthetic PET/CT head and neck patients with masks, clinical variables and outcomes.",
     )
-    parser.add_argument("--patients", type=whole_number(1), required=True, metavar="N", help="how many patients")
+    parser.add_argument("--patients", type=whole_number(1), required=True, metavar="N", help="number of patients")
     parser.add_argument(
-        "--seed", type=whole_number(0), required=True, metavar="S", help="the same seed, the same bytes"
+        "--seed", type=whole_number(0), required=True, metavar="S", help="seed; the same seed gives the same bytes"
     )
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="how the files are laid out")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where to; resumed if begun there")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="layout of the files")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder; a started cohort is resumed")
+    add_edition_option(parser)
     parser.add_argument(
         "--centres",
         default=",".join(TRAINING_CENTRES + UNSEEN_CENTRES),
@@ -58,5 +61,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs", type=whole_number(1), default=usable_cpus(), metavar="N", help="processes (%(default)s)"
     )
-    parser.add_argument("--head-and-neck-only", action="store_true", help="no whole-body, head-only or cut scans")
+    parser.add_argument("--head-and-neck-only", action="store_true", help="make no whole-body, head-only or cut scans")
     return parser

@@ -1,4 +1,4 @@
-"""One phantom patient, drawn without rendering anything: everything the images and tables are made from."""
+"""A phantom patient before rendering: all parameters of the images and tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from rehearsal.phantoms.protocol import Protocol, random_protocol
 
 @dataclass(frozen=True)
 class PhantomCase:
-    """A patient: where, who, what disease, what scan, what outcome; ``noise_seed`` fixes all image noise."""
+    """A patient's centre, clinical variables, disease, scan and outcome; ``noise_seed`` determines all image noise.
+
+    ``record`` holds the clinical variables that the centre recorded, by name; None is missing.
+    """
 
     patient_id: str
     index: int
@@ -33,13 +36,13 @@ class PhantomCase:
 
 
 def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None = None) -> PhantomCase:
-    """Draw patient ``index`` of the cohort ``seed``; how many others are made does not matter.
+    """Draw patient ``index`` of the cohort ``seed``, independent of the number of other patients.
 
     Args:
         seed: the cohort's seed, 0 or more.
         index: the patient's number, 0 or more.
-        centres: the centres to draw from by their weight; their order matters.
-        only: a field of view ("head_and_neck", "head", "cut", "whole_body") for everyone instead of the
+        centres: the centres, drawn by weight; their order matters.
+        only: a field of view ("head_and_neck", "head", "cut", "whole_body") for all patients instead of the
             centre's own mixture.
     """
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)

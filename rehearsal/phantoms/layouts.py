@@ -1,69 +1,42 @@
-"""Phantoms on disk: in the challenge's release layout, or as the platform mounts a case."""
+"""Phantoms on disk: in the layout of the challenge's release, or as the platform mounts a case."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
-import numpy as np
 import SimpleITK as sitk
 
-from contract import files, predictions, sockets
-from contract.images import volumes as images
-from contract.images.volumes import Volume
+from contract import files
+from contract.editions import Algorithm, Edition, Socket
+from contract.editions.declaration import CT, CT_PLANNING, EHR, PET, RT_DOSE
+from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
+from contract.platform import INPUTS_JSON
+from contract.predictions import socket_entry
 from rehearsal.phantoms.cohort import PhantomCase
+from rehearsal.phantoms.columns import platform_ehr, table_row
 from rehearsal.phantoms.scanner import Rendered
 
-TASK_FOLDERS = ("Task 1", "Task 2", "Task 3")
-CLINICAL_COLUMNS = (
-    "Age",
-    "Gender",
-    "Tobacco Consumption",
-    "Alcohol Consumption",
-    "Performance Status",
-    "Treatment",
-    "M-stage",
-)
-TARGETS: dict[int, Callable[[PhantomCase], dict[str, int]]] = {
-    1: lambda _: {},
-    2: lambda case: {"Relapse": int(case.outcome.relapse), "RFS": case.outcome.rfs_days},
-    3: lambda case: {"HPV Status": int(case.outcome.hpv_positive)},
-}
-# A namespace of our own keeps the names the same on every machine.
+# Our own namespace gives the same names on every machine.
 UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "phantoms.hecktor.invalid")
 
 
-def clinical_row(case: PhantomCase, task: int) -> dict[str, int | str | None]:
-    """One row of the release's CSV for a task; None is missing."""
-    return {"PatientID": case.patient_id, "CenterID": case.centre.code, **case.record, **TARGETS[task](case)}
-
-
-def csv_name(task: int) -> str:
-    """The release's CSV file name."""
-    return f"HECKTOR_2025_Training_Task_{task}.csv"
-
-
-def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as CSV, whole or not at all; None becomes an empty field."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    files.write_text(path, text.getvalue())
+def csv_name(task: int, title: str = "HECKTOR 2025") -> str:
+    """File name of the release's table for a task."""
+    return f"{'_'.join(title.split())}_Training_Task_{task}.csv"
 
 
 def write_nifti(path: Path, volume: Volume) -> None:
-    """Write `.nii.gz` at the fastest compression, the same bytes each time (SimpleITK always takes the slow one)."""
+    """Write `.nii.gz` at the fastest compression, the same bytes each time (SimpleITK always uses a slow level)."""
     plain = path.with_name(path.name.removesuffix(".gz"))
-    sitk.WriteImage(images.to_sitk(volume), str(plain))
+    sitk.WriteImage(to_sitk(volume), str(plain))
     with plain.open("rb") as source, path.open("wb") as target:
         _gzip(source, target)
     plain.unlink()
@@ -98,77 +71,89 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-class ReleaseLayout:
-    """``Task N/<ID>/<ID>__CT.nii.gz`` and so on, with one CSV a task."""
+@dataclass(frozen=True)
+class ReleaseWriter:
+    """``Task N/<ID>/<ID>__CT.nii.gz`` and so on, with one table for each task."""
 
-    name = "release"
+    edition: Edition
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """Whether all of the patient's folders stand."""
-        return all((root / task / case.patient_id).is_dir() for task in TASK_FOLDERS)
+        """Whether all of the patient's folders exist."""
+        return all((_task_folder(root, task) / case.patient_id).is_dir() for task in self.edition.algorithms)
 
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
-        """Write a patient's images in all three tasks; the images are shared by hard links."""
-        name = case.patient_id
-        with whole_folder(root / TASK_FOLDERS[0] / name) as folder:
-            write_nifti(folder / f"{name}__CT.nii.gz", rendered.ct)
-            write_nifti(folder / f"{name}__PT.nii.gz", rendered.pet)
-            write_nifti(folder / f"{name}.nii.gz", rendered.mask)
-        for task in TASK_FOLDERS[1:]:
-            with whole_folder(root / task / name) as folder:
-                for image in (f"{name}__CT.nii.gz", f"{name}__PT.nii.gz"):
-                    link_or_copy(root / TASK_FOLDERS[0] / name / image, folder / image)
-                if task == "Task 2" and rendered.planning is not None and rendered.dose is not None:
-                    write_nifti(folder / f"{name}__CTPlanning.nii.gz", rendered.planning)
-                    write_nifti(folder / f"{name}__RTDOSE.nii.gz", rendered.dose)
+        """Write a patient's images for all tasks; equal images are hard links."""
+        for task in self.edition.algorithms:
+            with whole_folder(_task_folder(root, task) / case.patient_id) as folder:
+                for name, volume in _release_images(case, task, rendered).items():
+                    first = _task_folder(root, self.edition.algorithms[0]) / case.patient_id / name
+                    if first.is_file():
+                        link_or_copy(first, folder / name)
+                    else:
+                        write_nifti(folder / name, volume)
 
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
-        """Write one CSV a task."""
-        for task, folder in enumerate(TASK_FOLDERS, start=1):
-            write_table(root / folder / csv_name(task), [clinical_row(case, task) for case in cases])
+        """Write one table for each task."""
+        for task in self.edition.algorithms:
+            rows = [table_row(case, self.edition, task) for case in cases]
+            files.write_csv(_task_folder(root, task) / csv_name(task.number, self.edition.title), list(rows[0]), rows)
 
 
-class PlatformLayout:
+def _task_folder(root: Path, task: Algorithm) -> Path:
+    return root / f"Task {task.number}"
+
+
+def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> dict[str, Volume]:
+    """A patient's images by file name."""
+    name = case.patient_id
+    images = {f"{name}__CT.nii.gz": rendered.ct, f"{name}__PT.nii.gz": rendered.pet}
+    if task.mask is not None:
+        images[f"{name}.nii.gz"] = rendered.mask
+    if RT_DOSE in task.optional_inputs and rendered.planning is not None and rendered.dose is not None:
+        images |= {f"{name}__CTPlanning.nii.gz": rendered.planning, f"{name}__RTDOSE.nii.gz": rendered.dose}
+    return images
+
+
+@dataclass(frozen=True)
+class PlatformWriter:
     """``<ID>/input/`` as the platform mounts it, and ``ground_truth/`` as the evaluation reads it."""
 
-    name = "platform"
+    edition: Edition
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """Whether the patient's folder and reference mask stand."""
+        """Whether the patient's folder and reference mask exist."""
         return (root / case.patient_id).is_dir() and (root / "ground_truth" / f"{case.patient_id}.mha").is_file()
 
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
         """Write a patient's input folder and reference mask."""
-        name = case.patient_id
-        images.write_mask(root / "ground_truth" / f"{name}.mha", rendered.mask.array, rendered.mask.geometry)
-        volumes = [(sockets.CT, rendered.ct), (sockets.PET, rendered.pet)]
-        if rendered.planning is not None and rendered.dose is not None:
-            volumes += [(sockets.CT_PLANNING, rendered.planning), (sockets.RT_DOSE, rendered.dose)]
-        ehr = platform_ehr(case)
+        name, sockets = case.patient_id, self.edition.inputs
+        write_mask(root / "ground_truth" / f"{name}.mha", rendered.mask.array, rendered.mask.geometry)
+        ehr = platform_ehr(case, self.edition)
         entries: list[dict[str, Any]] = []
         with whole_folder(root / name) as folder:
-            for socket, volume in volumes:
+            for socket, volume in self._images(rendered):
                 image = str(uuid.uuid5(UUID_NAMESPACE, f"{case.noise_seed}/{name}/{socket.slug}"))
-                target = socket.path_under(folder / "input") / f"{image}.mha"
-                images.write_volume(target, volume)
-                entries.append(predictions.socket_entry(socket, len(entries) + 1, image=(image, f"{name}.mha")))
-            entries.append(predictions.socket_entry(sockets.EHR, len(entries) + 1, value=ehr))
-            files.write_json(sockets.EHR.path_under(folder / "input"), ehr)
-            files.write_json(folder / "input" / "inputs.json", entries)
+                write_volume(socket.path_under(folder / "input") / f"{image}.mha", volume)
+                entries.append(socket_entry(socket, len(entries) + 1, image=(image, f"{name}.mha")))
+            entries.append(socket_entry(sockets[EHR], len(entries) + 1, value=ehr))
+            files.write_json(sockets[EHR].path_under(folder / "input"), ehr)
+            files.write_json(folder / "input" / INPUTS_JSON, entries)
+
+    def _images(self, rendered: Rendered) -> list[tuple[Socket, Volume]]:
+        images = {CT: rendered.ct, PET: rendered.pet}
+        if rendered.planning is not None and rendered.dose is not None:
+            images |= {CT_PLANNING: rendered.planning, RT_DOSE: rendered.dose}
+        sockets = self.edition.inputs
+        return [(sockets[name], volume) for name, volume in images.items() if name in sockets]
 
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
-        """Write the targets of tasks 2 and 3 beside the reference masks."""
-        for task in (2, 3):
-            rows = [clinical_row(case, task) for case in cases]
-            write_table(root / "ground_truth" / csv_name(task), rows)
+        """Write the outcomes of each task with risks or classes beside the reference masks."""
+        for task in self.edition.algorithms:
+            if task.heads:
+                rows = [table_row(case, self.edition, task) for case in cases]
+                path = root / "ground_truth" / csv_name(task.number, self.edition.title)
+                files.write_csv(path, list(rows[0]), rows)
 
 
-def platform_ehr(case: PhantomCase) -> dict[str, int | str | None]:
-    """A patient's `ehr.json`; what is missing is null for some and absent for others, as on the platform."""
-    keep_null = bool(np.random.default_rng(case.noise_seed).random() < 0.5)
-    ehr = {key: value for key, value in case.record.items() if value is not None or keep_null}
-    return {**ehr, "CenterID": case.centre.code}
-
-
-Layout = ReleaseLayout | PlatformLayout
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (ReleaseLayout(), PlatformLayout())}
+Layout = ReleaseWriter | PlatformWriter
+LAYOUTS: Final[dict[str, type[Layout]]] = {"release": ReleaseWriter, "platform": PlatformWriter}

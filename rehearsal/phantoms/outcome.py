@@ -1,12 +1,11 @@
-"""Clinical variables, HPV status and recurrence-free survival: a stated model, so that the best reachable
-C-index and AUC are known.
+"""Clinical variables, HPV status and recurrence-free survival from a known model with a known best C-index and AUC.
 
 Recurrence follows a Weibull proportional-hazards model whose linear predictor is `HAZARD` applied to
 `hazard_terms`; HPV status is a Bernoulli draw whose logit is `HPV_LOGIT` applied to `hpv_terms`.
 
 Ages follow the challenge's cohort (60.7 +- 9.1 years, 32 to 90). The coefficients are invented: signs as in the
-literature (burden, nodes, smoking and frailty against the patient, HPV for), sizes such that a perfect risk reaches a
-C-index of about 0.77, clinical variables alone about 0.6, and 25 to 40% of the patients relapse in sight.
+literature (burden, nodes, smoking and frailty raise the hazard, HPV lowers it), sizes such that a perfect risk reaches
+a C-index of about 0.77, clinical variables alone about 0.6, and 25 to 40% of the patients have an observed relapse.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ HPV_LOGIT: dict[str, float] = {
     "log_gtvp_volume": -0.95,
     "male": 0.3,
 }
+VARIABLES = ("age_years", "gender", "tobacco", "alcohol", "performance_status", "treatment", "m_stage")
 WEIBULL_SHAPE = 1.1
 BASELINE_SCALE_DAYS = 5600.0
 ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6
@@ -44,7 +44,7 @@ SHORTEST_FOLLOW_UP_DAYS = 30.0
 
 @dataclass(frozen=True)
 class Clinical:
-    """The truth about a patient, nothing missing. Codes as in the release: 1 male, 1 consumption, 1 chemoradio."""
+    """A patient's true clinical variables. Codes as in the release: 1 male, 1 consumption, 1 chemoradiotherapy."""
 
     age_years: int
     gender: int
@@ -57,7 +57,7 @@ class Clinical:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened and why: ``rfs_days`` and ``relapse`` are observed, the rest only the truth file tells."""
+    """Outcome of a patient. ``rfs_days`` and ``relapse`` are observed; the other values are only in the truth file."""
 
     hpv_positive: bool
     hpv_logit: float
@@ -128,16 +128,9 @@ def random_outcome(rng: np.random.Generator, clinical: Clinical, disease: Diseas
 
 
 def recorded(clinical: Clinical, centre: Centre, rng: np.random.Generator) -> dict[str, int | str | None]:
-    """What the centre wrote down, by the release's column names; None is missing."""
-    missing = centre.missing
-    columns: tuple[tuple[str, int | str, float], ...] = (
-        ("Age", clinical.age_years, missing.age),
-        ("Gender", clinical.gender, missing.gender),
-        ("Tobacco Consumption", clinical.tobacco, missing.tobacco),
-        ("Alcohol Consumption", clinical.alcohol, missing.alcohol),
-        ("Performance Status", clinical.performance_status, missing.performance_status),
-        ("Treatment", clinical.treatment, missing.treatment),
-        ("M-stage", clinical.m_stage, missing.m_stage),
-    )
-    draws = rng.random(len(columns))
-    return {name: (None if draw < rate else value) for draw, (name, value, rate) in zip(draws, columns, strict=True)}
+    """The variables that the centre recorded, by name; None is missing."""
+    draws = rng.random(len(VARIABLES))
+    return {
+        name: None if draw < getattr(centre.missing, name) else getattr(clinical, name)
+        for draw, name in zip(draws, VARIABLES, strict=True)
+    }

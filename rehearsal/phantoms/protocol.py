@@ -1,4 +1,4 @@
-"""How one patient was scanned: grids of CT and PET, and the flaws of both."""
+"""Scan protocol of one patient: grids and imperfections of CT and PET."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ HEIGHTS: dict[str, tuple[Range, Range]] = {
 
 # A scan ends at least this far below the lowest lesion, and radiotherapy images further below.
 BELOW_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
-# What is longer is scanned from skull to thigh, in slices of at least `LONG_SCAN_SLICE_MM`.
+# A longer scan reaches from skull to thigh, in slices of at least `LONG_SCAN_SLICE_MM`.
 LONG_SCAN_MM, LONG_SCAN_SLICE_MM = 600, 2.5
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Grids in LPS mm and the flaws of the scan.
+    """Grids in LPS mm and imperfections of the scan.
 
     ``pet_shift_mm`` (x, y, z) is how far the patient moved between CT and PET; ``suv_factor`` multiplies all SUV;
-    ``planning`` and ``dose`` are None where the patient has no radiotherapy data.
+    ``planning`` and ``dose`` are None without radiotherapy data.
     """
 
     field_of_view: str

@@ -1,6 +1,6 @@
-"""Rendered scans rearranged: turned prone, stored in other directions, with things beside the patient.
+"""Rendered scans rearranged: turned prone, stored in other directions, with objects beside the patient.
 
-Scans come in and go out as `Rendered`; those that add to them expect the generator's axis-aligned grids.
+Functions that add objects expect the generator's axis-aligned grids.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LARGEST_TILT_DEGREES = 25.0
 def prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
     """The patient turned by 180 degrees about z in the scanner, with a new table below.
 
-    Half of the scans are labelled as if the patient lay supine, so that anatomy is turned in LPS; in the others the
-    header says prone, so that anatomy stands right in LPS and the table lies in front.
+    Half of the scans are labelled supine, so that the anatomy is turned in LPS. The headers of the others say prone, so
+    that the anatomy is right in LPS and the table lies in front.
     """
     low, high = _box(scan.ct.geometry)
     middle = (low + high) / 2
@@ -50,7 +50,7 @@ def prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
 
 
 def reordered_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
-    """CT and PET stored in any of the 48 orders and directions of their axes, each its own; nothing moves in LPS."""
+    """CT and PET, each stored in one of the 48 orders and directions of its axes; nothing moves in LPS."""
 
     def draw() -> tuple[tuple[int, int, int], tuple[bool, bool, bool]]:
         a, b, c = (int(n) for n in rng.permutation(3))
@@ -64,7 +64,7 @@ def reordered_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
 def oblique_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
     """Both images on oblique grids, tilted by up to 25 degrees about any axis, that cover the whole scan.
 
-    The PET has the CT's tilt in one half of the scans and none in the other; nothing moves in LPS.
+    The PET is tilted like the CT in half of the scans and not at all in the others; nothing moves in LPS.
     """
     axis = rng.normal(0, 1, 3)
     angle = np.radians(rng.uniform(5, LARGEST_TILT_DEGREES)) * rng.choice([-1, 1])
@@ -120,7 +120,7 @@ def with_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
 def _put_beside(
     scan: Rendered, occupied: NDArray[np.bool_], radii: Point, suv: float, rng: np.random.Generator
 ) -> None:
-    """Water with activity, in an ellipsoid of `radii` at a random place that is free of everything else, if any is."""
+    """Water with activity, in an ellipsoid of `radii` at a random free place; nothing if none is found."""
     axes = axes_of(scan.ct.geometry)
     low, high = _box(scan.ct.geometry)
     for _ in range(300):
@@ -152,7 +152,7 @@ def _distance(shape: Ellipsoid | Column, grid: Geometry, box: tuple[slice, slice
 
 
 def _add_table(ct: Volume, rng: np.random.Generator) -> None:
-    """A foam table in a hard shell just below the patient, painted where there was air; in place."""
+    """Paint a foam table in a hard shell just below the patient into air; in place."""
     axes = axes_of(ct.geometry)
     body = ct.array > SKIN_HU
     lowest = float(axes.y[np.flatnonzero(np.count_nonzero(body, axis=(0, 2)) > 20)[-1]])
@@ -206,7 +206,7 @@ def _reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, b
 
 
 def _oblique(volume: Volume, rotation: NDArray[np.float64], outside: float, interpolator: int) -> Volume:
-    """The volume resampled with its own spacing on a grid with the columns of `rotation` as axes that covers it."""
+    """The volume resampled with its spacing on a grid that covers it, with the columns of `rotation` as axes."""
     grid = volume.geometry
     spacing = np.asarray(grid.spacing_mm)
     along = grid.corners_mm() @ rotation

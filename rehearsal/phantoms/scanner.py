@@ -1,4 +1,4 @@
-"""From a painted body to what a scanner and a treatment planning system store."""
+"""Images of a scanner and a treatment planning system, rendered from a painted body."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TISSUE_TEXTURE_HU = 5.0
 FWHM_TO_SIGMA = 1 / 2.3548
 # A dead or cystic core: water on CT, a fifth of the rim's uptake.
 CORE_HU, CORE_SUV_SHARE = 18.0, 0.2
-# Shoulders starve the detector of photons: horizontal stripes of this standard deviation.
+# Standard deviation of the horizontal stripes where the shoulders absorb most photons.
 STARVED_NOISE_HU = 14
 METAL_STREAK_HU, METAL_REACH_MM, METAL_HALF_HEIGHT_MM = 350, 45, 5
 # PET noise: smoothed over less than a voxel, its variance proportional to uptake, a little of it in air.
@@ -104,7 +104,7 @@ def _ct(
     for cut in _slabs(len(axes.z)):
         part = sample(canvas.hu, canvas.axes, Axes(axes.z[cut], axes.y, axes.x), -1000.0)
         ct[cut] = np.rint(part, out=part)
-    # The primary goes last: where a node touches it, the voxel is tumour.
+    # The primary tumour is painted last, so a voxel that it shares with a node belongs to it.
     for lesion, surface in reversed(surfaces):
         _paint_lesion_on_ct(ct, mask, axes, lesion, surface)
     _spoil_ct(ct, axes, case, rng)
@@ -119,10 +119,10 @@ def _slabs(count: int) -> Iterator[slice]:
 def _paint_lesion_on_ct(
     ct: NDArray[np.int16], mask: NDArray[np.uint8], axes: Axes, lesion: Lesion, surface: Surface
 ) -> None:
-    found = _in_box(axes, surface)
-    if found is None:
+    region = _in_box(axes, surface)
+    if region is None:
         return
-    box, x, y, z = found
+    box, x, y, z = region
     level = surface.level(x, y, z)
     here = ct[box].astype(np.float32)
     soft = here < BONE_LIMIT_HU
@@ -179,10 +179,10 @@ def _add_streaks(slab: Floats, axes: Axes, case: PhantomCase) -> None:
 def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator) -> Volume:
     protocol, axes = case.protocol, canvas.axes
     for lesion, surface in reversed(surfaces):
-        found = _in_box(axes, surface)
-        if found is None:
+        region = _in_box(axes, surface)
+        if region is None:
             continue
-        box, x, y, z = found
+        box, x, y, z = region
         level = surface.level(x, y, z)
         uptake = lesion.suv * surface.texture(x, y, z)
         if lesion.core_share:
@@ -208,9 +208,9 @@ def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surfac
     target = np.zeros(axes.shape, dtype=bool)
     elective = np.zeros(axes.shape, dtype=bool)
     for lesion, surface in surfaces:
-        found = _in_box(axes, surface)
-        if lesion.label and found is not None:
-            box, x, y, z = found
+        region = _in_box(axes, surface)
+        if lesion.label and region is not None:
+            box, x, y, z = region
             target[box] |= surface.level(x, y, z) < 1
     for side in (-1, 1):
         for height in range(-105, 15, 10):

@@ -1,4 +1,4 @@
-"""What only the phantoms can tell: each patient's true risk, drivers and lesions, and the model behind them."""
+"""The truth files of a phantom cohort: each patient's true risk, its causes and lesions, and the outcome model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contract.editions import DEFAULT_EDITION, load_edition
 from rehearsal.phantoms import outcome
 from rehearsal.phantoms.anatomy import lesions
 from rehearsal.phantoms.cohort import PhantomCase
@@ -15,16 +16,21 @@ GENERATOR_VERSION = 1
 
 @dataclass(frozen=True)
 class CohortOptions:
-    """What decides on a cohort's images; ``field_of_view`` None is each centre's own mixture."""
+    """Options that determine a cohort's files.
+
+    ``field_of_view`` None is each centre's own mixture; ``edition`` is a name or the path of a declaration.
+    """
 
     seed: int
     centres: tuple[str, ...]
     layout: str
     field_of_view: str | None = None
     ct_coarsening: int = 1
+    edition: str = DEFAULT_EDITION
 
     def as_json(self) -> dict[str, Any]:
-        """For `truth/cohort.json`, by which a resumed run knows its own."""
+        """The content of `truth/cohort.json`, by which a resumed run recognises its cohort."""
+        edition = {} if self.edition == DEFAULT_EDITION else {"edition": load_edition(self.edition).name}
         return {
             "generator_version": GENERATOR_VERSION,
             "seed": self.seed,
@@ -32,11 +38,12 @@ class CohortOptions:
             "layout": self.layout,
             "field_of_view": self.field_of_view,
             "ct_coarsening": self.ct_coarsening,
+            **edition,
         }
 
 
 def truth_row(case: PhantomCase) -> dict[str, Any]:
-    """One row of `truth/truth.csv`: true drivers and results; volumes are the planned ones, in ml."""
+    """One row of `truth/truth.csv`: true causes and outcomes; planned volumes in ml."""
     disease, clinical, result = case.disease, case.clinical, case.outcome
     primary = [lesion for lesion in disease.lesions if lesion.label == 1]
     protocol = case.protocol
@@ -72,7 +79,7 @@ def truth_row(case: PhantomCase) -> dict[str, Any]:
 
 
 def truth_document(options: CohortOptions, cases: Sequence[PhantomCase]) -> dict[str, Any]:
-    """`truth/truth.json`: the model's coefficients and the cohort's plain counts."""
+    """The content of `truth/truth.json`: the model's coefficients and the cohort's counts."""
     events = sum(case.outcome.relapse for case in cases)
     return {
         "cohort": options.as_json(),

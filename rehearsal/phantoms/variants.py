@@ -1,8 +1,7 @@
-"""The same patients scanned in every way that a localiser must bear: ends cut off, arms, prone, beds, hot spots.
+"""Scan variants for tests of the localiser: cut ends, arms, prone position, beds, hot spots.
 
-`vary` changes what a patient's scan shows before it is rendered (extent, arms, bladder) and how the images lie or
-what lies beside the patient afterwards (`rearranged.py`). The generator itself is not touched: the same case rendered
-without this module stays as it was.
+`vary` changes a patient's scan before rendering (extent, arms, bladder) and rearranges the images or adds objects
+afterwards (`rearranged.py`).
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ EXTENTS: dict[str, tuple[Range, Range]] = {
 }
 USUAL = ("whole_body", "skull_to_thigh", "head_and_neck", "shoulders_cut_off")
 ARMS_UP_SHARE = 0.4
-# The table of a prone patient is put in after turning; until then it is out of sight.
+# The table of a prone patient is added after turning; until then it lies outside the scan.
 FAR_BELOW_MM = 1000.0
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One kind of scan: the extents it is drawn from, what changes before rendering, and what after."""
+    """One kind of scan: possible extents, a change before rendering, and one after."""
 
     extents: tuple[str, ...] = USUAL
     change: Change | None = None
@@ -87,15 +86,14 @@ KINDS = tuple(VARIANTS)
 
 
 def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
-    """CT, PET and mask of this patient scanned as `kind` says; no planning CT and no dose.
+    """CT, PET and mask of this patient in a scan of this kind; no planning CT and no dose.
 
-    A scan that is cut off at the top still shows some of the lowest lesion, and every scan ends at least 15 mm
-    below it.
+    A scan that is cut at the top still includes part of the lowest lesion, and every scan ends at least 15 mm below it.
 
     Args:
-        case: any patient; their own extent of the scan is replaced.
+        case: any patient; the extent of the scan is replaced.
         kind: one of `KINDS`.
-        rng: draws the extent and everything else that the kind leaves open.
+        rng: draws the extent and all other free parameters.
     """
     variant = VARIANTS[kind]
     extent = variant.extents[int(rng.integers(len(variant.extents)))]
@@ -109,7 +107,7 @@ def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
 
 
 def _scanned(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
-    """The patient scanned between two anatomical heights; the PET overlaps the CT's ends as it did before."""
+    """The patient scanned between two anatomical heights; the PET overlaps the ends of the CT as before."""
     frame, protocol = case.frame, case.protocol
     places = [(frame.to_patient(lesion.place)[2], lesion.radius_mm) for lesion in case.disease.lesions if lesion.label]
     low = frame.origin_mm[2] + frame.scale[2] * bottom

@@ -1,7 +1,7 @@
-"""The platform's side of `invoke`: asks a server for its health and for a case, and looks for files it keeps open.
+"""The platform's side of `invoke`: asks a server for its health or a case, and lists files that it keeps open.
 
-A program of its own with the standard library alone: a container without network can only be called from within, so
-the rehearsal hands this file to a Python that stands beside the server (`python3 - COMMAND ... < client.py`).
+A separate program that needs only the standard library. A container without network can only be called from within,
+so the rehearsal passes this file to the Python in the server's container (`python3 - COMMAND ... < client.py`).
 Each command prints one JSON object.
 """
 
@@ -23,11 +23,11 @@ def wait_until_ready(port: int, overall_s: float, call_s: float) -> dict[str, An
 
     Args:
         port: on the loopback interface.
-        overall_s: how long to go on asking.
-        call_s: how long one call may take.
+        overall_s: seconds for all calls.
+        call_s: seconds for one call.
 
     Returns:
-        What `request` does of the last call, with the seconds since the first.
+        The result of `request` for the last call, with the seconds since the first call.
     """
     begun = time.monotonic()
     while True:
@@ -39,7 +39,7 @@ def wait_until_ready(port: int, overall_s: float, call_s: float) -> dict[str, An
 
 
 def request(method: str, path: str, port: int, limit_s: float) -> dict[str, Any]:
-    """One call: `status` (None where no answer came), `text` (its first line, or why not), `seconds`, `timed_out`."""
+    """One call: `status` (None without an answer), `text` (its first line, or the error), `seconds`, `timed_out`."""
     begun = time.monotonic()
     status, text, timed_out = None, "", False
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=limit_s)
@@ -57,8 +57,8 @@ def request(method: str, path: str, port: int, limit_s: float) -> dict[str, Any]
 
 
 def open_below(folders: list[str]) -> dict[str, Any]:
-    """Files and working directories of running processes at or below `folders`, as far as this user may see them."""
-    found = set()
+    """Open files and working directories of this user's processes at or below `folders`."""
+    opened = set()
     for process in Path("/proc").glob("[0-9]*"):
         links = [process / "cwd"]
         try:
@@ -71,20 +71,20 @@ def open_below(folders: list[str]) -> dict[str, Any]:
             except OSError:
                 continue
             if any(target == folder or target.startswith(folder + "/") for folder in folders):
-                found.add(target)
-    return {"open": sorted(found)}
+                opened.add(target)
+    return {"open": sorted(opened)}
 
 
 def main(arguments: list[str]) -> None:
     """`ready PORT OVERALL_S CALL_S`, `invoke PORT LIMIT_S` or `open FOLDER...`."""
     command, rest = arguments[0], arguments[1:]
     if command == "ready":
-        found = wait_until_ready(int(rest[0]), float(rest[1]), float(rest[2]))
+        answer = wait_until_ready(int(rest[0]), float(rest[1]), float(rest[2]))
     elif command == "invoke":
-        found = request("POST", "/invoke", int(rest[0]), float(rest[1]))
+        answer = request("POST", "/invoke", int(rest[0]), float(rest[1]))
     else:
-        found = open_below(rest)
-    sys.stdout.write(json.dumps(found) + "\n")
+        answer = open_below(rest)
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":

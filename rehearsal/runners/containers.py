@@ -1,4 +1,4 @@
-"""An image run as the platform runs it: once a case, or as a server for all of them."""
+"""Containers run as the platform runs them: one for each case, or one as a server for all cases."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Final
 from contract import platform
 from contract.errors import EngineError
 from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
 from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, Call, clean_environment, thread_environment
-from rehearsal.runners.servers import PORT, Reach, Server
-from rehearsal.runners.watching import Outcome, PeakMemory, Stopper, cgroup_peak_reader, wait_for
+from rehearsal.runners.servers import PORT, RunningServer, ServerAccess
 
 _POLL_S: Final = 0.05
+_TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
 
 
 @dataclass(frozen=True)
@@ -31,26 +32,26 @@ class ContainerRunner:
 
     @property
     def description(self) -> str:
-        """The image and what is added to its entry point."""
+        """The image and the arguments to its entry point."""
         return " ".join((self.image, *self.arguments))
 
     @property
     def is_isolated(self) -> bool:
-        """True."""
         return True
 
     @property
     def api_method(self) -> str:
-        """What the image's label says."""
+        """The value of the image's label."""
         return self.engine.image_facts(self.image).api_method
 
-    def run(self, call: Call) -> Outcome:
+    def run(self, call: Call) -> RunOutcome:
         """Run one container and remove it; an image labelled `invoke` gets `--no-serve`.
 
         Raises:
             EngineError: the engine refused to start it.
         """
-        process = self._started(call, ("--no-serve",) if self.api_method == "invoke" else ())
+        no_serve = ("--no-serve",) if self.api_method == "invoke" else ()
+        process = self._started(call, (*call.record_option(_TMP), *no_serve))
         try:
             outcome = wait_for(process, call.limits.time_limit_s, self._stopper(call.name), self._peak(call.name))
             self._raise_if_never_started(call, outcome.exit_code)
@@ -59,11 +60,11 @@ class ContainerRunner:
             self._remove(call.name)
         return outcome
 
-    def start(self, call: Call) -> Server:
+    def start(self, call: Call) -> RunningServer:
         """Start one container as a server; an image labelled `exec` gets `--serve`.
 
-        It has no network, as for `exec`, so it is called from within: by the image's own `python3`, which
-        the engine's `exec` starts in the container.
+        It has no network, as with `exec`, so the engine's `exec` starts the image's own `python3` in the container,
+        which calls the server from within.
 
         Raises:
             EngineError: the engine refused to start it.
@@ -71,7 +72,7 @@ class ContainerRunner:
         started_s = time.monotonic()
         process = self._started(call, ("--serve",) if self.api_method == "exec" else ())
         peak = self._peak(call.name)
-        reach = Reach(
+        access = ServerAccess(
             python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
             port=PORT,
             folders=(str(platform.INPUT_DIR), str(platform.OUTPUT_DIR)),
@@ -80,7 +81,7 @@ class ContainerRunner:
             hand_over=lambda: self._hand_over(call),
             remove=lambda: self._remove(call.name),
         )
-        server = Server(process, reach, started_s)
+        server = RunningServer(process, access, started_s)
         try:
             while server.exit_code is None and not self._is_running(call.name):
                 time.sleep(_POLL_S)
@@ -90,16 +91,16 @@ class ContainerRunner:
             raise
         return server
 
-    def _started(self, call: Call, serving: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         for folder in (call.output_dir, call.tmp_dir):
             folder.chmod(0o777)
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
-            return subprocess.Popen(self._command(call, serving), stdout=stdout, stderr=stderr, env=clean_environment())
+            return subprocess.Popen(self._command(call, options), stdout=stdout, stderr=stderr, env=clean_environment())
 
-    def _command(self, call: Call, serving: Sequence[str]) -> list[str]:
+    def _command(self, call: Call, options: Sequence[str]) -> list[str]:
         mounts = [(call.input_dir, platform.INPUT_DIR, ":ro"), (call.output_dir, platform.OUTPUT_DIR, "")]
-        mounts.append((call.tmp_dir, Path("/tmp"), ""))  # noqa: S108 - a path inside the container
+        mounts.append((call.tmp_dir, _TMP, ""))
         if call.model_dir is not None:
             mounts.append((call.model_dir, platform.MODEL_DIR, ":ro"))
         if call.ground_truth_dir is not None:
@@ -115,7 +116,7 @@ class ContainerRunner:
         for source, target, mode in mounts:
             command += ["--volume", f"{source.resolve()}:{target}{mode}"]
         command += self.engine.gpu_arguments() if self.with_gpus else []
-        return [*command, self.image, *self.arguments, *serving]
+        return [*command, self.image, *self.arguments, *options]
 
     def _stopper(self, name: str) -> Stopper:
         def stop(force: bool) -> None:
@@ -137,14 +138,14 @@ class ContainerRunner:
         return cgroup_peak_reader(container_process)
 
     def _raise_if_never_started(self, call: Call, exit_code: int | None) -> None:
-        """The client's own status 125 means that no container ran; 126 and 127 that its entry point could not."""
+        """Raise for the client's status 125: the engine ran no container."""
         if exit_code == 125:
             lines = call.stderr.read_text(errors="replace").strip().splitlines() or ["no message"]
-            said = [line for line in lines if not line.startswith("See ")]
-            raise EngineError(f"{self.engine.name} could not start {self.image}", f"{said[-1][:300]}")
+            messages = [line for line in lines if not line.startswith("See ")]
+            raise EngineError(f"{self.engine.name} could not start {self.image}", messages[-1][:300])
 
     def _hand_over(self, call: Call) -> None:
-        """Where the caller is not root, let root of the image open what the image's user wrote."""
+        """Make files of the image's user accessible to a caller who is not root, by root of the image."""
         if os.geteuid() == 0:
             return
         mount = [f"{folder.resolve()}:/{index}" for index, folder in enumerate((call.output_dir, call.tmp_dir))]

@@ -1,4 +1,4 @@
-"""Container engines: Docker and Podman, and how each of them spells what the rehearsal asks for."""
+"""Container engines: Docker and Podman, and the options in which they differ."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from contract.errors import EngineError
 from rehearsal.images.checks import ImageFacts, facts_of_inspection
 from rehearsal.runners.runner import Limits, clean_environment
 
-# The order of trial: what the user's PATH gives first, then Debian's own client beside a newer one, then Podman.
+# In this order: the first client in PATH, Debian's own client beside a newer one, Podman.
 CANDIDATES: Final = ("docker", "/usr/bin/docker", "podman")
 _PODMAN_FILES: Final = 1048576
 
 
 @dataclass(frozen=True)
 class ContainerEngine:
-    """A client that reaches its engine: Docker, or with `is_podman` Podman."""
+    """The client of a Docker engine, or of Podman (`is_podman`)."""
 
     client: str
     is_podman: bool
@@ -34,10 +34,10 @@ class ContainerEngine:
         return "podman" if self.is_podman else "docker"
 
     def command(self, *arguments: str, check: bool = True) -> str:
-        """Run the client with `arguments` and hand back its stdout.
+        """Run the client with `arguments` and return its stdout.
 
         Raises:
-            EngineError: a non-zero exit status, where `check` asks for it.
+            EngineError: a non-zero exit status, with `check`.
         """
         done = subprocess.run(
             [self.client, *arguments],
@@ -53,7 +53,7 @@ class ContainerEngine:
         return done.stdout
 
     def image_facts(self, image: str) -> ImageFacts:
-        """What the engine knows of an image.
+        """Read the properties of an image.
 
         Raises:
             EngineError: there is no such image.
@@ -61,7 +61,7 @@ class ContainerEngine:
         return facts_of_inspection(image, json.loads(self.command("image", "inspect", image))[0])
 
     def load(self, archive: Path) -> str:
-        """Load a saved image (`.tar`, `.tar.gz`, `.tar.xz`) and hand back its name."""
+        """Load a saved image (`.tar`, `.tar.gz`, `.tar.xz`) and return its name."""
         unpack = {".gz": ["gzip", "-dc"], ".xz": ["xz", "-dc"]}.get(archive.suffix, ["cat"])
         with subprocess.Popen([*unpack, str(archive)], stdout=subprocess.PIPE) as source:
             done = subprocess.run(
@@ -72,27 +72,27 @@ class ContainerEngine:
         return done.stdout.strip().splitlines()[-1].split(":", 1)[1].strip()
 
     def limit_arguments(self, limits: Limits) -> list[str]:
-        """Memory, shared memory, data segment and CPUs as the client spells them."""
+        """Options for memory, shared memory, data segment and CPUs."""
         memory = f"{limits.memory_bytes}"
         arguments = [f"--memory={memory}", f"--memory-swap={memory}", f"--shm-size={limits.shared_memory_bytes}"]
         if limits.data_segment_bytes is not None:
             arguments.append(f"--ulimit=data={limits.data_segment_bytes}:{limits.data_segment_bytes}")
         if self.is_podman:
-            # Podman asks for more files and processes than some hosts allow, and then starts nothing.
+            # Podman requests more files and processes than some hosts allow, and then starts nothing.
             files = _hard_limit(resource.RLIMIT_NOFILE, _PODMAN_FILES)
             processes = _hard_limit(resource.RLIMIT_NPROC, _highest_pid())
             arguments += [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
-        # Docker refuses to promise more CPUs than there are.
+        # Docker refuses more CPUs than the host has.
         if limits.cpus is not None and limits.cpus < (os.cpu_count() or 1):
             arguments.append(f"--cpus={limits.cpus:g}")
         return arguments
 
     def unset_arguments(self, variable: str) -> list[str]:
-        """How a variable of the image is removed: Docker drops one named without a value."""
+        """Options that remove a variable of the image; Docker removes a variable named without a value."""
         return ["--unsetenv", variable] if self.is_podman else ["--env", variable]
 
     def gpu_arguments(self) -> list[str]:
-        """How all GPUs of the host are handed to a container."""
+        """Options that give all GPUs of the host to a container."""
         return ["--device", "nvidia.com/gpu=all"] if self.is_podman else ["--gpus", "all"]
 
 
@@ -103,7 +103,7 @@ def find_engine(preferred: str | None = None) -> ContainerEngine:
         preferred: a client to use instead of the usual candidates (`docker`, `podman` or a path).
 
     Raises:
-        EngineError: none answers.
+        EngineError: no engine answers.
     """
     candidates: Sequence[str] = CANDIDATES if preferred is None else (preferred,)
     for client in candidates:
@@ -125,7 +125,7 @@ def _hard_limit(kind: int, ceiling: int) -> int:
 
 
 def _highest_pid() -> int:
-    """The kernel's limit of process numbers, to which Podman lowers its own limit of processes."""
+    """The kernel's highest process number, to which Podman lowers its own limit of processes."""
     try:
         return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What runs a program over one set of folders, and the plain process that does so without an engine.
+"""The interface of runners, and the runner that starts plain processes without a container engine.
 
-A `Runner` is the platform's view of a submission: folders in, exit status and log out. How the folders get in
-(mounts or arguments) and how limits are enforced is the runner's own affair.
+A `Runner` is the platform's view of a submission: folders in, exit status and log out. Each runner decides how to
+pass the folders (mounts or arguments) and how to enforce the limits.
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from contract.errors import EngineError
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition
+from contract.errors import EngineError, InputError
+from contract.files import read_json
 from rehearsal.images.checks import STRIPPED_PREFIX
-from rehearsal.runners.servers import Reach, Server, this_python
-from rehearsal.runners.watching import Outcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
+from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
+from rehearsal.runners.servers import RunningServer, ServerAccess, this_python
 
 GIB: Final = 1024**3
+RUN_RECORD: Final = "run-record.json"
 PLATFORM_ENVIRONMENT: Final = {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use; `cpus` None means all there are. A server has `ready_within_s` until it is ready."""
+    """Limits of one run; `cpus` None means all CPUs. A server must be ready within `ready_within_s`."""
 
     memory_bytes: int
     time_limit_s: float
@@ -35,19 +39,23 @@ class Limits:
 
     @property
     def shared_memory_bytes(self) -> int:
-        """Size of `/dev/shm`: half of the memory."""
+        """Size of `/dev/shm`: half the memory."""
         return self.memory_bytes // 2
 
     @property
     def data_segment_bytes(self) -> int | None:
-        """RLIMIT_DATA of a process: memory less 1 GiB; None where no more than that is left."""
+        """RLIMIT_DATA of a process: memory less 1 GiB; None if at most 1 GiB would remain."""
         left = self.memory_bytes - GIB
         return left if left > GIB else None
 
 
 @dataclass(frozen=True)
 class Call:
-    """One run: a unique `name`, the folders it sees, its limits, and where its streams go."""
+    """One run: a unique `name`, its folders, its limits, and the files for its output streams.
+
+    `with_run_record` asks the algorithm for its record of the run (`--record`), which is written to `tmp_dir`. Servers
+    write none.
+    """
 
     name: str
     input_dir: Path
@@ -58,14 +66,27 @@ class Call:
     limits: Limits
     model_dir: Path | None = None
     ground_truth_dir: Path | None = None
+    with_run_record: bool = False
+
+    def record_option(self, tmp_dir: Path) -> tuple[str, ...]:
+        """The option that asks for the run record; `tmp_dir` is the program's view of the folder."""
+        return ("--record", str(tmp_dir / RUN_RECORD)) if self.with_run_record else ()
+
+    def run_record(self) -> dict[str, Any] | None:
+        """The algorithm's record of the run, None where there is none."""
+        try:
+            record = read_json(self.tmp_dir / RUN_RECORD)
+        except InputError:
+            return None
+        return record if isinstance(record, dict) else None
 
 
 class Runner(Protocol):
-    """Runs one program: once a call, or as a server that answers call after call."""
+    """Runs one program: once for each call, or as a server that answers many."""
 
     @property
     def description(self) -> str:
-        """What runs it, for reports: an image or a command."""
+        """The image or command, for reports."""
 
     @property
     def is_isolated(self) -> bool:
@@ -73,20 +94,20 @@ class Runner(Protocol):
 
     @property
     def api_method(self) -> str:
-        """How the platform would call it: `exec`, `invoke`, or whatever else an image's label says."""
+        """How the platform would call it: `exec`, `invoke`, or an invalid value of the image's label."""
 
-    def run(self, call: Call) -> Outcome:
-        """Run to the end or to the time limit. Raises EngineError where the program could not be started."""
+    def run(self, call: Call) -> RunOutcome:
+        """Run to the end or to the time limit. Raises EngineError if the program cannot be started."""
 
-    def start(self, call: Call) -> Server:
-        """Start it as a server. Raises EngineError where the program could not be started."""
+    def start(self, call: Call) -> RunningServer:
+        """Start as a server. Raises EngineError if the program cannot be started."""
 
 
 @dataclass(frozen=True)
 class ProcessRunner:
-    """Runs a command with `--input`, `--output` and so on; neither user, network nor input are guarded.
+    """Runs a command with `--input`, `--output` and so on, without isolation of user, network or input.
 
-    The time limit holds as in a container; memory is limited for each process alone (RLIMIT_DATA).
+    The time limit holds as in a container; memory is limited for each process separately (RLIMIT_DATA).
     """
 
     command: tuple[str, ...]
@@ -94,28 +115,27 @@ class ProcessRunner:
 
     @property
     def description(self) -> str:
-        """The command."""
         return " ".join((Path(self.command[0]).name, *self.command[1:], *self.arguments))
 
     @property
     def is_isolated(self) -> bool:
-        """False."""
         return False
 
     @property
     def api_method(self) -> str:
-        """A command has no label, so `exec`."""
+        """`exec`, since a command has no label."""
         return "exec"
 
-    def run(self, call: Call) -> Outcome:
+    def run(self, call: Call) -> RunOutcome:
         """Run the command in a session of its own.
 
         Raises:
             EngineError: there is no such command.
         """
-        return wait_for(self._started(call), call.limits.time_limit_s, None, rusage_peak_bytes)
+        process = self._started(call, call.record_option(call.tmp_dir.resolve()))
+        return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
 
-    def start(self, call: Call) -> Server:
+    def start(self, call: Call) -> RunningServer:
         """Start the command with `--serve --port` and a free port, in a session of its own.
 
         Raises:
@@ -123,22 +143,22 @@ class ProcessRunner:
         """
         port = _free_port()
         process = self._started(call, ("--serve", "--port", str(port)))
-        reach = Reach(
+        access = ServerAccess(
             python=this_python(),
             port=port,
             folders=(str(call.input_dir.resolve()), str(call.output_dir.resolve())),
             stop=group_stopper(process.pid),
             peak_memory=lambda: process_peak_bytes(process.pid),
         )
-        return Server(process, reach)
+        return RunningServer(process, access)
 
-    def _started(self, call: Call, serving: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:
             raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
             return subprocess.Popen(
-                self._limited(call, serving),
+                self._limited(call, options),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -147,13 +167,13 @@ class ProcessRunner:
                 start_new_session=True,
             )
 
-    def _limited(self, call: Call, serving: Sequence[str]) -> list[str]:
+    def _limited(self, call: Call, options: Sequence[str]) -> list[str]:
         folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]
         if call.model_dir is not None:
             folders += ["--model", str(call.model_dir.resolve())]
         if call.ground_truth_dir is not None:
             folders += ["--ground-truth", str(call.ground_truth_dir.resolve())]
-        program = [*self.command, *folders, *self.arguments, *serving]
+        program = [*self.command, *folders, *self.arguments, *options]
         limit = call.limits.data_segment_bytes
         if limit is None:
             return program
@@ -164,6 +184,12 @@ class ProcessRunner:
         return {**clean_environment(), **PLATFORM_ENVIRONMENT, **threads, "TMPDIR": str(call.tmp_dir.resolve())}
 
 
+def algorithm_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
+    """The command line of this project's algorithm."""
+    chosen = () if edition.source == DEFAULT_EDITION else ("--edition", edition.source)
+    return (sys.executable, "-m", "algorithm", "--task", task.name, *chosen)
+
+
 def _free_port() -> int:
     """A port that was free a moment ago, for a server on this host."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -171,10 +197,10 @@ def _free_port() -> int:
 
 
 def thread_environment(limits: Limits) -> dict[str, str]:
-    """As many threads as CPUs: the platform's machine shows no more of them, and threads without a CPU only wait."""
+    """One thread for each CPU: the platform's machine shows no more CPUs, and further threads would only wait."""
     return {} if limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(limits.cpus)))}
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what the platform strips."""
+    """This process's environment without the variables that the platform strips."""
     return {name: value for name, value in os.environ.items() if not name.startswith(STRIPPED_PREFIX)}

@@ -1,4 +1,4 @@
-"""A program that was started once and answers case after case (`invoke`), seen from outside."""
+"""Clients of a running server that answers many cases (`invoke`)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import EngineError
-from rehearsal.runners.watching import GRACE_S, Stopper
+from rehearsal.runners.monitor import GRACE_S, Stopper
 
 PORT: Final = 4743
 HEALTH_CALL_S: Final = 10.0
 _CLIENT: Final = Path(__file__).with_name("client.py")
 _CLIENT_START_S: Final = 30.0
-# How long the client goes on asking before it is looked whether there still is a server.
+# The client asks for so long before we check that the server still runs.
 _ASK_S: Final = 1.0
 _NO_PYTHON: Final = (126, 127)
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a call came to: `status` None where no answer came, and `text` then says why."""
+class CallResult:
+    """Result of a call to a server; without an answer `status` is None and `text` gives the reason."""
 
     status: int | None
     text: str
@@ -34,11 +34,11 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How a started server is got at.
+class ServerAccess:
+    """Access to a started server.
 
-    `python` runs a program from stdin where it sees the server's port and `folders`; `hand_over` lets this user
-    read what the server wrote; `remove` takes away what is left of it after its end.
+    `python` runs a program from stdin that can access the server's port and `folders`; `hand_over` gives this user
+    access to the server's files; `remove` cleans up after its end.
     """
 
     python: tuple[str, ...]
@@ -50,87 +50,87 @@ class Reach:
     remove: Callable[[], None] = lambda: None
 
 
-class Server:
-    """One running server; whoever started it ends it with `stop` or `kill`."""
+class RunningServer:
+    """A running server; its caller ends it with `stop` or `kill`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reach: Reach, started_s: float | None = None) -> None:
-        self._process, self._reach = process, reach
+    def __init__(self, process: subprocess.Popen[bytes], access: ServerAccess, started_s: float | None = None) -> None:
+        self._process, self._access = process, access
         self._started_s = time.monotonic() if started_s is None else started_s
 
-    def wait_until_ready(self, within_s: float) -> Reply:
-        """Ask for its health until it answers 200, at most `within_s`; the seconds count from its start.
+    def wait_until_ready(self, within_s: float) -> CallResult:
+        """Ask for its health until it answers 200, for at most `within_s` since its start.
 
         Raises:
-            EngineError: there is no Python beside the server that could ask.
+            EngineError: the image has no Python to run the client.
         """
         while True:
             left_s = max(0.0, within_s - self._age_s())
-            asking = (self._reach.port, min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S)))
+            asking = (self._access.port, min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S)))
             reply = self._call("ready", *asking, limit_s=HEALTH_CALL_S)
             age_s = self._age_s()
             if reply.status == 200 or self.exit_code is not None or age_s >= within_s:
-                return Reply(reply.status, reply.text, age_s)
+                return CallResult(reply.status, reply.text, age_s)
 
-    def invoke(self, time_limit_s: float) -> Reply:
-        """`POST /invoke`; the seconds are those of the call."""
-        return self._call("invoke", self._reach.port, time_limit_s, limit_s=time_limit_s)
+    def invoke(self, time_limit_s: float) -> CallResult:
+        """Call `POST /invoke`; the result holds the seconds of the call."""
+        return self._call("invoke", self._access.port, time_limit_s, limit_s=time_limit_s)
 
     def left_open(self) -> list[str]:
-        """Files and working directories in the input and output folders that a process still holds."""
-        found = self._ask("open", *self._reach.folders, limit_s=HEALTH_CALL_S)
-        return [] if found is None else [str(path) for path in found["open"]]
+        """Files and working directories in the input and output folders that a process still holds open."""
+        answer = self._ask("open", *self._access.folders, limit_s=HEALTH_CALL_S)
+        return [] if answer is None else [str(path) for path in answer["open"]]
 
     def hand_over(self) -> None:
-        """Let this user read and remove what the server wrote."""
-        self._reach.hand_over()
+        """Give this user access to the server's files."""
+        self._access.hand_over()
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code, None while it runs."""
         return self._process.poll()
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """The peak since its start, None where it cannot be told."""
-        return self._reach.peak_memory()
+        """Peak memory since its start, None if unknown."""
+        return self._access.peak_memory()
 
     def exit_code_within(self, seconds: float) -> int | None:
-        """Its exit code, waiting a little for it; None where it goes on."""
+        """Its exit code after waiting at most `seconds`; None if it still runs."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self) -> int | None:
-        """SIGTERM, and what it ended with; None where it did not end within 5 s and was killed."""
-        self._reach.stop(False)
+        """Send SIGTERM and return the exit code; None if it did not end within 5 s and was killed."""
+        self._access.stop(False)
         code = self.exit_code_within(GRACE_S)
         self.kill()
         return code
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         if self.exit_code is None:
-            self._reach.stop(True)
+            self._access.stop(True)
             self._process.wait()
-        self._reach.remove()
+        self._access.remove()
 
     def _age_s(self) -> float:
         return time.monotonic() - self._started_s
 
-    def _call(self, command: str, *arguments: object, limit_s: float) -> Reply:
+    def _call(self, command: str, *arguments: object, limit_s: float) -> CallResult:
         begun = time.monotonic()
-        found = self._ask(command, *arguments, limit_s=limit_s)
-        if found is None:
-            return Reply(None, "no answer", time.monotonic() - begun, time.monotonic() - begun >= limit_s)
-        return Reply(found["status"], found["text"], found["seconds"], found["timed_out"])
+        answer = self._ask(command, *arguments, limit_s=limit_s)
+        if answer is None:
+            return CallResult(None, "no answer", time.monotonic() - begun, time.monotonic() - begun >= limit_s)
+        return CallResult(answer["status"], answer["text"], answer["seconds"], answer["timed_out"])
 
     def _ask(self, *arguments: object, limit_s: float) -> Any:
-        """What the client program prints; None where it was killed or overran, as when the server's end takes it."""
+        """Output of the client program; None if it overran or was killed, for example by the server's end."""
         with _CLIENT.open("rb") as program:
             try:
                 done = subprocess.run(
-                    [*self._reach.python, *map(str, arguments)],
+                    [*self._access.python, *map(str, arguments)],
                     stdin=program,
                     check=False,
                     capture_output=True,
@@ -138,12 +138,12 @@ class Server:
                 )
             except subprocess.TimeoutExpired:
                 return None
-        # An engine says the same of a container that ends just now.
+        # The engine gives the same status for a container that is just ending.
         if done.returncode in _NO_PYTHON and self.exit_code_within(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
         return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def this_python() -> tuple[str, ...]:
-    """The interpreter that runs this, for a server that is a plain process here."""
+    """This interpreter, for a server that is a plain process."""
     return (sys.executable, "-I", "-")

@@ -1,4 +1,4 @@
-"""Algorithm images built and saved by the project's own scripts, and loaded back from what was saved."""
+"""Algorithm images, built and saved by the project's scripts and loaded from the saved archives."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from contract.editions import Algorithm
 from contract.errors import EngineError
-from contract.tasks import Task
 from rehearsal.images.checks import upload_problems
-from rehearsal.images.layers import facts_of_whole
+from rehearsal.images.layers import facts_of_verified
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Runner
@@ -23,20 +23,20 @@ _NEEDED: Final = ("scripts/build", "scripts/save", "docker/algorithm.Dockerfile"
 _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 
 
-class Images(Protocol):
+class ImageMaker(Protocol):
     """Makes the image archives of a submission."""
 
-    def build(self, tasks: Sequence[Task], log: Path) -> None:
-        """Build an image for each task, writing what is said to `log`."""
+    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+        """Build an image for each task; the build's output goes to `log`."""
 
-    def save(self, task: Task, folder: Path, log: Path) -> Path:
+    def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Save a built image into `folder` and return the archive."""
 
     def load(self, archive: Path) -> Runner:
-        """Check an archive as at an upload, load it, and return what runs it."""
+        """Check an archive as at an upload, load it, and return its runner."""
 
-    def name(self, task: Task) -> str:
-        """The image's name."""
+    def name(self, task: Algorithm) -> str:
+        """The image's name in the engine."""
 
 
 @dataclass(frozen=True)
@@ -49,36 +49,35 @@ class BuiltImages:
     with_gpus: bool
     level: int
 
-    def name(self, task: Task) -> str:
-        """The name that `scripts/build` gives."""
+    def name(self, task: Algorithm) -> str:
         return f"hecktor-{task.name}:{TAGS[self.torch]}"
 
-    def build(self, tasks: Sequence[Task], log: Path) -> None:
-        """Run `scripts/build`; what is built already costs seconds.
+    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+        """Run `scripts/build`; images that are already built take seconds.
 
         Raises:
-            EngineError: it ended with an error.
+            EngineError: it failed.
         """
         flags = ["--cuda"] if self.torch == "cuda" else []
         self._script("build", *(task.name for task in tasks), *flags, log=log)
 
-    def save(self, task: Task, folder: Path, log: Path) -> Path:
+    def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`.
 
         Raises:
-            EngineError: it ended with an error, as where the archive is larger than the platform takes.
+            EngineError: it failed, for example because the archive is larger than the platform allows.
         """
         self._script("save", self.name(task), "--output", str(folder), "--level", str(self.level), log=log)
         (archive,) = folder.glob("*.tar.gz")
         return archive
 
     def load(self, archive: Path) -> Runner:
-        """Load an archive; what runs is what it holds, whatever another build has by now called by the same name.
+        """Load an archive and run its image by its identity, since another build may reuse the name.
 
         Raises:
             EngineError: the platform would refuse it, it is damaged, or the engine cannot load it.
         """
-        problems = upload_problems(facts_of_whole(archive))
+        problems = upload_problems(facts_of_verified(archive))
         if problems:
             raise EngineError(problems[0])
         loaded = self.engine.load(archive)
@@ -96,22 +95,22 @@ class BuiltImages:
             )
         if done.returncode != 0:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            said = lines[-1][:300] if lines else "no message"
-            raise EngineError(f"scripts/{script} ended with status {done.returncode}", f"{said}")
+            message = lines[-1][:300] if lines else "no message"
+            raise EngineError(f"scripts/{script} ended with status {done.returncode}", message)
 
 
 def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, source: Path = SOURCE) -> BuiltImages:
-    """What builds and saves images on this machine.
+    """The image builder of this machine.
 
     Args:
-        engine: a client to use, None for the first that can build.
+        engine: a client, or None for the first that can build.
         torch: cuda or cpu.
-        with_gpus: hand all GPUs to the rehearsed images.
+        with_gpus: give all GPUs to the rehearsed images.
         level: gzip's, 1 (fast) to 9 (small).
         source: the source tree.
 
     Raises:
-        EngineError: the source tree is not there, or no engine that can build answers.
+        EngineError: there is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
@@ -120,8 +119,8 @@ def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, sou
         )
     environment = {**os.environ, **({} if engine is None else {"HECKTOR_ENGINE": engine})}
     command = ["bash", "-c", _FIND_BUILDER]
-    found = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
-    if found.returncode != 0:
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
         tried = "docker, podman" if engine is None else engine
         raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
-    return BuiltImages(find_engine(found.stdout.strip()), source, torch, with_gpus, level)
+    return BuiltImages(find_engine(done.stdout.strip()), source, torch, with_gpus, level)

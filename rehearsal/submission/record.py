@@ -1,14 +1,14 @@
-"""What lies beside the files to upload: what each is, where it belongs, and how it was rehearsed."""
+"""`submission.json` and README.md: the files to upload, their places on the platform, and their rehearsals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from baseline.package.card.markdown import bullets, section, table
-from contract.tasks import Task
-from rehearsal.submission.tries import MEMORY_BYTES, Tried
+from contract.editions import Algorithm, Socket
+from contract.markdown import bullets, section, table
+from rehearsal.submission.tries import MEMORY_BYTES, TriedTask
 
 FORMAT_VERSION: Final = 1
 RECORD: Final = "submission.json"
@@ -17,28 +17,28 @@ MODEL: Final = "model.tar.gz"
 
 
 @dataclass(frozen=True)
-class Archive:
-    """An image's archive: `entry` is its sha256 and size; `image` the name it has in an engine."""
+class ImageArchive:
+    """A saved image: `entry` holds sha256 and size, `image` its name in the engine."""
 
-    task: Task
+    task: Algorithm
     file: str
     image: str
     entry: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Submission:
-    """The files of a submission; `torch` is the images' build, None where no archive was made."""
+class SubmissionRecord:
+    """The files of a submission; `torch` is the images' PyTorch build, None if there are no image archives."""
 
     package: Mapping[str, Any]
     model: Mapping[str, Any]
-    archives: Sequence[Archive]
-    tried: Sequence[Tried]
+    archives: Sequence[ImageArchive]
+    tried: Sequence[TriedTask]
     torch: str | None
     with_gpus: bool
 
     def as_json(self) -> dict[str, Any]:
-        """`submission.json`."""
+        """The content of `submission.json`."""
         return {
             "format_version": FORMAT_VERSION,
             "model": {
@@ -56,12 +56,12 @@ class Submission:
         }
 
     def readme(self) -> str:
-        """`README.md`."""
+        """The content of `README.md`."""
         title = f"Files to upload: {self.package['name']}"
         sections = [
             section(1, title, f"Purpose: {self.package['purpose']}.", self._files(), bullets(self._notes())),
-            section(2, "What to tell the platform", self._sockets(), bullets(_SETTINGS)),
-            section(2, "How they were rehearsed", self._how(), self._cases()),
+            section(2, "Settings on the platform", self._sockets(), bullets(_SETTINGS)),
+            section(2, "Rehearsal", self._how(), self._cases()),
         ]
         return "\n\n".join(sections) + "\n"
 
@@ -79,21 +79,21 @@ class Submission:
 
     def _notes(self) -> list[str]:
         if not self.archives:
-            return ["No image archives were made: this is the model alone, rehearsed with plain processes."]
+            return ["No image archives were made: this is only the model, rehearsed with plain processes."]
         notes = [
-            "The platform takes no image that it has seen before. Where only the model is new, upload only the model."
+            "The platform refuses an image that was uploaded before. If only the model is new, upload only the model."
         ]
         if self.torch == "cpu":
-            notes.append("These images hold the CPU build of PyTorch: on the platform's GPU they compute on the CPU.")
+            notes.append("These images contain the CPU build of PyTorch and do not use the platform's GPU.")
         return notes
 
     def _sockets(self) -> str:
         rows = [
             [
                 f"{one.task.number}, {one.task.title}",
-                ", ".join(socket.slug for socket in one.task.inputs),
-                ", ".join(socket.slug for socket in one.task.optional_inputs) or "-",
-                one.task.output.slug,
+                _slugs(one.task.inputs.values()),
+                _slugs(one.task.optional_inputs.values()) or "-",
+                _slugs(answer.socket for answer in one.task.answers),
             ]
             for one in self.tried
         ]
@@ -102,13 +102,13 @@ class Submission:
     def _how(self) -> str:
         if not self.archives:
             return (
-                "As plain processes under the platform's folder layout, with model.tar.gz unpacked as the platform "
-                "does. Neither user, network nor read-only input were enforced."
+                "As plain processes in the platform's folder layout, with model.tar.gz unpacked as the platform does. "
+                "User, network and read-only input were not enforced."
             )
-        where = "with all GPUs of the machine" if self.with_gpus else "on a CPU: no GPU has seen them here"
+        where = "with all GPUs of the machine" if self.with_gpus else "on a CPU, not on a GPU"
         return (
-            "Each archive was checked as at an upload, every layer against its checksum, loaded into a container "
-            "engine and run as the platform runs it: its own user, no network, read-only input, "
+            "Each archive was checked as at an upload, each layer against its checksum. It was loaded into a container "
+            "engine and run as the platform does: with its own user, no network, read-only input, "
             f"{MEMORY_BYTES // 1024**3} GiB, the task's time limit, with model.tar.gz unpacked at /opt/ml/model; "
             f"{where}."
         )
@@ -127,6 +127,10 @@ class Submission:
             for case in tried.cases
         ]
         return table(["Task", "Phantom", "Seconds", "Limit, s", "Memory, GiB", "Answered by"], rows)
+
+
+def _slugs(sockets: Iterable[Socket]) -> str:
+    return ", ".join(socket.slug for socket in sockets)
 
 
 _SETTINGS: Final = ("GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.")

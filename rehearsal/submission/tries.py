@@ -1,4 +1,4 @@
-"""One image over the phantoms under the platform's rules, judged more strictly than the platform does."""
+"""Rehearsals of one algorithm over the phantoms, with stricter checks than the platform's."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from contract import sockets
+from contract.editions import Algorithm
+from contract.editions.declaration import CT
 from contract.errors import HecktorError
 from contract.images.volumes import read_header
-from contract.tasks import Task
-from rehearsal.platform import Rehearsal, rehearse
-from rehearsal.runners.jobs import JobResult
+from rehearsal.jobs.execute import JobResult
+from rehearsal.pipeline import rehearse
+from rehearsal.predictions import path_by_case
+from rehearsal.record import Rehearsal
 from rehearsal.runners.runner import GIB, Limits, Runner
 
 MEMORY_BYTES: Final = 16 * GIB
-# What the algorithm's log says: of the package it loaded, of an answer without the network, and how it answered.
-_PACKAGE: Final = "model package: "
-_FALLBACK: Final = "*** FALLBACK ***"
-_ANSWERED: Final = " answered by "
+NO_RECORD: Final = "no run record"
 
 
 @dataclass(frozen=True)
 class TriedCase:
-    """One phantom's answer: what it took, and how the algorithm says it was made."""
+    """Time and memory of one phantom; `answered` says how the algorithm answered, by its run record."""
 
     case: str
     kind: str
@@ -34,10 +33,10 @@ class TriedCase:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One task's rehearsal; `isolated` is False where plain processes ran in place of the image."""
+class TriedTask:
+    """The rehearsal of one task; `isolated` is False if plain processes ran instead of the image."""
 
-    task: Task
+    task: Algorithm
     isolated: bool
     api_method: str
     time_limit_s: float
@@ -49,7 +48,7 @@ class Tried:
         return max(case.seconds for case in self.cases)
 
     def as_json(self) -> dict[str, Any]:
-        """For `submission.json`."""
+        """The entry in `submission.json`."""
         return {
             "task": self.task.name,
             "how": "container" if self.isolated else "process",
@@ -62,74 +61,72 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What every task is tried on: phantoms by ID with their kinds, the unpacked package and its name."""
+class TrialInputs:
+    """Shared by all tasks: the phantoms by ID with their kinds, and the unpacked model package."""
 
     cohort: Path
     kinds: Mapping[str, str]
     model: Path
-    package_name: str
 
 
-def try_task(task: Task, runner: Runner, trial: Trial, output: Path) -> Tried:
+def try_task(task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path) -> TriedTask:
     """Rehearse one task over all phantoms.
 
     Raises:
-        HecktorError: an image would be refused, a job failed, an answer would not count in the evaluation, the
-            network did not answer, or another model than the package did.
+        HecktorError: an image would be refused, a job failed, an answer would not count in the evaluation, or the
+            network did not answer.
     """
     result = rehearse(
         Rehearsal(
             task=task,
-            cohort=trial.cohort,
+            cohort=inputs.cohort,
             output_dir=output,
             algorithm=runner,
             limits=Limits(MEMORY_BYTES, task.time_limit_s),
-            model_dir=trial.model,
-            only=tuple(trial.kinds),
+            model_dir=inputs.model,
+            only=tuple(inputs.kinds),
+            with_run_record=True,
         )
     )
     problems = [*result.refusals, *result.problems]
     for job in result.jobs:
-        problems += [f"{_told(job, trial)}: {problem}" for problem in _problems(job, trial.package_name, output)]
+        case = job.job.case.case_id
+        problems += [f"phantom {case} ({inputs.kinds[case]}): {problem}" for problem in _problems(job, task, output)]
     if problems:
-        raise HecktorError(task.name, f"{problems[0]}")
-    cases = tuple(_tried(job, trial) for job in result.jobs)
-    return Tried(task, runner.is_isolated, result.api_method, task.time_limit_s, cases)
+        raise HecktorError(task.name, problems[0])
+    cases = tuple(_tried_case(job, inputs) for job in result.jobs)
+    return TriedTask(task, runner.is_isolated, result.api_method, task.time_limit_s, cases)
 
 
-def _told(job: JobResult, trial: Trial) -> str:
-    return f"phantom {job.job.case.case_id} ({trial.kinds[job.job.case.case_id]})"
-
-
-def _problems(job: JobResult, package_name: str, output: Path) -> list[str]:
+def _problems(job: JobResult, task: Algorithm, output_dir: Path) -> list[str]:
     if job.failure is not None:
         return [job.failure]
-    found, log = _off_grid(job, output), _log(job)
-    if f"{_PACKAGE}{package_name}" not in log:
-        found.append(f"the log does not say {_PACKAGE + package_name!r}, expected the answer of that package")
-    if _FALLBACK in log:
-        found.append("the PET threshold answered, expected an answer of the network")
-    return found
+    return [*_off_grid(job, task, output_dir / "predictions"), *_stand_ins(job)]
 
 
-def _off_grid(job: JobResult, output: Path) -> list[str]:
-    """A mask that the platform would take and the evaluation would score as missing."""
-    case = job.job.case
-    mask = output / "predictions" / f"{case.case_id}.mha"
-    if not mask.is_file():  # the task's answer is a value
-        return []
-    grid = read_header(case.file(sockets.CT)).geometry
-    differences = read_header(mask).geometry.differences(grid)
+def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
+    """A mask off the CT's grid: the platform would accept it, the evaluation would score it as missing."""
+    differences = []
+    for output in job.outputs:
+        if output.answer.kind == "mask":
+            grid = read_header(job.job.case.file(task.inputs[CT])).geometry
+            differences += read_header(path_by_case(predictions, job, output)).geometry.differences(grid)
     return [f"the mask's grid is not the CT's: {differences[0]}"] if differences else []
 
 
-def _tried(job: JobResult, trial: Trial) -> TriedCase:
-    case = job.job.case.case_id
-    answers = [line.partition(_ANSWERED)[2] for line in _log(job).splitlines() if _ANSWERED in line]
-    peak = job.outcome.peak_memory_bytes
-    return TriedCase(case, trial.kinds[case], round(job.outcome.seconds, 1), peak, answers[-1] if answers else "")
+def _stand_ins(job: JobResult) -> list[str]:
+    """Answers that did not come from the network and the heads, by the algorithm's run record."""
+    record = job.run_record or {}
+    if record.get("passes_done") == 0:
+        return ["the PET threshold answered, expected an answer of the network"]
+    if record.get("stand_ins"):
+        return [f"stand-ins answered for {', '.join(record['stand_ins'])}, expected answers of the model"]
+    return []
 
 
-def _log(job: JobResult) -> str:
-    return job.log.read_text(encoding="utf-8", errors="replace")
+def _tried_case(job: JobResult, inputs: TrialInputs) -> TriedCase:
+    case, record = job.job.case.case_id, job.run_record
+    answered = NO_RECORD
+    if record is not None:
+        answered = f"{record.get('method')}: {record.get('passes_done')} of {record.get('passes_planned')} passes"
+    return TriedCase(case, inputs.kinds[case], round(job.outcome.seconds, 1), job.outcome.peak_memory_bytes, answered)

@@ -20,6 +20,7 @@ from baseline.heads.models.shared import scaled_terms, weighted
 from baseline.heads.models.targets import RFS
 from baseline.release.cases import ReleaseCase, read_release
 from contract import sockets
+from contract.editions import load_edition
 from contract.files import read_json, write_json
 from contract.patient import Patient
 from rehearsal.phantoms.centres import centre_named
@@ -90,7 +91,7 @@ def test_from_the_release_to_an_answer_on_the_platform(
     sign_package(package)
     phantom = make_case(19, 0, [centre_named("MDA")], "head")
     phantom = replace(phantom, protocol=coarsened(phantom.protocol, 8))
-    LAYOUTS["platform"].write_case(tmp_path, phantom, render(phantom))
+    LAYOUTS["platform"](load_edition()).write_case(tmp_path, phantom, render(phantom))
     folder = tmp_path / phantom.patient_id / "input"
     ehr = sockets.EHR.path_under(folder)
     assert read_json(ehr)["CenterID"] == "MDA"

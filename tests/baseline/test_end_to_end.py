@@ -17,6 +17,7 @@ import pytest
 from algorithm.network.package import load_package
 from baseline.cli import main as baseline_main
 from contract import platform, sockets
+from contract.editions import load_edition
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.images.volumes import read_volume
@@ -58,10 +59,10 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     cases = chosen_cases()
     for case in cases:
         rendered = render(case)
-        LAYOUTS["release"].write_case(root / "release", case, rendered)
+        LAYOUTS["release"](load_edition()).write_case(root / "release", case, rendered)
         if case is cases[0]:
-            LAYOUTS["platform"].write_case(root / "platform", case, rendered)
-    LAYOUTS["release"].write_tables(root / "release", cases)
+            LAYOUTS["platform"](load_edition()).write_case(root / "platform", case, rendered)
+    LAYOUTS["release"](load_edition()).write_tables(root / "release", cases)
     return root / "release", root / "platform" / cases[0].patient_id / "input"
 
 

@@ -16,7 +16,7 @@ import torch
 from algorithm.cli import main as predict_main
 from algorithm.network import windows
 from algorithm.network.package import load_package
-from baseline.package.archive import unpack
+from contract.archives import unpack
 from contract.errors import run_main
 from tests.baseline.nnunet_results import CPU, DATASET, SPACING, TRANSPOSE, our_logits, package
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from contract import sockets
+from contract.editions import Algorithm, load_edition
+from contract.editions.declaration import CT, EHR, PET
 from contract.files import read_json, write_json
 from contract.images.volumes import read_header, read_volume, write_volume
-from contract.tasks import HPV, RFS, SEGMENTATION, TASKS, Task
 from rehearsal.images.checks import upload_problems
-from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
+from rehearsal.pipeline import rehearse
+from rehearsal.record import Rehearsal, RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Limits
@@ -21,6 +22,9 @@ pytestmark = pytest.mark.container
 
 ROOT = Path(__file__).parents[2]
 SCANS = ROOT.parent / "shared" / "data" / "sts_petct"
+SOCKETS, TASKS = load_edition().inputs, load_edition().algorithms
+SEGMENTATION, RFS, HPV = TASKS
+RANKED = {"rfs": ["c_index"], "hpv": ["balanced_accuracy", "specificity"]}
 NAMES = [*(f"hecktor-{task.name}" for task in TASKS), *(f"hecktor-evaluation-{task.name}" for task in TASKS)]
 
 
@@ -31,7 +35,7 @@ def inside(engine: ContainerEngine, image: str, script: str, program: str = "pyt
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_platform_takes_the_image(images: ContainerEngine, name):
+def test_the_platform_accepts_the_image(images: ContainerEngine, name):
     facts = images.image_facts(f"{name}:latest")
     assert upload_problems(facts) == []
     assert facts.user == "hecktor"
@@ -40,7 +44,7 @@ def test_the_platform_takes_the_image(images: ContainerEngine, name):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
-def test_a_server_image_says_so(server_images: ContainerEngine, task: Task):
+def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine, task: Algorithm):
     """The label says invoke, and the image of the other kind keeps its name and its label."""
     facts = server_images.image_facts(f"hecktor-{task.name}:invoke")
     assert upload_problems(facts) == []
@@ -68,7 +72,7 @@ def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):
 
 def rehearsed(
     engine: ContainerEngine,
-    task: Task,
+    task: Algorithm,
     cohort: Path,
     output: Path,
     *,
@@ -105,7 +109,7 @@ def test_masks_of_phantoms_are_scored(images: ContainerEngine, phantoms: Path, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [RFS, HPV], ids=["rfs", "hpv"])
-def test_a_phantom_is_answered(images: ContainerEngine, phantoms: Path, tmp_path: Path, task: Task):
+def test_a_phantom_is_answered(images: ContainerEngine, phantoms: Path, tmp_path: Path, task: Algorithm):
     patient = patients(phantoms)[0]
     result = rehearsed(images, task, phantoms, tmp_path, only=(patient,))
     assert result.succeeded, (result.refusals, result.failures)
@@ -129,9 +133,9 @@ def outcomes(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = []
     for number in range(6):
         folder = root / f"P-{number}" / "input"
-        for socket in (sockets.CT, sockets.PET):
+        for socket in (SOCKETS[CT], SOCKETS[PET]):
             shutil.copytree(socket.path_under(source), socket.path_under(folder))
-        write_json(sockets.EHR.path_under(folder), {"Age": 40 + 8 * number, "Gender": 1, "Performance Status": 0})
+        write_json(SOCKETS[EHR].path_under(folder), {"Age": 40 + 8 * number, "Gender": 1, "Performance Status": 0})
         rows.append(f"P-{number},{number % 2},{100 + 100 * number},{int(number != 3)}\n")
     (root / "ground_truth").mkdir()
     (root / "ground_truth" / "outcomes.csv").write_text("PatientID,Relapse,RFS,HPV Status\n" + "".join(rows))
@@ -140,10 +144,10 @@ def outcomes(phantoms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [RFS, HPV], ids=["rfs", "hpv"])
-def test_answers_are_scored(images: ContainerEngine, outcomes: Path, tmp_path: Path, task: Task):
+def test_answers_are_scored(images: ContainerEngine, outcomes: Path, tmp_path: Path, task: Algorithm):
     result = rehearsed(images, task, outcomes, tmp_path, scored=True, arguments=("--method", "clinical"))
     assert result.succeeded, (result.refusals, result.failures, result.problems)
-    assert len(result.metrics) == len(task.metrics)
+    assert set(result.metrics) == {f"aggregates.{name}.value" for name in RANKED[task.name]}
     assert all(0 <= value <= 1 for value in result.metrics.values())
 
 
@@ -155,24 +159,24 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("scans")
     for patient in sorted(SCANS.iterdir()):
         folder = root / patient.name / "input"
-        for socket, name in ((sockets.CT, "CT_image"), (sockets.PET, "PET_image")):
+        for socket, name in ((SOCKETS[CT], "CT_image"), (SOCKETS[PET], "PET_image")):
             write_volume(socket.path_under(folder) / "scan.mha", read_volume(patient / f"{name}.nii.gz"))
-        write_json(sockets.EHR.path_under(folder), {"Age": 60, "Gender": 1})
+        write_json(SOCKETS[EHR].path_under(folder), {"Age": 60, "Gender": 1})
     return root
 
 
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
-def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path, task: Task):
+def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path, task: Algorithm):
     """A mask on the CT grid (any other would be a warning), a finite risk, a boolean."""
     result = rehearsed(images, task, scans, tmp_path)
     assert result.succeeded, (result.refusals, result.failures)
     answers = sorted((tmp_path / "predictions").iterdir())
     assert [path.stem for path in answers] == ["STS_001", "STS_035"]
     for path in answers:
-        if task.output.is_image:
-            ct = sockets.CT.path_under(scans / path.stem / "input") / "scan.mha"
+        if task.mask is not None:
+            ct = SOCKETS[CT].path_under(scans / path.stem / "input") / "scan.mha"
             assert read_header(path).geometry.differences(read_header(ct).geometry) == []
         else:
             assert isinstance(read_json(path), bool if task is HPV else float)

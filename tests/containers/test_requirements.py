@@ -1,4 +1,4 @@
-"""The images hold what was tested: the same pinned versions, and none of what breaks beside a CPU build of torch."""
+"""The images contain the tested versions, and no package that conflicts with a CPU build of torch."""
 
 import subprocess
 from importlib import metadata
@@ -21,16 +21,16 @@ def pins(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt"])
-def test_images_hold_the_versions_that_are_tested(name):
+def test_images_contain_the_tested_versions(name):
     assert pins(name).items() <= pins("dev.txt").items()
 
 
 @pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt", "dev.txt"])
-def test_what_must_not_come_along(name):
+def test_packages_that_must_not_be_pinned(name):
     assert not {"torch", "torchvision", "timm"} & set(pins(name))
 
 
-def test_the_evaluation_holds_no_network():
+def test_the_evaluation_contains_no_network():
     assert not {"nnunetv2", "monai", "safetensors"} & set(pins("evaluation.txt"))
 
 

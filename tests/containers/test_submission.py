@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from contract.editions import load_edition
 from contract.errors import EngineError
 from contract.files import read_json
-from contract.tasks import HPV
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.submission.images import BuiltImages, find_images
-from rehearsal.submission.submission import Request, make_submission
+from rehearsal.submission.pipeline import SubmissionOptions, make_submission
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
@@ -23,7 +23,9 @@ def built(images: ContainerEngine) -> BuiltImages:
 
 def test_an_archive_answers_with_the_package(built: BuiltImages, tiny_package: Path, tmp_path: Path) -> None:
     output = tmp_path / "submission"
-    request = Request(tiny_package, output, (HPV,), torch="cpu", kinds=("head",), coarsening=8)
+    request = SubmissionOptions(
+        tiny_package, output, (load_edition().algorithm("hpv"),), torch="cpu", kinds=("head",), coarsening=8
+    )
     made = make_submission(request, built, print)
     archive = output / "hecktor-hpv.tar.gz"
     assert read_json(output / "submission.json")["images"][0]["size"] == archive.stat().st_size > 1e8

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contract.editions import load_edition
+from contract.editions.declaration import CT, EHR, PET
 from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.sockets import CT, EHR, PET
-from contract.tasks import task_named
 from rehearsal.images.checks import facts_of_archive, upload_problems
-from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
+from rehearsal.pipeline import rehearse
+from rehearsal.record import Rehearsal, RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import Limits
@@ -29,10 +30,11 @@ MIB = 1024**2
 @pytest.fixture
 def cohort(tmp_path: Path) -> Path:
     root, geometry = tmp_path / "cohort", Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
-    for socket in (CT, PET):
+    sockets = load_edition().inputs
+    for socket in (sockets[CT], sockets[PET]):
         volume = Volume(np.zeros(geometry.array_shape, np.int16), geometry)
         write_volume(socket.path_under(root / "A-1" / "input") / "scan.mha", volume, compress=False)
-    write_json(EHR.path_under(root / "A-1" / "input"), {"Age": 60})
+    write_json(sockets[EHR].path_under(root / "A-1" / "input"), {"Age": 60})
     (root / "ground_truth").mkdir()
     (root / "ground_truth" / "A-1.txt").touch()
     return root
@@ -55,7 +57,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
         return rehearse(
             Rehearsal(
-                task=task_named(task),
+                task=load_edition().algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ContainerRunner(engine, image, ("--behave", behave)),
@@ -69,14 +71,14 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
     return run
 
 
-def test_the_whole_way(rehearse_image, toy_image, toy_evaluation_image, tmp_path: Path):
+def test_rehearsal_and_evaluation_in_containers(rehearse_image, toy_image, toy_evaluation_image, tmp_path: Path):
     result = rehearse_image(toy_image, task="rfs", evaluation=toy_evaluation_image)
     assert result.succeeded, (result.failures, result.problems)
-    assert result.metrics == {"aggregates.c_index.value": 1.0}
+    assert result.metrics["aggregates.c_index.value"] == 1.0
     assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
 
 
-def test_surroundings(rehearse_image, toy_image):
+def test_environment_of_a_container(rehearse_image, toy_image):
     result = rehearse_image(toy_image, "report", memory_mib=256)
     found = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
     assert found["uid"] == 1000
@@ -98,7 +100,7 @@ def test_a_root_user_is_refused(rehearse_image, root_image):
 
 
 @pytest.mark.parametrize(
-    ("behave", "said"),
+    ("behave", "message"),
     [
         ("missing", "no output images/tumor-lymph-node-segmentation"),
         ("two-images", "found 2 images"),
@@ -109,9 +111,9 @@ def test_a_root_user_is_refused(rehearse_image, root_image):
         ("write-input", "/input/inputs.json"),
     ],
 )
-def test_a_bad_job_fails(rehearse_image, toy_image, behave, said):
+def test_a_bad_job_fails(rehearse_image, toy_image, behave, message):
     (failure,) = rehearse_image(toy_image, behave).failures
-    assert said in failure
+    assert message in failure
     assert "the platform would fail" in failure
 
 
@@ -120,7 +122,7 @@ def test_a_nan_risk_fails(rehearse_image, toy_image):
     assert "null (NaN and infinities become null), expected a number" in failure
 
 
-def test_a_mask_off_the_grid_is_taken_with_a_warning(rehearse_image, toy_image):
+def test_a_mask_off_the_grid_is_accepted_with_a_warning(rehearse_image, toy_image):
     result = rehearse_image(toy_image, "wrong-geometry")
     assert result.succeeded
     assert any("the evaluation would score it as missing" in line for line in result.warnings)
@@ -160,7 +162,7 @@ def test_a_server_answers_all_cases_without_a_network(rehearse_image, invoke_ima
 
 
 @pytest.mark.parametrize(
-    ("behave", "said"),
+    ("behave", "message"),
     [
         ("network", "POST /invoke: RemoteDisconnected, expected 201; the platform would fail the job"),
         ("label-3", "label 3"),
@@ -168,18 +170,18 @@ def test_a_server_answers_all_cases_without_a_network(rehearse_image, invoke_ima
         ("die-at-start", "its last line on stderr: error: no model"),
     ],
 )
-def test_a_bad_server_fails(rehearse_image, invoke_image, behave, said):
+def test_a_bad_server_fails(rehearse_image, invoke_image, behave, message):
     (failure,) = rehearse_image(invoke_image, behave).failures
-    assert said in failure
+    assert message in failure
 
 
-def test_what_a_server_keeps_open_is_seen_from_within(rehearse_image, invoke_image):
+def test_files_that_a_server_keeps_open_give_warnings(rehearse_image, invoke_image):
     warnings = rehearse_image(invoke_image, "keep-open").warnings
     assert any("/input/images/ct/" in line and "is kept open" in line for line in warnings)
     assert any("/output is kept open" in line for line in warnings)
 
 
-def test_a_server_beyond_its_memory_is_killed_and_the_next_case_gets_another(rehearse_image, invoke_image):
+def test_after_a_memory_kill_the_next_case_gets_a_new_server(rehearse_image, invoke_image):
     result = rehearse_image(invoke_image, "memory", memory_mib=64, cases=2)
     assert len(result.failures) == len(result.startup_s) == 2
     assert all("most likely for memory beyond 0.0625 GiB" in failure for failure in result.failures)
@@ -201,24 +203,24 @@ def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
 
 
 @pytest.mark.parametrize(("made_for", "called_by"), [("exec", "invoke"), ("invoke", "exec")])
-def test_an_image_may_be_called_against_its_label(rehearse_image, toy_image, invoke_image, made_for, called_by):
+def test_an_image_can_be_called_against_its_label(rehearse_image, toy_image, invoke_image, made_for, called_by):
     result = rehearse_image({"exec": toy_image, "invoke": invoke_image}[made_for], api_method=called_by)
     assert result.succeeded, result.failures
     assert len(result.startup_s) == (called_by == "invoke")
     assert any(f"label says {made_for}; the platform would call it so" in line for line in result.warnings)
 
 
-def test_an_evaluation_is_no_server(rehearse_image, toy_image, invoke_image):
+def test_an_evaluation_labelled_invoke_is_refused(rehearse_image, toy_image, invoke_image):
     with pytest.raises(EngineError, match="an evaluation is called by exec"):
         rehearse_image(toy_image, evaluation=invoke_image)
 
 
-def test_an_image_that_is_not_there(rehearse_image):
+def test_a_missing_image_is_an_error(rehearse_image):
     with pytest.raises(EngineError):
         rehearse_image("hecktor-no-such-image:latest")
 
 
-def test_a_saved_image_says_the_same_as_the_engine(engine: ContainerEngine, toy_image, tmp_path: Path):
+def test_a_saved_image_has_the_same_facts_as_in_the_engine(engine: ContainerEngine, toy_image, tmp_path: Path):
     archive = tmp_path / "toy.tar"
     subprocess.run([engine.client, "save", "--output", str(archive), toy_image], check=True, capture_output=True)
     held, saved = engine.image_facts(toy_image), facts_of_archive(archive)

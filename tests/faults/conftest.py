@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from contract.tasks import HPV, RFS, Task
-from rehearsal.outputs import check_output
+from contract.editions import Algorithm
+from rehearsal.jobs.outputs import check_outputs
 
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
-KINDS = {RFS.name: float, HPV.name: bool}
+TYPES = {"risk": float, "class": bool}
 # Both ways to answer a case, as words after `python -m`.
 ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
 
@@ -47,19 +47,20 @@ class Ended:
         return next((line for line in reversed(self.said.splitlines()) if line.strip()), "")
 
 
-def held_to_promise(case: Any, task: Task, status: int, said: str, seconds: float) -> Ended:
-    """What an ended process left of `case`, after a check that it is a whole answer, or an error and nothing."""
+def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds: float) -> Ended:
+    """The result of a process that ended, checked: a whole answer, or an error and no file."""
     files = sorted(path.relative_to(case.output).as_posix() for path in case.output.rglob("*") if path.is_file())
     ended = Ended(status, said, files, seconds)
     if ended.status == 0 or ended.files:
-        checked = check_output(case.output, task.output, case.ct.geometry)
+        checked = check_outputs(case.output, task.answers, case.ct.geometry)
+        (output,) = checked.outputs
         assert checked.warnings == (), ended
-        assert ended.files == [checked.path.relative_to(case.output).as_posix()], ended
-        assert type(checked.value) is KINDS.get(task.name, type(None)), ended
+        assert ended.files == [output.path.relative_to(case.output).as_posix()], ended
+        assert type(output.value) is TYPES.get(task.answers[0].kind, type(None)), ended
     return ended
 
 
-def case_arguments(case: Any, package: Path, task: Task) -> list[str]:
+def case_arguments(case: Any, package: Path, task: Algorithm) -> list[str]:
     """Command line that answers `case` on the CPU."""
     folders = {"--input": case.input, "--output": case.output, "--model": package}
     return ["--task", task.name, "--device", "cpu", *(word for pair in folders.items() for word in map(str, pair))]
@@ -74,7 +75,7 @@ class Run:
 
     case: Any
     package: Path
-    task: Task
+    task: Algorithm
     faults: Sequence[str]
     entry: Sequence[str] = ENTRIES["algorithm"]
     options: Sequence[str] = ()
@@ -132,7 +133,7 @@ def run(case_folder: Any, tiny_package: Path, entry: str) -> Callable[..., Run]:
     """A run over the small sound case with the tiny package: `run(task, *faults, **other fields of Run)`."""
     case_folder.write()
 
-    def make(task: Task, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
+    def make(task: Algorithm, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
         return Run(case_folder, package, task, faults, ENTRIES[entry], **more)
 
     return make

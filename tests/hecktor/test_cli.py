@@ -32,14 +32,16 @@ def test_an_unknown_command_ends_with_status_2(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))
-def test_each_command_has_a_main_and_says_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_has_a_main_and_a_usage_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main([name, "--help"])
     assert stop.value.code == 0
     assert "usage: " in capsys.readouterr().out
 
 
-def test_errors_and_statuses_are_handed_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_and_exit_statuses_are_passed_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def main(argv: Sequence[str] | None) -> int:
         if argv:
             raise InputError(f"{argv[0]}: odd")
@@ -71,14 +73,14 @@ def test_errors_and_statuses_are_handed_on(monkeypatch: pytest.MonkeyPatch, caps
         ("phantoms", "--patients", "2.5", "a whole number of at least 1"),
     ],
 )
-def test_what_is_no_such_number_is_said(
+def test_invalid_numbers_are_usage_errors(
     capsys: pytest.CaptureFixture[str], command: str, option: str, found: str, expected: str
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main([*command.split(), option, found])
-    said = capsys.readouterr().err.splitlines()[-1]
+    message = capsys.readouterr().err.splitlines()[-1]
     assert stop.value.code == 2
-    assert said == f"hecktor {command}: error: argument {option}: found {found!r}, expected {expected}"
+    assert message == f"hecktor {command}: error: argument {option}: found {found!r}, expected {expected}"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_default_number_of_processes_heeds_the_cpu_quota(
 
 
 @pytest.mark.parametrize("command", ["evaluate", "rank", "study", "phantoms", "rehearse"])
-def test_commands_without_a_network_load_none(command: str) -> None:
+def test_commands_without_a_network_import_no_torch(command: str) -> None:
     program = (
         "import sys\nfrom hecktor.cli import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
@@ -111,7 +113,7 @@ def test_commands_without_a_network_load_none(command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_package_runs_as_the_command_does() -> None:
+def test_the_package_runs_like_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "hecktor", "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "error: unknown command 'nothing'" in done.stderr

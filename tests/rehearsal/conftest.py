@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract import sockets
+from contract.editions import load_edition
+from contract.editions.declaration import CT, EHR, PET
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.tasks import task_named
-from rehearsal.platform import Rehearsal, RehearsalResult, rehearse
+from rehearsal.pipeline import rehearse
+from rehearsal.record import Rehearsal, RehearsalResult
 from rehearsal.runners.runner import Limits, ProcessRunner
 
 HERE = Path(__file__).parent
@@ -22,10 +23,11 @@ GEOMETRY = Geometry((5, 4, 3), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
 
 def write_case(cohort: Path, case: str) -> None:
     folder = cohort / case / "input"
-    for socket in (sockets.CT, sockets.PET):
+    sockets = load_edition().inputs
+    for socket in (sockets[CT], sockets[PET]):
         volume = Volume(np.zeros(GEOMETRY.array_shape, np.int16), GEOMETRY)
         write_volume(socket.path_under(folder) / "scan.mha", volume, compress=False)
-    write_json(sockets.EHR.path_under(folder), {"Age": 60})
+    write_json(sockets[EHR].path_under(folder), {"Age": 60})
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
         return rehearse(
             Rehearsal(
-                task=task_named(task),
+                task=load_edition().algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave)),

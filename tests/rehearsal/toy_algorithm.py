@@ -43,6 +43,8 @@ def answer(options: argparse.Namespace) -> None:
     write_mask(mask, header)
     (options.output / "rfs.json").write_text("0.5")
     (options.output / "hpv-status.json").write_text("true")
+    if options.record and options.recorded != "null":
+        options.record.write_text(options.recorded)
     behaviour = options.behave
     if behaviour == "two-images":
         write_mask(mask.with_name("again.mha"), header)
@@ -150,6 +152,8 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=Path("/output"))
     parser.add_argument("--model", type=Path)
     parser.add_argument("--behave", default="well")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--recorded", default="null", help="content of the run record")
     parser.add_argument("--serve", action="store_true", default=os.environ.get("TOY_SERVES") == "1")
     parser.add_argument("--no-serve", dest="serve", action="store_false")
     parser.add_argument("--port", type=int, default=4743)

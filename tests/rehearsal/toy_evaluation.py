@@ -25,4 +25,5 @@ elif options.behave == "NaN":
 elif options.behave == "list":
     values["gtvn_f1_agg"] = [share]
 if options.behave != "missing":
-    (options.output / "metrics.json").write_text(json.dumps({"aggregates": values}))
+    content = {"aggregates": values, "provenance": {"ranked_metrics": list(METRICS)}}
+    (options.output / "metrics.json").write_text(json.dumps(content))

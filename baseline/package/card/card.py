@@ -22,11 +22,11 @@ from baseline.package.card.data import (
     variables_of,
     variables_table,
 )
-from baseline.package.card.markdown import bullets, section, table
 from baseline.package.card.results import results
 from baseline.release.cases import ReleaseCase
 from baseline.work import Work
 from contract.files import read_json
+from contract.markdown import bullets, section, table
 
 _HALF: Final = 0.5
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.package.card.markdown import table
 from baseline.release.cases import ReleaseCase
 from contract.editions import ClinicalVariable, load_edition
 from contract.editions.clinical import CENTRE
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header
+from contract.markdown import table
 
 _COUNTED: Final[Mapping[str, Callable[[ReleaseCase], bool]]] = {
     "Patients": lambda _: True,

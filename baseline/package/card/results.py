@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from baseline.package.card.markdown import section, table
 from baseline.work import Work
 from contract.files import read_json
+from contract.markdown import section, table
 from contract.platform import METRICS_JSON
 from contract.tasks import HPV, RFS, SEGMENTATION
 

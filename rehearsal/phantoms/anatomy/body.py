@@ -1,7 +1,7 @@
-"""One patient's body: tissue values, physiological uptake, and what varies from patient to patient.
+"""One patient's body: tissue values, physiological uptake, and variation between patients.
 
 CT values are the usual ones of each tissue, in HU. Medians of uptake are typical SUV of a fasting adult an hour
-after FDG, rounded, with lognormal spread; neither is fitted to anybody's data.
+after FDG, rounded, with lognormal spread; neither is fitted to data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Uptake:
 
 @dataclass(frozen=True)
 class Body:
-    """What one patient's body is like: switches and values drawn once.
+    """Properties of one patient's body.
 
     ``arms`` is "down" or "up"; ``metal`` holds places of dental metal; ``dentate`` is False without teeth.
     """
@@ -60,7 +60,7 @@ def _random_uptake(rng: np.random.Generator) -> Uptake:
         return float(np.clip(median * np.exp(sigma * rng.standard_normal()), low, high))
 
     tonsil = around(3.4, 0.25, 2.2, 5.5)
-    # One tonsil lighting up alone is what a threshold mistakes for a tumour.
+    # A threshold mistakes unilateral uptake of a tonsil for a tumour.
     asymmetry = float(rng.uniform(1.4, 2.0)) if rng.random() < 0.25 else float(rng.uniform(0.9, 1.15))
     sides = (tonsil * asymmetry, tonsil) if rng.random() < 0.5 else (tonsil, tonsil * asymmetry)
     return Uptake(

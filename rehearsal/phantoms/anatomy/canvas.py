@@ -1,4 +1,4 @@
-"""Where body parts are painted: one coarse grid for CT and PET together, sampled by the scanners later."""
+"""The canvas of body parts: one coarse grid for CT and PET, sampled later by the scanners."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy import ndimage
 from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point
 
 AIR_HU = -1000.0
-# The canvas is this coarse in plane, and so are the painted edges.
+# Voxel size of the canvas in plane, and width of the painted edges.
 EDGE_MM = 2.0
-# Bumps of organ surfaces and of tissue density are about this wide.
+# Width of the bumps of organ surfaces and of tissue density.
 UNEVENNESS_MM = 14.0
 # The neck leans and sways between these anatomical heights; above and below the body stays straight.
 LEANING_MM = (-200, 170)

@@ -1,7 +1,7 @@
 """The body as painted parts in anatomical millimetres: x to the left, y to the back, z upwards.
 
 The origin is the middle of the oropharynx at the height of the tonsils. Sizes are those of an adult, rounded;
-uptake follows what FDG shows in a fasting patient.
+uptake is that of FDG in a fasting patient.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rehearsal.phantoms.anatomy.trunk import trunk_parts
 
 
 def body_parts(body: Body) -> Iterator[Part]:
-    """All parts in painting order; the caller's canvas drops those out of its field."""
+    """All parts in painting order; the canvas drops parts outside its field."""
     yield from trunk_parts(body)
     yield from _neck(body)
     yield from _skull(body)

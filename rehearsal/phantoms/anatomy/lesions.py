@@ -1,4 +1,4 @@
-"""Tumours, metastatic nodes and the reactive nodes that look a little like them.
+"""Tumours, metastatic nodes, and reactive nodes that resemble them.
 
 Volumes and uptake of the primary follow what the HECKTOR overviews report (median 7 to 11 ml, SUVmax around 15);
 node counts, sizes and levels, and all shares of faint, necrotic and cystic lesions, are invented within clinical range.
@@ -20,11 +20,11 @@ NO_GTVP_SHARE = 0.05
 NODE_COUNT_SHARES = (0.18, 0.28, 0.22, 0.14, 0.09, 0.05, 0.04)
 NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
-# Natural log of how far, in radii, a surface may stick out.
+# Natural log of the largest extent of a surface, in radii.
 MAX_HEIGHT = 0.6
-# Lesions keep this clear of each other.
+# Smallest gap between lesions.
 GAP_MM = 3.0
-# Anatomical place (x of the left side, y, z) and how often; x is mirrored for the right.
+# Frequency and anatomical place (x of the left side, y, z); x is mirrored for the right side.
 GTVP_SITES: dict[str, tuple[float, Point]] = {
     "tonsil": (0.45, (19, -6, 4)),
     "base of tongue": (0.40, (9, -18, -9)),
@@ -94,7 +94,7 @@ class Disease:
 
 
 def random_disease(rng: np.random.Generator, contrast: bool) -> Disease:
-    """Draw all lesions of a patient; nothing overlaps by much, and there is a node where there is no primary."""
+    """Draw all lesions of a patient with little overlap; without a primary tumour there is at least one node."""
     main_side = 1 if rng.random() < 0.5 else -1
     cystic = bool(rng.random() < 0.35)
     enhancement = float(rng.uniform(20, 35)) if contrast else 0.0
@@ -110,7 +110,7 @@ def random_disease(rng: np.random.Generator, contrast: bool) -> Disease:
 
 
 def _place(lesions: list[Lesion], candidates: list[Lesion]) -> None:
-    """Append the first candidate that keeps clear of the others, or none."""
+    """Append the first candidate that keeps the gap to the others, or none."""
     for candidate in candidates:
         gaps = [
             float(np.linalg.norm(np.subtract(candidate.place, other.place))) - candidate.radius_mm - other.radius_mm
@@ -135,7 +135,7 @@ def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Les
     volume = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
     site, (x, y, z) = _pick(rng, GTVP_SITES)
     radius = (volume * 750 / np.pi) ** (1 / 3)
-    # A large tumour grows into the midline's space, not through the skin.
+    # A large tumour grows towards the midline, not through the skin.
     x = min(x + 0.15 * radius, 24.0)
     jitter = rng.normal(0, (2.0, 2.0, 4.0))
     faint = rng.random() < 0.10

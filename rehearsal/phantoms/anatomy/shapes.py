@@ -34,7 +34,6 @@ class Ellipsoid:
     exponent: float = 2.0
 
     def bounds(self) -> Bounds:
-        """See `Shape`."""
         (cx, cy, cz), (rx, ry, rz) = self.centre, self.radii
         return (cx - rx, cy - ry, cz - rz), (cx + rx, cy + ry, cz + rz)
 
@@ -62,14 +61,12 @@ class Capsule:
     end_radius: float
 
     def bounds(self) -> Bounds:
-        """See `Shape`."""
         radius = max(self.start_radius, self.end_radius)
         low = tuple(min(a, b) - radius for a, b in zip(self.start, self.end, strict=True))
         high = tuple(max(a, b) + radius for a, b in zip(self.start, self.end, strict=True))
         return (low[0], low[1], low[2]), (high[0], high[1], high[2])
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """See `Shape`."""
         axis = np.subtract(self.end, self.start).astype(np.float32)
         px, py, pz = x - self.start[0], y - self.start[1], z - self.start[2]
         along = np.clip((px * axis[0] + py * axis[1] + pz * axis[2]) / float(axis @ axis), 0, 1)
@@ -90,14 +87,13 @@ class Column:
     shrink_mm: float = 0.0
 
     def bounds(self) -> Bounds:
-        """See `Shape`."""
         table = np.asarray(self.knots)
         low = (table[:, 1] - table[:, 3]).min(), (table[:, 2] - table[:, 4]).min(), table[:, 0].min()
         high = (table[:, 1] + table[:, 3]).max(), (table[:, 2] + table[:, 4]).max(), table[:, 0].max()
         return (float(low[0]), float(low[1]), float(low[2])), (float(high[0]), float(high[1]), float(high[2]))
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """See `Shape`; ends are flat."""
+        """See `Shape`; the ends are flat."""
         table = np.asarray(self.knots, dtype=np.float32)[::-1]
         rows = [np.interp(z, table[:, 0], table[:, column]).astype(np.float32) for column in range(1, 5)]
         radius_x = np.maximum(rows[2] - self.shrink_mm, 1)
@@ -115,7 +111,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Arch:
-    """The front half of an elliptic ring, as jaws and the hyoid have it; ``teeth`` cuts it into so many pieces."""
+    """The front half of an elliptic ring, as in jaws and the hyoid; ``teeth`` is the number of pieces."""
 
     centre: Point
     radii: tuple[float, float]
@@ -124,13 +120,11 @@ class Arch:
     teeth: int = 0
 
     def bounds(self) -> Bounds:
-        """See `Shape`."""
         (cx, cy, cz), (rx, ry) = self.centre, self.radii
         w, h = self.half_width, self.half_height
         return (cx - rx - w, cy - ry - w, cz - h), (cx + rx + w, cy + w, cz + h)
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """See `Shape`."""
         across, along = (x - self.centre[0]) / self.radii[0], (y - self.centre[1]) / self.radii[1]
         ring = np.abs(np.sqrt(across**2 + along**2) - 1) * min(self.radii) - self.half_width
         behind = (y - self.centre[1]).astype(np.float32)
@@ -144,10 +138,10 @@ class Arch:
 
 @dataclass(frozen=True)
 class Part:
-    """What is painted: a shape with its CT value (HU) and PET value (SUV).
+    """A shape with its CT value (HU) and PET value (SUV).
 
-    None leaves that image as it is; ``rough_mm`` makes the surface uneven; what is not ``leaning`` stands
-    straight however the patient lies.
+    None leaves that image unchanged; ``rough_mm`` makes the surface uneven; a part that is not ``leaning`` ignores the
+    lean of the neck.
     """
 
     shape: Shape

@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contract import patient, sockets
+from contract import patient
 from contract.editions import load_edition
-from contract.errors import OutputError
+from contract.editions.declaration import CT, EHR
+from contract.errors import InputError, OutputError
+from contract.files import read_json
 from contract.images import volumes as images
 from contract.predictions import read_inputs
+from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cli import main
 from rehearsal.phantoms.cohort import PhantomCase, make_case
@@ -24,6 +27,8 @@ from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.truth import CohortOptions
 
 CODES = ("CHUS", "HMR")
+SOCKETS = load_edition().inputs
+FOUR_ANSWERS = str(Path(__file__).parents[2] / "editions" / "four_answers.json")
 
 
 def options_for(layout: str) -> CohortOptions:
@@ -101,21 +106,76 @@ def test_release_layout(tmp_path: Path) -> None:
 def test_platform_layout_and_resuming(tmp_path: Path) -> None:
     options = options_for("platform")
     first = next(iter(make_cohort(options, 1, tmp_path, jobs=1)))
-    ct = images.find_single_image(sockets.CT.path_under(tmp_path / first / "input"))
+    ct = images.find_single_image(SOCKETS[CT].path_under(tmp_path / first / "input"))
     written = ct.stat().st_mtime_ns
     made = list(make_cohort(options, 2, tmp_path, jobs=1))
     assert len(made) == 2
     assert ct.stat().st_mtime_ns == written
-    record = patient.read_ehr(sockets.EHR.path_under(tmp_path / first / "input"), load_edition().clinical)
+    record = patient.read_ehr(SOCKETS[EHR].path_under(tmp_path / first / "input"), load_edition().clinical)
     assert record.patient.centre == first.split("-")[0]
     inputs = read_inputs(tmp_path / first / "input" / "inputs.json")
-    assert {item.slug: item.image_name for item in inputs}[sockets.CT.slug] == f"{first}.mha"
+    assert {item.slug: item.image_name for item in inputs}[SOCKETS[CT].slug] == f"{first}.mha"
     mask = images.read_volume(tmp_path / "ground_truth" / f"{first}.mha")
     assert not mask.geometry.differences(images.read_volume(ct).geometry)
     truth = json.loads((tmp_path / "truth" / "truth.json").read_text())
     assert truth["patients"] == 2
     with pytest.raises(OutputError, match="found a cohort made with"):
         list(make_cohort(replace(options, seed=9), 2, tmp_path, jobs=1))
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as table:
+        return list(csv.DictReader(table))
+
+
+@pytest.mark.parametrize("layout", ["release", "platform"])
+def test_an_edition_decides_on_sockets_keys_and_columns(tmp_path: Path, layout: str) -> None:
+    options = replace(options_for(layout), edition=FOUR_ANSWERS)
+    (name,) = make_cohort(options, 1, tmp_path, jobs=1)
+    (case,) = cohort_cases(options, 1)
+    folder = tmp_path / ("Task 1" if layout == "release" else "ground_truth")
+    (row,) = rows_of(folder / "A_made-up_edition_with_four_answers_Training_Task_1.csv")
+    assert row == {
+        "PatientID": name,
+        "Site": "HMR",
+        "Years": str(case.clinical.age_years),
+        "HPV": str(int(case.outcome.hpv_positive)),
+        "T-stage": t_stage(case.disease),
+        "N-stage": n_stage(case.disease),
+        "Relapse": str(int(case.outcome.relapse)),
+        "RFS": str(case.outcome.rfs_days),
+    }
+    assert read_json(tmp_path / "truth" / "cohort.json")["edition"] == "four-answers"
+    if layout == "release":
+        assert (tmp_path / "Task 1" / name / f"{name}.nii.gz").is_file()
+        return
+    assert sorted(path.name for path in (tmp_path / name / "input").iterdir()) == [
+        "health-record.json", "images", "inputs.json",
+    ]  # fmt: skip
+    assert read_json(tmp_path / name / "input" / "health-record.json") == {
+        "Years": case.clinical.age_years,
+        "HPV": int(case.outcome.hpv_positive),
+        "Site": "HMR",
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "unknown", "message"),
+    [
+        (
+            '"columns": {"class": "T-stage"}',
+            '"columns": {"class": "Grade"}',
+            "no phantom has the outcome column 'Grade'",
+        ),
+        ('"name": "age_years"', '"name": "weight_kg"', "no phantom has the variable 'weight_kg'"),
+    ],
+)
+def test_unknown_variables_and_outcomes_are_refused(tmp_path: Path, found: str, unknown: str, message: str) -> None:
+    declaration = tmp_path / "declaration.json"
+    declaration.write_text(Path(FOUR_ANSWERS).read_text().replace(found, unknown))
+    with pytest.raises(InputError, match=message):
+        next(make_cohort(replace(options_for("release"), edition=str(declaration)), 1, tmp_path / "out", jobs=1))
+    assert not (tmp_path / "out").exists()
 
 
 def test_command_refuses_an_unknown_centre(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

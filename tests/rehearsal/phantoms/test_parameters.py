@@ -34,7 +34,7 @@ def partial_risk(cohort: list[PhantomCase], names: tuple[str, ...]) -> np.ndarra
     return np.array([sum(HAZARD[name] * row[name] for name in names) for row in terms])
 
 
-def test_a_patient_is_the_same_however_many_are_drawn(cohort: list[PhantomCase]) -> None:
+def test_a_patient_does_not_depend_on_the_cohort_size(cohort: list[PhantomCase]) -> None:
     assert make_case(11, 37, CENTRES) == cohort[37]
     assert make_case(12, 37, CENTRES) != cohort[37]
 
@@ -45,7 +45,7 @@ def test_ids_are_unique_and_carry_the_centre(cohort: list[PhantomCase]) -> None:
     assert {case.centre.code for case in cohort} == set(TRAINING_CENTRES + UNSEEN_CENTRES)
 
 
-def test_only_the_centres_asked_for() -> None:
+def test_patients_come_from_the_chosen_centres() -> None:
     unseen = [centre_named(code) for code in UNSEEN_CENTRES]
     assert {make_case(1, index, unseen).centre.code for index in range(60)} == set(UNSEEN_CENTRES)
     with pytest.raises(InputError, match="found 'XYZ'"):
@@ -78,7 +78,7 @@ def test_events_and_hpv_are_as_frequent_as_stated(cohort: list[PhantomCase]) -> 
     assert np.mean([case.outcome.hpv_positive for case in cohort]) == pytest.approx(0.90, abs=0.025)
 
 
-def test_the_best_reachable_c_index_leaves_room_above_clinical_variables(cohort: list[PhantomCase]) -> None:
+def test_imaging_can_improve_on_clinical_variables(cohort: list[PhantomCase]) -> None:
     oracle = concordance(cohort, np.array([case.outcome.linear_predictor for case in cohort]))
     clinical = concordance(cohort, partial_risk(cohort, ("performance_status", "tobacco")))
     imaging = concordance(cohort, partial_risk(cohort, ("log_total_volume", "sqrt_node_count")))
@@ -97,7 +97,7 @@ def test_the_hpv_logit_separates_as_stated(cohort: list[PhantomCase]) -> None:
 def test_missing_values_follow_the_centre(cohort: list[PhantomCase]) -> None:
     for code in ("CHB", "MDA"):
         centre = centre_named(code)
-        lacking = [case.record["Tobacco Consumption"] is None for case in cohort if case.centre == centre]
+        lacking = [case.record["tobacco"] is None for case in cohort if case.centre == centre]
         assert np.mean(lacking) == pytest.approx(centre.missing.tobacco, abs=0.08)
 
 

@@ -1,4 +1,4 @@
-"""Varied scans: what moves is moved as said, what must not move does not, and there is always something to find."""
+"""Scan variants: images and headers change as described, and lesions stay in view."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def prone_pair(seed: int) -> tuple[Rendered, Rendered]:
 
 
 @pytest.mark.parametrize(("seed", "labelled_prone"), [(0, False), (1, True)])
-def test_prone_turns_the_patient_and_not_the_header_or_both(seed: int, labelled_prone: bool) -> None:
+def test_prone_turns_the_patient_with_or_without_the_header(seed: int, labelled_prone: bool) -> None:
     """The lesions lie at the point mirrored in the scan's axis, or where they were, and PET and mask agree on it."""
     scan, turned = prone_pair(seed)
     middle = scan.ct.geometry.corners_mm().mean(0)

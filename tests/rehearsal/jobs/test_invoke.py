@@ -1,4 +1,4 @@
-"""One server for all cases, as plain processes: what the platform would not take is caught here as well."""
+"""One server for all cases, as plain processes: failures are reported with the platform's reaction."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from contract.errors import EngineError
 from contract.files import read_json
 from rehearsal.cli import main
 
-TOY = Path(__file__).with_name("toy_algorithm.py")
+TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
@@ -26,7 +26,7 @@ def test_a_good_server_passes(rehearse_toy, tmp_path: Path, task):
     assert len(list((tmp_path / "out" / "predictions").iterdir())) == 2
 
 
-def test_durations_are_those_of_the_method(rehearse_toy, tmp_path: Path):
+def test_durations_stand_under_the_api_method(rehearse_toy, tmp_path: Path):
     for method, other in (("exec", "invoke"), ("invoke", "exec")):
         rehearse_toy(task="hpv", api_method=method)
         for job in read_json(tmp_path / "out" / "evaluation" / "input" / "predictions.json"):
@@ -34,7 +34,7 @@ def test_durations_are_those_of_the_method(rehearse_toy, tmp_path: Path):
             assert job[f"{other}_duration"] is None
 
 
-def test_cases_share_a_process_and_each_finds_its_own_input_and_an_empty_output(rehearse_toy, tmp_path: Path):
+def test_cases_share_a_process_but_not_their_folders(rehearse_toy, tmp_path: Path):
     result = rehearse_toy("report", api_method="invoke")
     reports = [json.loads(job.log.read_text()) for job in result.jobs]
     assert len({report["pid"] for report in reports}) == 1
@@ -57,7 +57,7 @@ def test_cases_share_a_process_and_each_finds_its_own_input_and_an_empty_output(
 
 
 @pytest.mark.parametrize(
-    ("behave", "task", "said"),
+    ("behave", "task", "message"),
     [
         ("200", "hpv", "POST /invoke: 200 (), expected 201; the platform would fail the job"),
         ("missing", "hpv", "the server ended during the case: exit status 0; the platform would fail the job"),
@@ -70,10 +70,10 @@ def test_cases_share_a_process_and_each_finds_its_own_input_and_an_empty_output(
         ("die-at-start", "hpv", "its last line on stderr: error: no model"),
     ],
 )
-def test_a_bad_server_fails(rehearse_toy, behave, task, said):
+def test_a_bad_server_fails(rehearse_toy, behave, task, message):
     result = rehearse_toy(behave, task=task, api_method="invoke")
     assert len(result.failures) == 2
-    assert all(said in failure for failure in result.failures), result.failures
+    assert all(message in failure for failure in result.failures), result.failures
     assert not result.succeeded
     assert len(result.startup_s) == {"die": 2, "missing": 2, "die-at-start": 0}.get(behave, 1)
 
@@ -82,14 +82,14 @@ def test_a_bad_server_fails(rehearse_toy, behave, task, said):
 def test_a_server_that_is_never_ready_fails(rehearse_toy, behave, status):
     """It starts within 3 s; on a busy machine the last question may come some time after them."""
     result = rehearse_toy(behave, task="hpv", api_method="invoke", ready_within_s=3)
-    said = rf"GET /health: {status} \(\) after \d+ s, expected 200 within 3 s; the platform would fail the job"
+    message = rf"GET /health: {status} \(\) after \d+ s, expected 200 within 3 s; the platform would fail the job"
     assert len(result.failures) == 2
-    assert all(re.search(said, failure) for failure in result.failures), result.failures
+    assert all(re.search(message, failure) for failure in result.failures), result.failures
     assert not result.succeeded
     assert len(result.startup_s) == 0
 
 
-def test_a_bad_case_leaves_the_next_one_alone(rehearse_toy):
+def test_the_next_case_runs_after_a_bad_one(rehearse_toy):
     result = rehearse_toy("first-is-bad", task="rfs", api_method="invoke")
     assert result.failures == (
         "A-1: POST /invoke: 500 (the scanner was off), expected 201; the platform would fail the job",
@@ -98,20 +98,20 @@ def test_a_bad_case_leaves_the_next_one_alone(rehearse_toy):
     assert len(result.startup_s) == 1
 
 
-def test_a_case_beyond_the_time_limit_ends_the_server_and_the_next_one_gets_another(rehearse_toy):
+def test_a_time_limit_ends_the_server_and_the_next_case_gets_a_new_one(rehearse_toy):
     result = rehearse_toy("sleep", task="hpv", api_method="invoke", time_limit_s=1)
     assert all("still running after 1 s" in failure and "SIGTERM" in failure for failure in result.failures)
     assert len(result.failures) == len(result.startup_s) == 2
     assert all(1 <= job.outcome.seconds < 20 and job.outcome.timed_out for job in result.jobs)
 
 
-def test_what_is_kept_open_between_cases_is_named(rehearse_toy):
+def test_files_kept_open_between_cases_give_warnings(rehearse_toy):
     result = rehearse_toy("keep-open", task="hpv", api_method="invoke")
     for job in result.jobs:
         (ct,) = (entry["image"]["pk"] for entry in job.job.entries if entry["socket"]["slug"] == "ct-image")
-        said = [line.split(" is kept open")[0] for line in job.warnings if "is kept open" in line]
-        assert any(path.endswith(f"{ct}.mha") for path in said)
-        assert any(path.endswith("/output") for path in said)
+        paths = [line.split(" is kept open")[0] for line in job.warnings if "is kept open" in line]
+        assert any(path.endswith(f"{ct}.mha") for path in paths)
+        assert any(path.endswith("/output") for path in paths)
 
 
 def test_a_server_takes_one_case_at_a_time(rehearse_toy):
@@ -119,7 +119,7 @@ def test_a_server_takes_one_case_at_a_time(rehearse_toy):
         rehearse_toy(api_method="invoke", parallel=2)
 
 
-def test_both_ways_side_by_side(cohort: Path, tmp_path: Path, capsys):
+def test_exec_and_invoke_are_compared(cohort: Path, tmp_path: Path, capsys):
     command = shlex.join([sys.executable, str(TOY)])
     arguments = ["--task", "hpv", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--command", command]
     assert main([*arguments, "--api-method", "both"]) == 0
@@ -136,7 +136,7 @@ def test_both_ways_side_by_side(cohort: Path, tmp_path: Path, capsys):
         assert read_json(tmp_path / "out" / method / "rehearsal.json")["api_method"] == method
 
 
-def test_a_server_that_fails_a_case_fails_the_rehearsal_of_both(cohort: Path, tmp_path: Path, capsys):
+def test_a_failed_case_of_the_server_fails_the_comparison(cohort: Path, tmp_path: Path, capsys):
     command = shlex.join([sys.executable, str(TOY), "--behave", "first-is-bad"])
     arguments = ["--task", "hpv", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--command", command]
     assert main([*arguments, "--api-method", "both"]) == 1

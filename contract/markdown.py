@@ -1,4 +1,4 @@
-"""The few pieces of Markdown that the written records are made of."""
+"""Markdown for model cards and README files."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def section(level: int, title: str, *parts: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table, columns of figures to the right; nothing where there is no row."""
+    """A table with right-aligned columns of figures; an empty text for no rows."""
     if not rows:
         return ""
     figures = [all(_FIGURE.match(str(row[column])) for row in rows) for column in range(len(heads))]
-    lines = [heads, ["---:" if one else "---" for one in figures], *rows]
+    lines = [heads, ["---:" if is_figure else "---" for is_figure in figures], *rows]
     return "\n".join("| " + " | ".join(plain(str(cell)) for cell in line) + " |" for line in lines)
 
 
 def bullets(lines: Sequence[str]) -> str:
-    """A list."""
+    """A bullet list."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def plain(text: str) -> str:
-    """One line in which a bar does not end a table's cell."""
+    """The text on one line, with bars escaped so that they do not end a table cell."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -1,19 +1,23 @@
-"""What the platform would not take is caught, and the message says what the platform would do."""
+"""Bad outputs, overruns and failures are reported with the platform's reaction."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from contract.errors import EngineError
+from contract.editions import load_edition
+from contract.errors import EngineError, OutputError
+from contract.files import write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
 from contract.predictions import read_predictions
-from contract.tasks import RFS
-from rehearsal.outputs import check_output
+from rehearsal.jobs.outputs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
 
 @pytest.mark.parametrize(
-    ("behave", "task", "said"),
+    ("behave", "task", "message"),
     [
         ("missing", "segmentation", "no output images/tumor-lymph-node-segmentation"),
         ("missing", "rfs", "no output rfs.json"),
@@ -34,10 +38,10 @@ from rehearsal.runners.runner import Call, Limits, ProcessRunner
         ("write-input", "hpv", "/input is read-only"),
     ],
 )
-def test_a_bad_job_fails(rehearse_toy, behave, task, said):
+def test_a_bad_job_fails(rehearse_toy, behave, task, message):
     result = rehearse_toy(behave, task=task)
     assert len(result.failures) == 2
-    assert all(said in failure and "platform" in failure for failure in result.failures), result.failures
+    assert all(message in failure and "platform" in failure for failure in result.failures), result.failures
     assert not result.succeeded
 
 
@@ -52,7 +56,7 @@ def test_a_whole_number_is_a_number(rehearse_toy):
     assert rehearse_toy("7", task="rfs").succeeded
 
 
-def test_a_mask_off_the_ct_grid_is_taken_with_a_warning(rehearse_toy):
+def test_a_mask_off_the_ct_grid_is_accepted_with_a_warning(rehearse_toy):
     result = rehearse_toy("wrong-geometry")
     assert result.succeeded
     found = [line for line in result.warnings if "its grid is not the CT's" in line]
@@ -61,7 +65,7 @@ def test_a_mask_off_the_ct_grid_is_taken_with_a_warning(rehearse_toy):
     assert "the platform would accept it, the evaluation would score it as missing" in found[0]
 
 
-def test_outputs_of_other_tasks_and_long_logs_are_named(rehearse_toy):
+def test_surplus_outputs_and_long_logs_give_warnings(rehearse_toy):
     warnings = rehearse_toy("chatter", task="rfs").warnings
     assert any("would drop 2 such file(s)" in line for line in warnings)
     assert any("600 lines on stderr; the platform would keep 500" in line for line in warnings)
@@ -74,14 +78,14 @@ def test_the_time_limit_terminates(rehearse_toy):
     assert {job.outcome.exit_code for job in result.jobs} == {-15}
 
 
-def test_what_ignores_sigterm_is_killed_five_seconds_later(rehearse_toy):
+def test_sigkill_follows_an_ignored_sigterm_after_five_seconds(rehearse_toy):
     """Its 3 s are enough, on a busy machine too, to come to where it ignores the signal."""
     result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=3, parallel=2)
     assert {job.outcome.exit_code for job in result.jobs} == {-9}
     assert all(8 < job.outcome.seconds < 50 for job in result.jobs)
 
 
-def test_a_failed_job_stops_the_evaluation_unless_told_otherwise(rehearse_toy, tmp_path: Path):
+def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_toy, tmp_path: Path):
     stopped = rehearse_toy("label-3", evaluation="well")
     assert stopped.problems == ("a job failed, so the platform would not start the evaluation",)
     assert not (tmp_path / "out" / "metrics.json").exists()
@@ -108,7 +112,7 @@ def test_a_missing_metrics_file_fails_the_evaluation(rehearse_toy):
     assert "the platform would fail the evaluation" in problem
 
 
-def test_what_is_written(rehearse_toy, tmp_path: Path):
+def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
     rehearse_toy(evaluation="well")
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == [
@@ -145,20 +149,53 @@ def test_the_input_is_laid_out_as_on_the_platform(rehearse_toy, tmp_path: Path, 
 
 
 def test_more_than_a_thousand_files_fail(tmp_path: Path):
-    from contract.errors import OutputError
-    from contract.tasks import SEGMENTATION
-
-    folder = SEGMENTATION.output.path_under(tmp_path)
+    segmentation, rfs = (load_edition().algorithm(name) for name in ("segmentation", "rfs"))
+    folder = segmentation.answers[0].socket.path_under(tmp_path)
     folder.mkdir(parents=True)
     for number in range(1001):
         (folder / f"{number}.txt").touch()
     with pytest.raises(OutputError, match="1001 files, expected at most 1000"):
-        check_output(tmp_path, SEGMENTATION.output, None)
+        check_outputs(tmp_path, segmentation.answers, None)
     with pytest.raises(OutputError, match=r"no output rfs\.json"):
-        check_output(tmp_path, RFS.output, None)
+        check_outputs(tmp_path, rfs.answers, None)
 
 
-def test_a_command_that_is_not_there(tmp_path: Path):
+FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json")).algorithm()
+GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
+
+
+def write_four_answers(folder: Path, **values: object) -> None:
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[0, 0, 0] = 2
+    write_mask(FOUR.answer("mask").socket.path_under(folder) / "output.mha", mask, GRID)
+    for name, value in ({"t_stage": "T3", "n_stage": "N0", "survival": 812.5} | values).items():
+        write_json(FOUR.answer(name).socket.path_under(folder), value)
+
+
+def test_four_answers_are_checked_in_one_job(tmp_path: Path):
+    write_four_answers(tmp_path)
+    checked = check_outputs(tmp_path, FOUR.answers, GRID)
+    assert [output.answer.name for output in checked.outputs] == ["mask", "t_stage", "n_stage", "survival"]
+    assert [output.value for output in checked.outputs] == [None, "T3", "N0", 812.5]
+    assert checked.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("t_stage", "T5", "t-stage.json: found 'T5', expected one of T1, T2, T3, T4"),
+        ("n_stage", 2, "n-stage.json: found a number, expected a text"),
+        ("survival", "long", "survival.json: found a text, expected a number"),
+        ("survival", None, "survival.json: found null"),
+    ],
+)
+def test_one_bad_answer_of_four_fails_the_job(tmp_path: Path, name: str, value: object, message: str):
+    write_four_answers(tmp_path, **{name: value})
+    with pytest.raises(OutputError, match=f"^{message}"):
+        check_outputs(tmp_path, FOUR.answers, GRID)
+
+
+def test_a_missing_command_is_an_error(tmp_path: Path):
     call = Call("n", tmp_path, tmp_path, tmp_path, tmp_path / "o", tmp_path / "e", Limits(2**30, 5))
     with pytest.raises(EngineError, match="no such command"):
         ProcessRunner(("no-such-program-here",)).run(call)

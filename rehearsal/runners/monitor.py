@@ -1,4 +1,4 @@
-"""Wait for a process under the platform's clock, and learn how much memory it took."""
+"""Wait for a process under the platform's time limit, and measure its peak memory."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _POLL_S: Final = 0.05
 _MEMORY_POLL_S: Final = 0.5
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
-# Called while the process runs with None, and at its end with the kernel's resource usage where there is one;
-# answers the peak so far in bytes, or None.
+# Called with None while the process runs, and at its end with the kernel's resource usage;
+# returns the peak so far in bytes, or None.
 PeakMemory = Callable[[Any], int | None]
 Stopper = Callable[[bool], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, or a server's answer to one case.
 
-    `exit_code` is negative for a signal that ended a plain process; 137 is a container's SIGKILL; None is a server
-    that goes on. `http_status` is what a server answered, None where it did not and for every other program. The
-    peak of a server is that since its start.
+    `exit_code` is negative for a signal that ended a plain process, 137 for SIGKILL in a container, and None for a
+    server that still runs. `http_status` is a server's answer, None without one. A server's peak memory counts from
+    its start.
     """
 
     exit_code: int | None
@@ -41,12 +41,12 @@ class Outcome:
 
 def wait_for(
     process: subprocess.Popen[bytes], time_limit_s: float, stop: Stopper | None, peak_memory: PeakMemory
-) -> Outcome:
-    """Wait for `process`; at the limit SIGTERM, and SIGKILL 5 s later.
+) -> RunOutcome:
+    """Wait for `process`; send SIGTERM at the time limit and SIGKILL 5 s later.
 
     Args:
-        process: just started.
-        time_limit_s: from now.
+        process: a process that was just started.
+        time_limit_s: seconds from now.
         stop: called with False to terminate and True to kill; None signals the process group.
         peak_memory: see `PeakMemory`.
     """
@@ -75,16 +75,16 @@ def wait_for(
         raise
     seconds = time.monotonic() - started
     peak = _larger(peak, peak_memory(usage))
-    return Outcome(process.returncode, seconds, terminated_at is not None, peak)
+    return RunOutcome(process.returncode, seconds, terminated_at is not None, peak)
 
 
 def rusage_peak_bytes(usage: Any) -> int | None:
-    """Peak resident memory of the largest process, from the kernel's account at its end."""
+    """Peak resident memory of the largest process, as reported by the kernel at its end."""
     return None if usage is None else int(usage.ru_maxrss) * 1024
 
 
 def process_peak_bytes(pid: int) -> int | None:
-    """Peak resident memory of a running process so far; None where it has ended."""
+    """Peak resident memory of a running process so far; None if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -96,20 +96,20 @@ def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemor
     """A reader of the peak memory of a container's control group, page cache included.
 
     Args:
-        container_process: the pid of the container's first process on this host, None before it runs.
+        container_process: returns the pid of the container's first process on this host, None before it runs.
     """
-    found: list[Path] = []
+    peak_files: list[Path] = []
 
     def read(usage: Any) -> int | None:
-        if not found and usage is None:
+        if not peak_files and usage is None:
             pid = container_process()
             file = None if pid is None else _peak_file(pid)
             if file is not None:
-                found.append(file)
-        if not found:
+                peak_files.append(file)
+        if not peak_files:
             return None
         try:
-            return int(found[0].read_text())
+            return int(peak_files[0].read_text())
         except (OSError, ValueError):
             return None
 
@@ -117,7 +117,7 @@ def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemor
 
 
 def _peak_file(pid: int) -> Path | None:
-    """Where the kernel keeps the peak of a process's control group, version 2 or 1."""
+    """The kernel's file with the peak memory of a process's control group, version 2 or 1."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
@@ -142,7 +142,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Any:
 
 
 def group_stopper(group: int) -> Stopper:
-    """Signals a process group; one that has ended is no error."""
+    """A function that signals a process group; a group that has ended is no error."""
 
     def stop(force: bool) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,23 +1,23 @@
-"""What the platform makes of a run that ended badly, and of a log that it would cut."""
+"""Reasons why the platform would fail a run, and warnings about logs that it would cut."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Limits
-from rehearsal.runners.servers import Reply
-from rehearsal.runners.watching import GRACE_S, Outcome
+from rehearsal.runners.servers import CallResult
 
 MESSAGE_LIMIT: Final = 1024
-LOG_LINES_KEPT: Final = 500
+MAX_LOG_LINES: Final = 500
 LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
 _KILLED: Final = (137, -9)
 _READ_BYTES: Final = 64 * 1024 * 1024
 
 
-def run_failure(outcome: Outcome, limits: Limits, stderr: Path) -> str | None:
-    """Why the platform would fail a run, in one line; None for exit status 0 within the time limit."""
+def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
+    """The reason why the platform would fail a run; None for exit status 0 within the time limit."""
     if outcome.timed_out:
         return _overrun(limits)
     if outcome.exit_code == 0:
@@ -27,16 +27,16 @@ def run_failure(outcome: Outcome, limits: Limits, stderr: Path) -> str | None:
             f"killed (exit status {outcome.exit_code}), most likely for memory beyond "
             f"{limits.memory_bytes / 1024**3:.3g} GiB; the platform would fail the job"
         )
-    said = last_line(stderr)
-    shown = f"its last line on stderr: {said}" if said else "nothing on stderr"
+    message = last_line(stderr)
+    shown = f"its last line on stderr: {message}" if message else "nothing on stderr"
     return (
         f"exit status {outcome.exit_code}; the platform would fail the job, keep no output "
         f"and show the submitter {shown}"
     )
 
 
-def start_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
-    """Why the platform would fail every case of a server that did not get ready, in one line; None where it did."""
+def start_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+    """The reason why the platform would fail all cases of a server that did not become ready; None if it did."""
     if reply.status == 200:
         return None
     if exit_code is not None:
@@ -48,8 +48,8 @@ def start_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: P
     )
 
 
-def invoke_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
-    """Why the platform would fail a case that a server was called for, in one line; None for 201 in time."""
+def invoke_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
+    """The reason why the platform would fail a case of a server; None for status 201 within the time limit."""
     if reply.timed_out:
         return _overrun(limits)
     if reply.status == 201:
@@ -63,7 +63,7 @@ def invoke_failure(reply: Reply, exit_code: int | None, limits: Limits, stderr: 
 def _end_of_server(exit_code: int, limits: Limits, stderr: Path) -> str:
     if exit_code == 0:
         return "exit status 0; the platform would fail the job"
-    return str(run_failure(Outcome(exit_code, 0.0, False, None), limits, stderr))
+    return str(run_failure(RunOutcome(exit_code, 0.0, False, None), limits, stderr))
 
 
 def _overrun(limits: Limits) -> str:
@@ -74,18 +74,18 @@ def _overrun(limits: Limits) -> str:
 
 
 def last_line(stderr: Path) -> str:
-    """The last non-empty line of a log, cut as the platform cuts it; empty where there is none."""
+    """The last non-empty line of a log, cut as the platform cuts it; an empty text if there is none."""
     lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
     return next((line[:MESSAGE_LIMIT] for line in reversed(lines) if line), "")
 
 
 def log_warnings(log: Path) -> list[str]:
-    """What of a log the platform would not keep."""
+    """Warnings about parts of a log that the platform would not keep."""
     content, name = _text(log), log.suffixes[-1].lstrip(".") if log.suffixes else log.name
     warnings = []
     lines = content.splitlines()
-    if len(lines) > LOG_LINES_KEPT:
-        warnings.append(f"{len(lines)} lines on {name}; the platform would keep {LOG_LINES_KEPT}")
+    if len(lines) > MAX_LOG_LINES:
+        warnings.append(f"{len(lines)} lines on {name}; the platform would keep {MAX_LOG_LINES}")
     if any(len(line) > LOG_LINE_LIMIT_BYTES for line in lines):
         warnings.append(f"a line of more than 64 KiB on {name}; the platform would drop it")
     try:

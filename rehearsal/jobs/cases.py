@@ -1,4 +1,4 @@
-"""The cases of a rehearsal, and each one laid out as the platform mounts it."""
+"""Cases of a cohort, and their layout as mounted by the platform."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from contract import platform, sockets
-from contract.editions import Socket
+from contract import platform
+from contract.editions import Algorithm, Socket
+from contract.editions.declaration import CT
 from contract.errors import InputError
 from contract.files import read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
 from contract.predictions import read_inputs, socket_entry
-from contract.tasks import Task
 
 _WORLD_READABLE: Final = 0o004
 
 
 @dataclass(frozen=True)
-class Case:
+class CohortCase:
     """One patient of a cohort in the platform's layout.
 
-    `files` holds the task's sockets that this patient has, each with its image or JSON file. `image_name` is
-    the file name under which the patient's images were uploaded; the evaluation matches cases by it.
+    `files` holds the image or JSON file of each of the task's sockets that this patient has. `image_name` is the file
+    name under which the patient's images were uploaded; the evaluation matches cases by it.
     """
 
     case_id: str
@@ -34,7 +34,7 @@ class Case:
     files: tuple[tuple[Socket, Path], ...]
 
     def file(self, socket: Socket) -> Path:
-        """The file of a socket that the case has; KeyError otherwise."""
+        """The case's file of a socket; KeyError where the case has none."""
         return dict(self.files)[socket]
 
 
@@ -43,21 +43,21 @@ class StagedJob:
     """A case as one algorithm job: `/input` as mounted, and its entries for `inputs.json` and `predictions.json`."""
 
     pk: str
-    case: Case
+    case: CohortCase
     input_dir: Path
     entries: tuple[dict[str, Any], ...]
 
 
-def find_cases(cohort: Path, task: Task, only: Sequence[str] = ()) -> tuple[Case, ...]:
+def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple[CohortCase, ...]:
     """The cases `<cohort>/<ID>/input/`, sorted by ID.
 
     Args:
         cohort: folder in the platform's layout.
-        task: decides which sockets a case must have and which it may have.
-        only: IDs to keep; all where empty.
+        task: declares required and optional inputs.
+        only: IDs to select; empty for all.
 
     Raises:
-        InputError: no case, an ID of `only` that is not there, or a case that lacks a socket.
+        InputError: there is no case, an ID of `only` does not exist, or a case lacks a required input.
     """
     if not cohort.is_dir():
         raise InputError(cohort.name, "no such folder", "a cohort in the platform's layout")
@@ -71,10 +71,10 @@ def find_cases(cohort: Path, task: Task, only: Sequence[str] = ()) -> tuple[Case
     return tuple(_case(name, path, task) for name, path in chosen)
 
 
-def stage_job(case: Case, folder: Path) -> StagedJob:
-    """Lay a case out as `/input` in `folder`: images named by new image pks, and `inputs.json`.
+def stage_job(case: CohortCase, folder: Path) -> StagedJob:
+    """Lay out a case as `/input` in `folder`: images named by new image pks, and `inputs.json`.
 
-    Images that are no `.mha` are saved again as compressed `.mha`, as the platform does at upload.
+    Images in other formats are converted to compressed `.mha`, as the platform does at upload.
     """
     entries: list[dict[str, Any]] = []
     for socket, source in case.files:
@@ -92,7 +92,7 @@ def stage_job(case: Case, folder: Path) -> StagedJob:
 
 
 def place(source: Path, target: Path) -> None:
-    """Put a file at `target`: a hard link where it can be one that an image's user may read, else a copy."""
+    """Put a file at `target`: a hard link if any user may read the file and links are possible, otherwise a copy."""
     target.parent.mkdir(parents=True, exist_ok=True)
     real = source.resolve()
     if real.stat().st_mode & _WORLD_READABLE:
@@ -114,23 +114,23 @@ def _place_image(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def _case(case_id: str, folder: Path, task: Task) -> Case:
+def _case(case_id: str, folder: Path, task: Algorithm) -> CohortCase:
     files: list[tuple[Socket, Path]] = []
-    for socket in (*task.inputs, *task.optional_inputs):
+    for name, socket in {**task.inputs, **task.optional_inputs}.items():
         path = socket.path_under(folder)
-        if socket in task.optional_inputs and not path.exists():
-            continue
         if not path.exists():
-            raise InputError(f"{case_id}", f"no {socket.relative_path}", f"it for task {task.name}")
+            if name in task.optional_inputs:
+                continue
+            raise InputError(case_id, f"no {socket.relative_path}", f"it for task {task.name}")
         files.append((socket, find_single_image(path) if socket.is_image else path))
-    return Case(case_id, _image_name(case_id, folder), tuple(files))
+    return CohortCase(case_id, _image_name(case_id, folder, task.inputs[CT].slug), tuple(files))
 
 
-def _image_name(case_id: str, folder: Path) -> str:
+def _image_name(case_id: str, folder: Path, ct_slug: str) -> str:
     listed = folder / platform.INPUTS_JSON
     if listed.is_file():
         names = {item.slug: item.image_name for item in read_inputs(listed, error=InputError)}
-        name = names.get(sockets.CT.slug)
+        name = names.get(ct_slug)
         if name:
             return name
     return f"{case_id}.mha"

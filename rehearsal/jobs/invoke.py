@@ -1,4 +1,4 @@
-"""Cases one after the other through one server, as the platform does with an image labelled `invoke`."""
+"""Cases in sequence through one server, as the platform runs an image labelled `invoke`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rehearsal.cases import Case, stage_job
-from rehearsal.runners.jobs import INPUT_CHANGED, JobResult, Jobs, JobSettings, checked_output, listing
+from rehearsal.jobs.cases import CohortCase, stage_job
+from rehearsal.jobs.execute import INPUT_CHANGED, JobResult, Jobs, JobSettings, listing, outputs_or_failure
+from rehearsal.jobs.outputs import CheckedOutputs
+from rehearsal.runners.failures import invoke_failure, log_warnings, start_failure
+from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Call
-from rehearsal.runners.servers import Reply, Server
-from rehearsal.runners.verdicts import invoke_failure, log_warnings, start_failure
-from rehearsal.runners.watching import GRACE_S, Outcome
+from rehearsal.runners.servers import CallResult, RunningServer
 
-# A server that was killed breaks the connection a moment before its process is seen to have ended.
+# The connection of a killed server breaks a moment before its process is seen to have ended.
 _END_SEEN_WITHIN_S: Final = 1.0
 _STREAMS: Final = ("stdout", "stderr")
 
 
-def invoke_jobs(cases: tuple[Case, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
-    """Start the program once and answer every case with it; input and output are emptied between them.
+def invoke_jobs(cases: tuple[CohortCase, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
+    """Start the program once and answer every case with it; input and output are emptied between cases.
 
-    A case that overruns the time limit, or during which the server ends, fails, and the next case gets a new server:
-    all that is wrong is seen in one rehearsal. A server that does not get ready fails all cases that are left.
+    A case fails if it overruns the time limit or the server ends during it. The next case then gets a new server, so
+    that one rehearsal shows all problems. A server that does not become ready fails all remaining cases.
 
     Args:
-        cases: what to run.
-        settings: by what and under which limits.
+        cases: the cases to run.
+        settings: runner, limits and folders.
         on_done: called with each result as it comes.
 
     Raises:
-        EngineError: the program cannot be started at all, or not be called.
+        EngineError: the program cannot be started or called.
     """
     servers, jobs = _Servers(settings), []
     try:
@@ -46,19 +47,19 @@ def invoke_jobs(cases: tuple[Case, ...], settings: JobSettings, on_done: Callabl
 
 
 class _Servers:
-    """The server in use, and why there is none where one did not get ready."""
+    """The running server, or the reason why there is none."""
 
     def __init__(self, settings: JobSettings) -> None:
         self._settings = settings
-        self._server: Server | None = None
+        self._server: RunningServer | None = None
         self._call = self._next_call(1)
         self._refusal: str | None = None
         self._logged = dict.fromkeys(_STREAMS, 0)
         self.startup_s: list[float] = []
         self.warnings: list[str] = []
 
-    def answer(self, case: Case) -> JobResult:
-        """One case through the server, which is started where none runs."""
+    def answer(self, case: CohortCase) -> JobResult:
+        """Answer one case; starts a server if none is running."""
         if self._server is None and self._refusal is None:
             self._start()
         settings, call = self._settings, self._call
@@ -71,24 +72,24 @@ class _Servers:
         folder = settings.work_dir / case.case_id / "output"
         _move_content(call.output_dir, folder)
         _remove_content(call.input_dir)
-        output = None
+        checked = CheckedOutputs((), ())
         if failure is None:
-            output, failure = checked_output(folder, case, settings.task)
+            checked, failure = outputs_or_failure(folder, case, settings.task)
         logs = {stream: settings.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
         for stream, log in logs.items():
             self._cut_log(stream, log)
             warnings += log_warnings(log)
-        warnings = [*(output.warnings if output else ()), *warnings]
-        return JobResult(job, outcome, output, failure, tuple(warnings), logs["stderr"], "invoke")
+        warnings = [*checked.warnings, *warnings]
+        return JobResult(job, outcome, checked.outputs, failure, tuple(warnings), logs["stderr"], "invoke")
 
     def end(self) -> None:
-        """SIGTERM, as after the platform's last case."""
+        """Send SIGTERM, as the platform does after the last case."""
         if self._server is not None and self._server.stop() is None:
             self.warnings.append(f"the server did not end within {GRACE_S:g} s of SIGTERM")
         self._server = None
 
     def kill(self) -> None:
-        """End at once what still runs."""
+        """End a running server at once."""
         if self._server is not None:
             self._server.kill()
         self._server = None
@@ -107,10 +108,10 @@ class _Servers:
         else:
             self.kill()
 
-    def _invoke(self) -> tuple[Outcome, str | None]:
+    def _invoke(self) -> tuple[RunOutcome, str | None]:
         server, limits = self._server, self._settings.limits
         if server is None:
-            return Outcome(None, 0.0, False, None), self._refusal
+            return RunOutcome(None, 0.0, False, None), self._refusal
         reply = server.invoke(limits.time_limit_s)
         peak = server.peak_memory_bytes
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if _is_unanswered(reply) else None
@@ -120,7 +121,7 @@ class _Servers:
         server.hand_over()
         if reply.timed_out or code is not None:
             self.kill()
-        return Outcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
+        return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
 
     def _next_call(self, number: int) -> Call:
         folder, logs = self._settings.work_dir / "servers" / str(number), self._settings.log_dir
@@ -139,14 +140,14 @@ class _Servers:
         return call
 
     def _cut_log(self, stream: str, target: Path) -> None:
-        """What the server wrote to a stream since the case before."""
+        """Copy to `target` what the server wrote to a stream since the previous case."""
         source = self._call.stdout if stream == "stdout" else self._call.stderr
         content = source.read_bytes()[self._logged[stream] :] if source.is_file() else b""
         self._logged[stream] += len(content)
         target.write_bytes(content)
 
 
-def _is_unanswered(reply: Reply) -> bool:
+def _is_unanswered(reply: CallResult) -> bool:
     return reply.status is None and not reply.timed_out
 
 

@@ -1,4 +1,4 @@
-"""A folder as `model.tar.gz`, the way the platform wants it: nothing above the files, no owner, no times."""
+"""Folders packed as `model.tar.gz` in the platform's form: files at the top level, without owners or times."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SUFFIX: Final = ".tar.gz"
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Pack what is in `folder`, as `tar -C folder .` does; the same files give the same bytes."""
+    """Pack the content of `folder`, as `tar -C folder .` does; the same files give the same bytes."""
     with (
         archive.open("wb") as raw,
-        # Weights hardly shrink: the least effort is enough.
+        # Weights barely compress, so the fastest level is enough.
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=1) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):

@@ -1,46 +1,50 @@
-"""One case through the algorithm, as one job of the platform: `exec`, a fresh process a case."""
+"""Cases as jobs of the platform by `exec`: a fresh process for each case."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from contract import sockets
+from contract.editions import Algorithm
+from contract.editions.declaration import CT
 from contract.errors import OutputError
 from contract.images.volumes import read_header
-from contract.tasks import Task
-from rehearsal.cases import Case, StagedJob, stage_job
-from rehearsal.outputs import CheckedOutput, check_output
+from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
+from rehearsal.jobs.outputs import CheckedOutput, CheckedOutputs, check_outputs
+from rehearsal.runners.failures import log_warnings, run_failure
+from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import Call, Limits, Runner
-from rehearsal.runners.verdicts import log_warnings, run_failure
-from rehearsal.runners.watching import Outcome
 
 INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is read-only and the write would fail"
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """What became of one case: its checked output, or the reason why the platform would fail the job."""
+    """The checked outputs of one case, or the reason why the platform would fail the job.
+
+    `run_record` is the algorithm's own record of the run, None where none was asked for or written.
+    """
 
     job: StagedJob
-    outcome: Outcome
-    output: CheckedOutput | None
+    outcome: RunOutcome
+    outputs: tuple[CheckedOutput, ...]
     failure: str | None
     warnings: tuple[str, ...]
     log: Path
     api_method: str = "exec"
+    run_record: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What came of all cases, in their order.
+    """The results of all cases, in order.
 
-    `startup_s` has an entry for each server that got ready, so it is empty where every case had a process of its own;
-    `warnings` are not of one case.
+    `startup_s` has one entry for each server that became ready, so it is empty for `exec`; `warnings` concern no
+    single case.
     """
 
     results: tuple[JobResult, ...]
@@ -50,25 +54,26 @@ class Jobs:
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What all jobs of a rehearsal share; `work_dir` holds their folders, `log_dir` their streams."""
+    """Settings shared by all jobs of a rehearsal; `work_dir` holds their folders, `log_dir` their logs."""
 
-    task: Task
+    task: Algorithm
     runner: Runner
     limits: Limits
     model_dir: Path | None
     work_dir: Path
     log_dir: Path
     parallel: int = 1
+    with_run_record: bool = False
 
 
-def run_jobs(cases: tuple[Case, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
-    """Run every case, `settings.parallel` at a time, in a fresh process each.
+def run_jobs(cases: tuple[CohortCase, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
+    """Run all cases, `settings.parallel` at a time, each in a fresh process.
 
-    A failed job does not keep the others from running: all that is wrong is seen in one rehearsal.
+    The other cases still run after a failed job, so that one rehearsal shows all problems.
 
     Args:
-        cases: what to run.
-        settings: by what and under which limits.
+        cases: the cases to run.
+        settings: runner, limits and folders.
         on_done: called with each result as it comes, in this thread.
 
     Raises:
@@ -94,8 +99,8 @@ def run_jobs(cases: tuple[Case, ...], settings: JobSettings, on_done: Callable[[
     return Jobs(tuple(results))
 
 
-def run_job(case: Case, settings: JobSettings) -> JobResult:
-    """Stage a case, run it, check what it wrote. Raises EngineError where it cannot be started."""
+def run_job(case: CohortCase, settings: JobSettings) -> JobResult:
+    """Stage a case, run it and check its outputs. Raises EngineError if the program cannot be started."""
     folder = settings.work_dir / case.case_id
     job = stage_job(case, folder / "input")
     output_dir, tmp_dir = folder / "output", folder / "tmp"
@@ -110,28 +115,30 @@ def run_job(case: Case, settings: JobSettings) -> JobResult:
         stderr=settings.log_dir / f"{case.case_id}.stderr",
         limits=settings.limits,
         model_dir=settings.model_dir,
+        with_run_record=settings.with_run_record,
     )
     before = listing(job.input_dir)
     outcome = settings.runner.run(call)
     failure = run_failure(outcome, settings.limits, call.stderr)
     if failure is None and listing(job.input_dir) != before:
         failure = INPUT_CHANGED
-    output = None
+    checked = CheckedOutputs((), ())
     if failure is None:
-        output, failure = checked_output(output_dir, case, settings.task)
+        checked, failure = outputs_or_failure(output_dir, case, settings.task)
+    run_record = call.run_record()
     shutil.rmtree(tmp_dir, ignore_errors=True)
     shutil.rmtree(job.input_dir, ignore_errors=True)
-    warnings = [*(output.warnings if output else ()), *log_warnings(call.stdout), *log_warnings(call.stderr)]
-    return JobResult(job, outcome, output, failure, tuple(warnings), call.stderr)
+    warnings = (*checked.warnings, *log_warnings(call.stdout), *log_warnings(call.stderr))
+    return JobResult(job, outcome, checked.outputs, failure, warnings, call.stderr, run_record=run_record)
 
 
-def checked_output(output_dir: Path, case: Case, task: Task) -> tuple[CheckedOutput | None, str | None]:
-    """The task's output below `output_dir`, or why the platform would not take it."""
-    ct_geometry = read_header(case.file(sockets.CT)).geometry if task.output.is_image else None
+def outputs_or_failure(output_dir: Path, case: CohortCase, task: Algorithm) -> tuple[CheckedOutputs, str | None]:
+    """The task's outputs below `output_dir`, or the reason why the platform would not accept them."""
+    ct_geometry = None if task.mask is None else read_header(case.file(task.inputs[CT])).geometry
     try:
-        return check_output(output_dir, task.output, ct_geometry), None
+        return check_outputs(output_dir, task.answers, ct_geometry), None
     except OutputError as problem:
-        return None, problem.message
+        return CheckedOutputs((), ()), problem.message
 
 
 def listing(folder: Path) -> list[tuple[str, int, int]]:

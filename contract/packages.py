@@ -1,0 +1,68 @@
+"""Integrity of a model package: format version, and size and sha256 of every file that its manifest lists."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import ModelPackageError
+from contract.files import read_json
+
+FORMAT_VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+REQUIRED_KEYS: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
+
+
+def file_entry(path: Path) -> dict[str, Any]:
+    """The manifest's entry for a file: `sha256` and `size` in bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """Read the manifest of the package in `root`.
+
+    Raises:
+        ModelPackageError: it is absent, incomplete or of another format version.
+    """
+    manifest = read_json(root / MANIFEST, error=ModelPackageError)
+    if not isinstance(manifest, dict):
+        raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
+    absent = [key for key in REQUIRED_KEYS if key not in manifest]
+    if absent:
+        raise ModelPackageError(MANIFEST, f"no {absent[0]!r}", ", ".join(REQUIRED_KEYS))
+    if manifest["format_version"] != FORMAT_VERSION:
+        raise ModelPackageError(MANIFEST, f"format version {manifest['format_version']!r}", f"{FORMAT_VERSION}")
+    return manifest
+
+
+def verified_files(root: Path, listed: Any) -> dict[str, Path]:
+    """Paths of all files that a manifest lists, by name.
+
+    Raises:
+        ModelPackageError: a file is missing or altered, or its name leads out of the package.
+    """
+    if not isinstance(listed, dict):
+        raise ModelPackageError(MANIFEST, f"`files` is a {type(listed).__name__}", "an object")
+    return {name: _verified_file(root, name, entry) for name, entry in listed.items()}
+
+
+def _verified_file(root: Path, name: str, entry: Any) -> Path:
+    path = root / name
+    if not isinstance(entry, dict):
+        raise ModelPackageError(MANIFEST, f"entry of {name!r} is no object", "its sha256 and size")
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
+    if not path.is_file():
+        raise ModelPackageError(name, "not in the model package, though its manifest lists it")
+    actual = file_entry(path)
+    if actual["size"] != entry.get("size"):
+        raise ModelPackageError(name, f"{actual['size']} bytes", f"{entry.get('size')}")
+    if actual["sha256"] != entry.get("sha256"):
+        expected = f"{str(entry.get('sha256'))[:12]}...: altered"
+        raise ModelPackageError(name, f"sha256 {actual['sha256'][:12]}...", expected)
+    return path

@@ -1,0 +1,1 @@
+"""Cases as jobs of the platform, with their outputs checked."""

@@ -1,0 +1,140 @@
+"""The platform's checks of a job's outputs, and warnings about outputs that the evaluation would not score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from contract import labels
+from contract.editions import Answer, Socket
+from contract.errors import OutputError
+from contract.files import read_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import ImageHeader, read_header, read_volume
+from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES
+
+# The platform also imports MetaIO in two files, though no job of ours writes it.
+_IMPORTABLE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".mhd")
+_MASK_TYPES: Final = ("8-bit unsigned integer", "8-bit signed integer")
+_FAILS_JOB: Final = "the platform would fail this job, and with it the whole submission"
+_JSON_NAMES: Final = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
+
+
+@dataclass(frozen=True)
+class CheckedOutput:
+    """An output that the platform accepts: an image file, or a JSON file with its `value`."""
+
+    answer: Answer
+    path: Path
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class CheckedOutputs:
+    """The outputs of one job, one for each answer; `warnings` are about what the platform ignores or accepts."""
+
+    outputs: tuple[CheckedOutput, ...]
+    warnings: tuple[str, ...]
+
+
+def check_outputs(output_dir: Path, answers: Sequence[Answer], ct_geometry: Geometry | None) -> CheckedOutputs:
+    """Check all answers below `output_dir` as the platform does.
+
+    Args:
+        output_dir: the container's `/output`.
+        answers: the declared answers of the algorithm.
+        ct_geometry: the grid expected of a mask; None skips this check.
+
+    Raises:
+        OutputError: the platform would fail the job; the message gives the reason.
+    """
+    outputs: list[CheckedOutput] = []
+    warnings: list[str] = []
+    try:
+        for answer in answers:
+            if answer.kind == "mask":
+                path, remarks = _check_mask(output_dir, answer, ct_geometry)
+                outputs.append(CheckedOutput(answer, path))
+                warnings += remarks
+            else:
+                outputs.append(_check_value(output_dir, answer))
+    except OutputError as problem:
+        raise OutputError(f"{problem.message}; {_FAILS_JOB}") from None
+    surplus = _surplus_files(output_dir, answers)
+    if surplus:
+        shown = ", ".join(surplus[:3])
+        warnings.append(f"{shown}: no output of this task; the platform would drop {len(surplus)} such file(s)")
+    return CheckedOutputs(tuple(outputs), tuple(warnings))
+
+
+def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) -> tuple[Path, list[str]]:
+    socket = answer.socket
+    path, ignored = _single_image(socket.path_under(output_dir), socket)
+    warnings = []
+    if ignored:
+        warnings.append(f"{ignored} file(s) in {socket.relative_path} are no image; the platform would ignore them")
+    header = read_header(path, error=OutputError)
+    _check_labels(path, header, answer)
+    differences = [] if ct_geometry is None else ct_geometry.differences(header.geometry)
+    if differences:
+        warnings.append(
+            f"{path.name}: its grid is not the CT's ({'; '.join(differences)}, CT against mask); "
+            "the platform would accept it, the evaluation would score it as missing"
+        )
+    return path, warnings
+
+
+def _single_image(folder: Path, socket: Socket) -> tuple[Path, int]:
+    """The only importable image in a folder, and the number of other files beside it."""
+    wanted = f"exactly one image ({', '.join(PLATFORM_IMAGE_SUFFIXES)}) there"
+    if not folder.is_dir():
+        raise OutputError(f"no output {socket.relative_path}", "", wanted)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not files:
+        raise OutputError(f"{socket.relative_path} is empty", "", wanted)
+    if len(files) > MAX_FILES_IN_IMAGE_FOLDER:
+        raise OutputError(socket.relative_path, f"{len(files)} files", f"at most {MAX_FILES_IN_IMAGE_FOLDER}")
+    images = [path for path in files if path.name.lower().endswith(_IMPORTABLE_SUFFIXES)]
+    if not images:
+        shown = ", ".join(path.name for path in files[:3])
+        raise OutputError(socket.relative_path, f"found {shown}, no importable image", wanted)
+    if len(images) > 1:
+        shown = ", ".join(path.name for path in images[:3])
+        raise OutputError(socket.relative_path, f"found {len(images)} images ({shown})", wanted)
+    return images[0], sum(not path.name.lower().endswith((*_IMPORTABLE_SUFFIXES, ".raw", ".zraw")) for path in files)
+
+
+def _check_labels(path: Path, header: ImageHeader, answer: Answer) -> None:
+    if header.pixel_type not in _MASK_TYPES:
+        raise OutputError(path.name, f"{header.pixel_type} pixels", "8-bit integers with one channel")
+    declared = (labels.BACKGROUND, *answer.labels.values())
+    present = np.unique(read_volume(path, error=OutputError).array)
+    others = sorted(int(value) for value in present if int(value) not in declared)
+    if others:
+        shown = ", ".join(str(value) for value in others[:5])
+        raise OutputError(path.name, f"label {shown}", f"only {', '.join(map(str, declared))}")
+
+
+def _check_value(output_dir: Path, answer: Answer) -> CheckedOutput:
+    name, path = answer.socket.relative_path, answer.socket.path_under(output_dir)
+    if not path.is_file():
+        raise OutputError(f"no output {name}", "", "a JSON file there")
+    value = read_json(path, error=OutputError, accept_nan=True)
+    expected = _JSON_NAMES[float if answer.kind == "risk" else type(answer.classes[0])]
+    found = "null (NaN and infinities become null)" if value is None else _JSON_NAMES.get(type(value), "an object")
+    if found != expected:
+        raise OutputError(name, f"found {found}", expected)
+    if answer.kind == "class" and value not in answer.classes:
+        raise OutputError(name, f"found {value!r}", f"one of {', '.join(map(str, answer.classes))}")
+    return CheckedOutput(answer, path, value)
+
+
+def _surplus_files(output_dir: Path, answers: Sequence[Answer]) -> list[str]:
+    """Files outside the answers' folders and files, relative to `/output`."""
+    own = {answer.socket.path_under(output_dir) for answer in answers}
+    files = sorted(path for path in output_dir.rglob("*") if path.is_file())
+    return [str(path.relative_to(output_dir)) for path in files if not own & {path, *path.parents}]

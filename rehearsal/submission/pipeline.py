@@ -1,0 +1,188 @@
+"""Make a submission: pack the model, make phantoms, build and rehearse each image, and name the files at the end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from contract.archives import pack, unpack
+from contract.editions import Algorithm, Edition, load_edition
+from contract.errors import EngineError, HecktorError, OutputError
+from contract.files import write_json, write_text
+from contract.packages import file_entry, read_manifest, verified_files
+from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
+from rehearsal.submission.images import ImageMaker
+from rehearsal.submission.phantoms import KINDS, make_phantoms
+from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
+from rehearsal.submission.tries import TrialInputs, TriedTask, try_task
+
+REHEARSAL: Final = "rehearsal"
+FAILED: Final = "failed"
+
+Reporter = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SubmissionOptions:
+    """Options of a submission.
+
+    Attributes:
+        package: folder of a model package.
+        output: folder for the files to upload.
+        tasks: tasks whose images are made; empty for all of the edition.
+        edition: the challenge's edition.
+        torch: PyTorch build of the images, for the record.
+        with_gpus: whether the images are rehearsed with GPUs, for the record.
+        kinds: fields of view of the phantoms.
+        coarsening: factor by which the phantoms' CT matrix is smaller, for tests.
+    """
+
+    package: Path
+    output: Path
+    tasks: tuple[Algorithm, ...] = ()
+    edition: Edition = field(default_factory=load_edition)
+    torch: str = "cuda"
+    with_gpus: bool = False
+    kinds: tuple[str, ...] = KINDS
+    coarsening: int = 1
+
+
+def archive_name(task: Algorithm) -> str:
+    """File name of a task's image."""
+    return f"hecktor-{task.name}.tar.gz"
+
+
+def make_submission(options: SubmissionOptions, images: ImageMaker | None, report: Reporter) -> SubmissionRecord:
+    """Make and rehearse the files to upload; they get their names once all of them have passed.
+
+    Args:
+        options: package, tasks and phantoms.
+        images: makes the archives; None makes only the model and rehearses it with plain processes.
+        report: called with a line for each step.
+
+    Raises:
+        HecktorError: the package cannot be used, or a check failed. The folder then holds its earlier content and,
+            in `failed/`, the logs.
+    """
+    manifest = _verified_manifest(options.package)
+    _check_folder(options.output)
+    tasks = options.tasks or options.edition.algorithms
+    with _scratch_folder(options.output) as scratch:
+        model = _packed(options.package, scratch)
+        report(f"{MODEL}: packed, unpacked as the platform does, verified")
+        kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
+        report(f"phantoms: {', '.join(options.kinds)}")
+        inputs = TrialInputs(scratch / "cohort", kinds, model)
+        try:
+            archives, tried = _rehearsed(options.edition, tasks, images, inputs, scratch, report)
+        except HecktorError as problem:
+            _keep_logs(scratch, options.output / FAILED)
+            raise type(problem)(f"{problem.message}; no file got its name, logs in {FAILED}/") from None
+        torch = None if images is None else options.torch
+        entry = file_entry(scratch / MODEL)
+        submission = SubmissionRecord(manifest, entry, archives, tried, torch, options.with_gpus)
+        _name_files(submission, options.edition, scratch, options.output)
+    return submission
+
+
+def _packed(package: Path, scratch: Path) -> Path:
+    """Pack the package; returns the folder into which it was unpacked as on the platform."""
+    pack(package, scratch / MODEL)
+    unpacked = scratch / "model"
+    unpack(scratch / MODEL, unpacked)
+    _verified_manifest(unpacked)
+    return unpacked
+
+
+def _verified_manifest(package: Path) -> dict[str, Any]:
+    manifest = read_manifest(package)
+    verified_files(package, manifest["files"])
+    return manifest
+
+
+def _rehearsed(
+    edition: Edition,
+    tasks: Sequence[Algorithm],
+    images: ImageMaker | None,
+    inputs: TrialInputs,
+    scratch: Path,
+    report: Reporter,
+) -> tuple[list[ImageArchive], list[TriedTask]]:
+    archives, tried = [], []
+    log = scratch / REHEARSAL / "images.log"
+    log.parent.mkdir()
+    if images is not None:
+        images.build(tasks, log)
+        report(f"images: {', '.join(images.name(task) for task in tasks)} built")
+    for task in tasks:
+        runner: Runner = ProcessRunner(algorithm_command(edition, task))
+        if images is not None:
+            runner, archive = _archived(images, task, scratch, log)
+            archives.append(archive)
+            report(f"{archive.file}: {archive.entry['size'] / 1e9:.2f} GB, checked and loaded")
+        one = try_task(task, runner, inputs, scratch / REHEARSAL / task.name)
+        tried.append(one)
+        report(
+            f"{task.name}: {len(one.cases)} phantoms, {one.longest_s:.1f} s the longest (limit {one.time_limit_s:g} s)"
+        )
+    return archives, tried
+
+
+def _archived(images: ImageMaker, task: Algorithm, scratch: Path, log: Path) -> tuple[Runner, ImageArchive]:
+    folder = scratch / task.name
+    folder.mkdir()
+    archive = images.save(task, folder, log).rename(scratch / archive_name(task))
+    return images.load(archive), ImageArchive(task, archive.name, images.name(task), file_entry(archive))
+
+
+def _name_files(submission: SubmissionRecord, edition: Edition, scratch: Path, output: Path) -> None:
+    """Put all files in place; `submission.json` is removed first and written last, so it vouches for the others."""
+    (output / RECORD).unlink(missing_ok=True)
+    for name in (README, MODEL, *(archive_name(task) for task in edition.algorithms)):
+        (output / name).unlink(missing_ok=True)
+    for folder in (REHEARSAL, FAILED):
+        shutil.rmtree(output / folder, ignore_errors=True)
+    for name in (MODEL, *(one.file for one in submission.archives), REHEARSAL):
+        (scratch / name).rename(output / name)
+    write_text(output / README, submission.readme())
+    write_json(output / RECORD, submission.as_json())
+
+
+def _keep_logs(scratch: Path, failed: Path) -> None:
+    shutil.rmtree(failed, ignore_errors=True)
+    shutil.move(scratch / REHEARSAL, failed)
+
+
+def _check_folder(output: Path) -> None:
+    """Refuse a folder with other content, since its files would be replaced."""
+    if output.is_dir() and any(output.iterdir()) and not ({RECORD, FAILED} & {path.name for path in output.iterdir()}):
+        raise OutputError(output.name, "exists and is no submission", "a new name or a submission's")
+
+
+@contextmanager
+def _scratch_folder(output: Path) -> Iterator[Path]:
+    """A temporary folder in `output` that an image's user may enter; OSError becomes `OutputError`."""
+    is_new = not output.exists()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=output) as scratch:
+            Path(scratch).chmod(0o755)
+            yield Path(scratch)
+    except OSError as problem:
+        raise OutputError(output.name, f"cannot be written ({problem})", "a writable folder") from None
+    finally:
+        if is_new and output.is_dir() and not any(output.iterdir()):
+            output.rmdir()
+
+
+def without_archives(why: EngineError) -> EngineError:
+    """The error for a submission that was made without the requested images."""
+    return EngineError(
+        f"{why.message}; no image archives were made. {MODEL} was made and rehearsed with plain processes. "
+        "Start an engine (`scripts/engine` on Debian) and run this again, or use --model-only"
+    )

@@ -1,0 +1,83 @@
+"""Model packages as plain data: archives, manifests and checksums."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.archives import pack, unpack
+from contract.errors import ModelPackageError
+from contract.packages import file_entry, read_manifest, verified_files
+
+# sha256 of "abc", from FIPS 180-2.
+ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "package"
+    (folder / "heads").mkdir(parents=True)
+    (folder / "heads" / "rfs.json").write_text("abc")
+    return folder
+
+
+def test_a_file_s_entry(package: Path) -> None:
+    assert file_entry(package / "heads" / "rfs.json") == {"sha256": ABC, "size": 3}
+
+
+def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path, tmp_path: Path) -> None:
+    pack(package, tmp_path / "first.tar.gz")
+    os.utime(package / "heads" / "rfs.json", (1, 1))
+    pack(package, tmp_path / "second.tar.gz")
+    assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
+    with tarfile.open(tmp_path / "first.tar.gz") as archive:
+        members = {member.name: (member.uid, member.mtime, member.mode) for member in archive}
+    assert members == {".": (0, 0, 0o755), "./heads": (0, 0, 0o755), "./heads/rfs.json": (0, 0, 0o644)}
+    unpack(tmp_path / "first.tar.gz", tmp_path / "unpacked")
+    assert (tmp_path / "unpacked" / "heads" / "rfs.json").read_text() == "abc"
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ({"heads/rfs.json": {"sha256": ABC, "size": 4}}, "heads/rfs.json: 3 bytes, expected 4"),
+        (
+            {"heads/rfs.json": {"sha256": "0" * 64, "size": 3}},
+            "heads/rfs.json: sha256 ba7816bf8f01..., expected 000000",
+        ),
+        ({"plans.json": {"sha256": ABC, "size": 3}}, "plans.json: not in the model package"),
+        (
+            {"../rfs.json": {"sha256": ABC, "size": 3}},
+            "manifest.json: file name '../rfs.json' leads out of the package",
+        ),
+        ({"heads/rfs.json": ABC}, "manifest.json: entry of 'heads/rfs.json' is no object"),
+        ([], "manifest.json: `files` is a list, expected an object"),
+    ],
+)
+def test_altered_missing_and_foreign_files_are_refused(package: Path, listed: Any, message: str) -> None:
+    with pytest.raises(ModelPackageError) as error:
+        verified_files(package, listed)
+    assert error.value.message.startswith(message)
+
+
+def test_verified_files(package: Path) -> None:
+    listed = {"heads/rfs.json": {"sha256": ABC, "size": 3}}
+    assert verified_files(package, listed) == {"heads/rfs.json": package / "heads" / "rfs.json"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"format_version": 2}, "format version 2, expected 1"), ({"files": None}, "no 'files', expected format_version")],
+)
+def test_manifests_of_another_format_are_refused(package: Path, change: dict[str, Any], message: str) -> None:
+    keys = ("name", "purpose", "channels", "labels", "configuration", "folds", "files")
+    manifest = {"format_version": 1} | dict.fromkeys(keys, "x") | change
+    manifest = {key: value for key, value in manifest.items() if value is not None}
+    (package / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ModelPackageError, match=message):
+        read_manifest(package)

@@ -1,0 +1,224 @@
+"""The files to upload, which get their names once all have passed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm.network.package import load_package
+from contract.archives import unpack
+from contract.editions import Algorithm, Edition, load_edition
+from contract.errors import EngineError, HecktorError, OutputError
+from contract.files import read_json
+from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.runner import ProcessRunner, Runner
+from rehearsal.submission import cli, pipeline
+from rehearsal.submission.images import BuiltImages, find_images
+from rehearsal.submission.phantoms import KINDS, _cases, make_phantoms
+from rehearsal.submission.pipeline import SubmissionOptions, make_submission
+
+TOY = Path(__file__).parents[1] / "toy_algorithm.py"
+SEGMENTATION, RFS, HPV = load_edition().algorithms
+RECORD = {"method": "toy", "passes_done": 4, "passes_planned": 4, "stand_ins": []}
+
+
+@dataclass
+class StubImages:
+    """Archives of a few bytes whose images are the toy program."""
+
+    behave: dict[str, str] = field(default_factory=dict)
+    record: dict[str, Any] | None = field(default_factory=lambda: RECORD)
+    refuse: str = ""
+    built: list[str] = field(default_factory=list)
+
+    def name(self, task: Algorithm) -> str:
+        return f"toy-{task.name}:cpu"
+
+    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+        log.write_text("built\n")
+        self.built += [task.name for task in tasks]
+
+    def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
+        archive = folder / f"toy-{task.name}_20260101.tar.gz"
+        archive.write_text(task.name)
+        return archive
+
+    def load(self, archive: Path) -> Runner:
+        task = archive.read_text()
+        if task == self.refuse:
+            raise EngineError(f"{archive.name}: built for arm64, expected amd64")
+        command = (*shlex.split(sys.executable), str(TOY))
+        return ProcessRunner(
+            command, ("--behave", self.behave.get(task, "well"), "--recorded", json.dumps(self.record))
+        )
+
+
+@pytest.fixture(scope="module")
+def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """One small phantom, made once."""
+    folder = tmp_path_factory.mktemp("phantom")
+    return folder, make_phantoms(folder, load_edition(), ("head",), coarsening=16)
+
+
+@pytest.fixture(autouse=True)
+def made_before(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The phantom is not made again for each test."""
+    cohort, kinds = phantom
+
+    def copied(folder: Path, _: Edition, __: Sequence[str], coarsening: int) -> dict[str, str]:
+        shutil.copytree(cohort, folder)
+        return kinds
+
+    monkeypatch.setattr(pipeline, "make_phantoms", copied)
+
+
+def ignore(_: str) -> None:
+    """Nothing is shown."""
+
+
+def request(package: Path, output: Path, **changes: Any) -> SubmissionOptions:
+    return SubmissionOptions(package, output, kinds=("head",), **changes)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
+    output, images = tmp_path / "submission", StubImages()
+    make_submission(request(tiny_package, output, torch="cpu"), images, ignore)
+    assert names(output) == [
+        "README.md", "hecktor-hpv.tar.gz", "hecktor-rfs.tar.gz", "hecktor-segmentation.tar.gz", "model.tar.gz",
+        "rehearsal", "submission.json",
+    ]  # fmt: skip
+    assert images.built == ["segmentation", "rfs", "hpv"]
+    assert (output / "hecktor-rfs.tar.gz").read_text() == "rfs"
+    unpack(output / "model.tar.gz", tmp_path / "unpacked")
+    assert load_package(tmp_path / "unpacked").manifest == load_package(tiny_package).manifest
+    record = read_json(output / "submission.json")
+    assert record["images"][1] == {
+        "file": "hecktor-rfs.tar.gz", "sha256": hashlib.sha256(b"rfs").hexdigest(), "size": 3, "task": "rfs",
+        "image": "toy-rfs:cpu", "torch": "cpu",
+    }  # fmt: skip
+    assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
+        ("segmentation", 600), ("rfs", 900), ("hpv", 600),
+    ]  # fmt: skip
+    (case,) = record["rehearsals"][1]["cases"]
+    assert case["kind"] == "head"
+    assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
+    text = (output / "README.md").read_text()
+    assert "| hecktor-rfs.tar.gz | container image of the algorithm for task 2, Recurrence-free survival |" in text
+    assert "toy: 4 of 4 passes |" in text
+    assert "on a CPU, not on a GPU" in text
+    assert "do not use the platform's GPU" in text
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        (StubImages({"rfs": "exit-3"}), r"^rfs: phantom \w+-\d+ \(head\): exit status 3.*the scanner was off; no file"),
+        (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
+        (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
+        (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
+        (StubImages(record=RECORD | {"passes_done": 0}), r"the PET threshold answered, expected an answer of the net"),
+        (StubImages(record=RECORD | {"stand_ins": ["rfs"]}), r"stand-ins answered for rfs, expected answers of the mo"),
+        (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
+    ],
+    ids=["exit status", "label", "geometry", "no output", "no pass", "stand-in", "refused"],
+)
+def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
+    """Nor do the files that had passed before it; the logs stay."""
+    with pytest.raises(HecktorError, match=says):
+        make_submission(request(tiny_package, tmp_path / "submission"), images, ignore)
+    assert names(tmp_path / "submission") == ["failed"]
+    assert (tmp_path / "submission" / "failed" / "images.log").read_text() == "built\n"
+
+
+def test_an_earlier_submission_is_replaced_only_by_one_that_passed(tiny_package: Path, tmp_path: Path) -> None:
+    """A later one of fewer tasks leaves none of the earlier images behind."""
+    output = tmp_path / "submission"
+    make_submission(request(tiny_package, output, tasks=(RFS, HPV)), StubImages(), ignore)
+    before = {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
+    with pytest.raises(HecktorError, match="exit status 3"):
+        make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages({"hpv": "exit-3"}), ignore)
+    assert before == {path.name: path.stat().st_mtime_ns for path in output.iterdir() if path.is_file()}
+    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(), ignore)
+    assert names(output) == ["README.md", "hecktor-hpv.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
+    assert names(output / "rehearsal") == ["hpv", "images.log"]
+
+
+def test_an_algorithm_without_a_run_record_passes_and_the_readme_says_so(tiny_package: Path, tmp_path: Path) -> None:
+    output = tmp_path / "submission"
+    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(record=None), ignore)
+    assert "no run record |" in (output / "README.md").read_text()
+
+
+def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
+    """Drawn, not rendered: the usual, the longest and the shortest field of view."""
+    cases = list(_cases(KINDS))
+    assert [case.protocol.field_of_view for case in cases] == list(KINDS)
+    assert len({case.index for case in cases}) == 3
+    assert cases[0].protocol.dose is not None
+
+
+def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("a thesis")
+    with pytest.raises(OutputError, match=r"exists and is no submission, expected a new name"):
+        make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
+    assert names(tmp_path) == ["README.md"]
+
+
+def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
+        make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
+    assert names(tmp_path) == ["package"]
+
+
+@pytest.mark.slow
+def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
+    output = tmp_path / "submission"
+    made = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
+    assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
+    assert made.tried[0].cases[0].answered.startswith("baseline: ")
+    assert "No image archives were made" in (output / "README.md").read_text()
+    assert read_json(output / "submission.json")["images"] == []
+
+
+def test_without_an_engine_only_the_model_is_made(
+    tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[SubmissionOptions, Any]] = []
+    monkeypatch.setattr(cli, "make_submission", lambda options, images, report: made.append((options, images)))
+    options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission"), "--engine", "no-such-client"]
+    with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
+                       r"no image archives were made\. model\.tar\.gz was made and rehearsed"):  # fmt: skip
+        cli.main([*options, "--task", "3", "--task", "rfs"])
+    assert cli.main([*options, "--model-only"]) == 0
+    assert [(one.tasks, images) for one, images in made] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
+
+
+def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"^scripts/build: not found beside the installed packages, expected the so"):
+        find_images(None, "cpu", with_gpus=False, level=5, source=tmp_path)
+
+
+def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
+    script = tmp_path / "scripts" / "build"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho "$HECKTOR_ENGINE $*"\necho "error: no wheels"\nexit 4\n')
+    script.chmod(0o755)
+    images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1)
+    with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
+        images.build((SEGMENTATION, RFS), tmp_path / "log")
+    assert (tmp_path / "log").read_text().splitlines()[0] == "toy-client segmentation rfs --cuda"
+    assert images.name(HPV) == "hecktor-hpv:cuda"
