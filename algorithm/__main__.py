@@ -10,8 +10,8 @@ from functools import partial
 # Until somebody handles it: in a container the first process never gets a signal that nobody handles, it is lost.
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
-from algorithm.budget import process_age_s  # noqa: E402
 from algorithm.cli import main  # noqa: E402
+from algorithm.deadline import process_age_s  # noqa: E402
 from contract.errors import run_main  # noqa: E402
 
 try:
