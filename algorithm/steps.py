@@ -95,11 +95,11 @@ def segment(run: RunContext, case: Case, region: Region) -> Segmentation:
     if run.request.method.segmenter == "threshold":
         with run.stages("segment"):
             return threshold_segmentation(case, region)
-    from algorithm.network.passes import ignore_pass  # imports torch, which only a network needs
-    from algorithm.network.segment import segment as by_network
-
     with run.resident.in_use:
         with run.stages("load"):
+            from algorithm.network.passes import ignore_pass  # imports torch, which only a network needs
+            from algorithm.network.segment import segment as by_network
+
             resident = _loaded(run.resident)
             for answer in run.request.algorithm.heads:
                 if answer.stand_in is None:

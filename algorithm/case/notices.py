@@ -24,6 +24,6 @@ class Notices:
     def warn(self, finding: Finding) -> None:
         """Log a finding, or raise it in strict mode."""
         if self.strict:
-            raise InputError(finding.what, f"{finding.found} (strict mode)", finding.expected)
+            raise InputError(f"{finding} (strict mode)")
         self.findings.append(finding)
         LOGGER.warning("*** WARNING *** %s", finding)

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from contract.tasks import HPV, RFS, Task
+from contract.editions import Algorithm
 from rehearsal.outputs import check_output
+from tests.algorithm.edition import HPV, RFS
 
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
@@ -54,7 +55,7 @@ class Run:
 
     case: Any
     package: Path
-    task: Task
+    task: Algorithm
     faults: Sequence[str]
     options: Sequence[str] = ()
     before: Sequence[str] = ()
@@ -114,7 +115,7 @@ def run(case_folder: Any, tiny_package: Path) -> Callable[..., Run]:
     """A run over the small sound case with the tiny package: `run(task, *faults, **what else Run has)`."""
     case_folder.write()
 
-    def make(task: Task, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
+    def make(task: Algorithm, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
         return Run(case_folder, package, task, faults, **more)
 
     return make

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
-
 from algorithm.best import BestAnswer
+
 from contract.errors import OutputError
 
 

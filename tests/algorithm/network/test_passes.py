@@ -17,7 +17,7 @@ from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from torch import nn
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.network import passes as module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
@@ -48,7 +48,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(data, passes, Networks(package), Budget.start(600), CPU).run()
+    found = Passes(data, passes, Networks(package), Deadline(600), CPU).run()
     return found.logits, found.done
 
 
@@ -128,12 +128,14 @@ class Tiles:
     def __init__(self, tile_s: float, failures: dict[int, Exception] | None = None) -> None:
         self.now, self.tile_s, self.failures = 0.0, tile_s, failures or {}
         self.done = 0
+        self.on_tile: Callable[[int], None] = lambda _: None
 
     def clock(self) -> float:
         return self.now
 
     def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
         self.done += 1
+        self.on_tile(self.done)
         if self.done in self.failures:
             raise self.failures[self.done]
         self.now += self.tile_s
@@ -144,17 +146,18 @@ class Tiles:
 def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Passes]:
     """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
 
-    def make(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(2, (2,)), **options: Any) -> Passes:
+    def make(tiles: Tiles, limit_s: float, stop_after: int | None = None, **options: Any) -> Passes:
         monkeypatch.setattr(windows, "_tile_logits", tiles)
-        budget = Budget.start(limit_s, tiles.clock)
-        return Passes(noise((24, 24, 24)), passes, Networks(package), budget, CPU, **options)
+        deadline = Deadline(limit_s, tiles.clock)
+        tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
+        return Passes(noise((24, 24, 24)), plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
 
 
 def test_all_passes_where_there_is_time(timed: Callable[..., Passes]) -> None:
     seen: list[Progress] = []
-    found = timed(Tiles(1.0), 600.0, better=seen.append).run()
+    found = timed(Tiles(1.0), 600.0, on_progress=seen.append).run()
     assert (found.done, found.planned, found.plan) == (4, 4, "the whole region")
     assert [progress.done for progress in seen] == [1, 2, 3, 4]
     np.testing.assert_allclose(seen[0].logits, seen[3].logits)
@@ -172,7 +175,7 @@ def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) 
     def slower(progress: Progress) -> None:
         tiles.tile_s = 20.0
 
-    found = timed(tiles, 100.0, better=slower).run()
+    found = timed(tiles, 100.0, on_progress=slower).run()
     assert (found.done, tiles.done, tiles.now) == (1, 8 + 2, 8.0 + 40.0)
 
 
@@ -194,7 +197,7 @@ def test_the_plan_shrinks_to_coarser_steps_first(
     """
     tiles = Tiles(tile_s)
     passes = timed(tiles, 100.0)
-    found = Passes(noise((72, 24, 24)), passes.passes, passes.networks, passes.budget, CPU).run()
+    found = Passes(noise((72, 24, 24)), passes.passes, passes.networks, passes.deadline, CPU).run()
     assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
     assert ("the plan shrinks to " in caplog.text) == (tiles_run < 32)
 
@@ -204,7 +207,7 @@ def test_the_plan_shrinks_to_where_lesions_are_suspected(timed: Callable[..., Pa
     tiles = Tiles(20.0)
     box = (slice(2, 18), slice(4, 20), slice(8, 24))
     found = timed(tiles, 100.0, focus=lambda: box).run()
-    assert found.plan == "what is hot in the PET, tiles 0.5 of a patch apart"
+    assert found.plan == "the PET-avid part, tiles 0.5 of a patch apart"
     assert (found.done, tiles.done) == (2, 2 + 1 + 1)
     mask = found.logits.argmax(0)
     assert np.unique(mask[box]).tolist() == [1]
@@ -269,9 +272,9 @@ def test_an_end_that_is_asked_for(timed: Callable[..., Passes]) -> None:
     """In the first pass there is nothing to hand back, in the second the first is."""
     tiles = Tiles(1.0)
     with pytest.raises(StoppedError):
-        timed(tiles, 600.0, stop=lambda: tiles.done >= 3).run()
+        timed(tiles, 600.0, stop_after=3).run()
     tiles = Tiles(1.0)
-    assert timed(tiles, 600.0, stop=lambda: tiles.done >= 12).run().done == 1
+    assert timed(tiles, 600.0, stop_after=12).run().done == 1
     assert tiles.done == 12
 
 

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.hpv import hpv_positive, hpv_probability
 from algorithm.heads.linear import Calibration, CentreShift, LinearHead, Term, parse_head
-from algorithm.heads.rfs import rfs_risk
 from algorithm.network.package import DEFAULT_PACKAGE
 from contract.errors import ModelPackageError
 
@@ -27,7 +26,7 @@ HEAD = LinearHead(
 
 def test_a_score_by_hand() -> None:
     """Volume e^3 - 1: log1p 3, (3 - 2) / 0.5 = 2, times 0.4 is 0.8. Age 71: +1, times -0.3. With 0.25: 0.75."""
-    assert rfs_risk(HEAD, {"gtvp_volume_ml": math.exp(3) - 1, "age_years": 71.0}) == pytest.approx(0.75)
+    assert HEAD.score({"gtvp_volume_ml": math.exp(3) - 1, "age_years": 71.0}) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("missing", [{}, {"age_years": None, "gtvp_volume_ml": None}, {"age_years": math.nan}])
@@ -56,16 +55,9 @@ def test_every_score_is_finite(features: dict[str, float | None]) -> None:
 
 
 def test_a_head_is_the_same_after_json() -> None:
-    assert parse_head(json.loads(json.dumps(HEAD.as_json())), "heads/rfs.json") == HEAD
-
-
-def test_hpv_is_positive_at_the_threshold_and_above() -> None:
-    head = LinearHead("logit", 0.0, (Term("x", "identity", 0.0, 0.0, 1.0, 1.0),), 0.5)
-    answers = [hpv_positive(head, {"x": value}) for value in (0.49, 0.5, 0.51, None)]
-    assert answers == [False, True, True, False]
-    assert all(type(answer) is bool for answer in answers)
-    with pytest.raises(ModelPackageError, match="no threshold"):
-        hpv_positive(HEAD, {})
+    for head in (HEAD, replace(HEAD, median_days=900.0)):
+        assert parse_head(json.loads(json.dumps(head.as_json())), "heads/rfs.json") == head
+    assert "median_days" not in HEAD.as_json()
 
 
 HARMONISED = LinearHead(
@@ -77,20 +69,13 @@ HARMONISED = LinearHead(
 )
 
 
-def test_a_centre_that_was_seen_is_corrected_and_no_other() -> None:
+def test_only_training_centres_are_corrected() -> None:
     """Value 8: (8 - 5) / 2 = 1.5; at CHUM (1.5 - 0.5) / 2 = 0.5. A missing value takes the median 7: 1, uncorrected."""
-    assert rfs_risk(HARMONISED, {"x": 8.0}) == 1.5
-    assert rfs_risk(HARMONISED, {"x": 8.0}, "CHUM") == 0.5
-    assert rfs_risk(HARMONISED, {"x": 8.0}, "USZ") == 1.5
-    assert rfs_risk(HARMONISED, {"x": None}, "CHUM") == 1.0
+    assert HARMONISED.score({"x": 8.0}) == 1.5
+    assert HARMONISED.score({"x": 8.0}, "CHUM") == 0.5
+    assert HARMONISED.score({"x": 8.0}, "USZ") == 1.5
+    assert HARMONISED.score({"x": None}, "CHUM") == 1.0
     assert parse_head(json.loads(json.dumps(HARMONISED.as_json())), "heads/hpv.json") == HARMONISED
-
-
-def test_probability_by_hand() -> None:
-    """Score 1.5: logit 2 x 1.5 - 1 = 2, probability 1 / (1 + e^-2)."""
-    assert hpv_probability(HARMONISED, {"x": 8.0}) == pytest.approx(1 / (1 + math.exp(-2)))
-    assert hpv_probability(HEAD, {}) is None
-    assert Calibration(1e50, 0.0).probability(-4.0) == pytest.approx(0.0)
 
 
 @pytest.mark.skipif(not DEFAULT_PACKAGE.is_dir(), reason="no default model package in this checkout")
@@ -131,12 +116,14 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
         (changed(("terms", 1, "weight"), True), "found True"),
         (changed(("terms", 1, "weight"), None), "found None"),
         (changed(("terms", 1, "sd"), 0), "sd 0.0 of age_years, expected a positive number"),
+        ({**HEAD.as_json(), "median_days": 0}, "median_days 0.0, expected a positive number of days"),
+        ({**HEAD.as_json(), "median_days": "900"}, "found 900, expected a finite number"),
         ({**HEAD.as_json(), "calibration": 3}, "not a head"),
         ({**HEAD.as_json(), "calibration": {"slope": "1", "offset": 0}}, "found 1, expected a finite number"),
         (changed(("terms", 0, "centres"), {"A": {"shift": 0, "scale": 0}}), "scale 0.0 of gtvp_volume_ml, expected a"),
         (changed(("terms", 0, "centres"), [1]), "not a head"),
         (changed(("terms", 1, "transform"), "eval"), "transform 'eval', expected one of identity, log1p"),
-        (changed(("terms", 1, "feature"), "encoder_017"), "found the encoder feature 'encoder_017', .*expected a"),
+        (changed(("terms", 1, "feature"), "encoder_017"), "the encoder feature 'encoder_017', .*expected a"),
     ],
 )
 def test_what_is_no_head(content: Any, message: str) -> None:

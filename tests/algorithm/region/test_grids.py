@@ -17,7 +17,7 @@ from algorithm.region import grids
 from algorithm.region.grids import grid_over, resample, resample_mask
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.algorithm.oriented_grids import DIRECTIONS, SPACINGS, covering, points_mm
+from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, covering, points_mm
 
 # grid_over
 

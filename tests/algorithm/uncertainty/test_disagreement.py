@@ -14,7 +14,7 @@ from algorithm.network.windows import Pass
 from algorithm.uncertainty import disagreement as module
 from algorithm.uncertainty.disagreement import Disagreement, entropy_bits
 from contract import labels
-from tests.algorithm.two_passes import FIRST, SECOND
+from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
 
 def told(*passes: np.ndarray) -> Disagreement:

@@ -14,7 +14,7 @@ from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
-from tests.algorithm.oriented_grids import DIRECTIONS, SPACINGS, covering, oriented, points_mm
+from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, covering, oriented, points_mm
 
 NETWORK_SPACING_MM = (3.0, 3.0, 3.0)
 

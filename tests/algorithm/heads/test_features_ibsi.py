@@ -20,7 +20,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 
 pytestmark = pytest.mark.shared
-SHARED = Path(os.environ.get("HECKTOR_SHARED", Path(__file__).parents[3] / "shared"))
+SHARED = Path(os.environ.get("HECKTOR_SHARED", Path(__file__).parents[4] / "shared"))
 FOLDER = SHARED / "data" / "ibsi_digital_phantom"
 
 PUBLISHED = [

@@ -18,7 +18,7 @@ from dynamic_network_architectures.architectures.unet import PlainConvUNet
 from scipy.ndimage import gaussian_filter
 from torch import nn
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.network import networks as networks_module
 from algorithm.network import passes as passes_module
 from algorithm.network import windows
@@ -50,7 +50,7 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(data, passes, Networks(package), Budget.start(600), CPU).run().logits
+    return Passes(data, passes, Networks(package), Deadline(600), CPU).run().logits
 
 
 @pytest.mark.usefixtures("_float32")
@@ -159,7 +159,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(windows, "_tile_logits", tiles)
-        budget = Budget.start(limit_s, tiles.clock)
+        budget = Deadline(limit_s, tiles.clock)
         return Passes(noise((24, 24, 24)), passes, Networks(package), budget, CPU).run()
 
     return run

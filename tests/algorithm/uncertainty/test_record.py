@@ -11,26 +11,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import pipeline
-from algorithm.answering import Termination, answer
-from algorithm.heads.methods import method_for
+from algorithm import pipeline, steps
+from algorithm.deadline import Deadline, Termination
+from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.passes import NoPassFitsError, Passes
 from algorithm.network.resident import Resident
 from algorithm.network.windows import Pass
-from algorithm.pipeline import Request
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import describe, expected_dsc, lesions_of, prepare_folder
-from contract import sockets
+from contract.editions import Algorithm
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
-from contract.tasks import HPV, RFS, SEGMENTATION, Task
-from tests.algorithm.two_passes import FIRST, SECOND
+from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
+from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
-MASK = f"{sockets.MASK.relative_path}/output.mha"
+MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
 GRID = Geometry((2, 2, 1), (2.0, 3.0, 4.0), (10.0, 20.0, 30.0))
 
 
@@ -179,7 +180,7 @@ def test_no_socket_folder_is_ever_written_to(predict: Any, case_folder: Any, tmp
     before = sorted(tmp_path.rglob("*"))
     refused = predict("segmentation", "--uncertainty", str(tmp_path / place))
     assert refused.status == 1
-    assert "nothing but the platform's sockets may be, expected a folder outside" in refused.lines[-1]
+    assert "which may hold the platform's sockets only, expected a path outside" in refused.lines[-1]
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -187,7 +188,7 @@ def test_neither_the_platforms_own_folder_nor_through_a_link(tmp_path: Path) -> 
     (tmp_path / "output").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "output")
     for folder in (tmp_path / "link" / "more", Path("/output/more")):
-        with pytest.raises(OutputError, match="expected a folder outside"):
+        with pytest.raises(OutputError, match="expected a path outside"):
             prepare_folder(folder, tmp_path / "input", tmp_path / "output")
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"file cannot be used .*, expected a writable folder"):
@@ -216,42 +217,46 @@ def test_where_nothing_could_be_said(
 
 
 @pytest.fixture
-def request_for(case_folder: Any, tiny_package: Path, tmp_path: Path) -> Callable[..., Request]:
+def request_for(case_folder: Any, tmp_path: Path) -> Callable[..., PredictRequest]:
     case_folder.write()
 
-    def make(task: Task = SEGMENTATION, time_limit_s: float = 600.0) -> Request:
-        return Request(
+    def make(task: Algorithm = SEGMENTATION, time_limit_s: float = 600.0) -> PredictRequest:
+        return PredictRequest(
+            EDITION,
             task,
-            method_for("baseline", task),
+            METHODS["baseline"],
             case_folder.input,
             case_folder.output,
-            tiny_package,
             "cpu",
             time_limit_s,
-            strict=False,
             uncertainty_dir=tmp_path / "beside",
         )
 
     return make
 
 
-def answered(request: Request, termination: Termination | None = None) -> dict[str, Any]:
-    """The record beside an answer, which must be there."""
-    answer(request, Resident(request.model_dir, "cpu"), termination or Termination())
-    assert request.task.output.path_under(request.output_dir).exists()
+@pytest.fixture
+def resident(tiny_package: Path) -> Resident:
+    return Resident(tiny_package, "cpu")
+
+
+def answered(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> dict[str, Any]:
+    """The uncertainty beside an answer, which must be there."""
+    predict(request, resident, termination)
+    assert request.task.answers[0].socket.path_under(request.output_dir).exists()
     assert request.uncertainty_dir is not None
     found: dict[str, Any] = read_json(request.uncertainty_dir / "uncertainty.json")
     return found
 
 
 def test_the_threshold_answers_and_nothing_is_known(
-    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(self: Passes) -> None:
         raise NoPassFitsError("no time")
 
     monkeypatch.setattr(Passes, "run", nothing)
-    record = answered(request_for(HPV))
+    record = answered(request_for(HPV), resident)
     assert record["why_not"] == "no pass of the network was made"
     assert record["segmented_by"] == "PET threshold"
     assert record["passes"] == {"done": 0, "planned": 0, "made": []}
@@ -262,7 +267,7 @@ def test_the_threshold_answers_and_nothing_is_known(
 
 
 def test_an_early_end_describes_the_passes_made(
-    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+    request_for: Callable[..., PredictRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is asked for in the second pass, which is not made: one pass of four counts."""
     termination, real = Termination(), Passes._whole_pass
@@ -270,13 +275,13 @@ def test_an_early_end_describes_the_passes_made(
     def second_hangs(self: Passes, step: Any) -> Any:
         if step != self.passes[0]:
             termination.request()
-            while not self.stop():
+            while not self.deadline.stopped():
                 time.sleep(0.01)
         return real(self, step)
 
     monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
     request = request_for(RFS)
-    record = answered(request, termination)
+    record = answered(request, resident, termination)
     assert (record["passes"]["done"], record["passes"]["planned"]) == (1, 4)
     assert [row["score"] for row in record["answer"]["folds"]] == [
         json.loads((request.output_dir / "rfs.json").read_text())
@@ -284,16 +289,19 @@ def test_an_early_end_describes_the_passes_made(
 
 
 def test_where_time_is_up_only_the_record_is_written(
-    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    request_for: Callable[..., PredictRequest],
+    resident: Resident,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    request, real = request_for(RFS), pipeline.CaseRun.write_uncertainty
+    request, real = request_for(RFS), pipeline.trust
 
-    def late(self: pipeline.CaseRun) -> None:
-        monkeypatch.setattr(type(self.budget), "overdue", lambda _: True)
-        real(self)
+    def late(*arguments: Any) -> None:
+        monkeypatch.setattr(Deadline, "overdue", lambda _: True)
+        real(*arguments)
 
-    monkeypatch.setattr(pipeline.CaseRun, "write_uncertainty", late)
-    record = answered(request)
+    monkeypatch.setattr(pipeline, "trust", late)
+    record = answered(request, resident)
     assert record["answer"]["folds"] == []
     assert record["answer"]["folds_left_out"] == 2
     assert record["answer"]["low"] is None
@@ -304,21 +312,26 @@ def test_where_time_is_up_only_the_record_is_written(
 
 
 def test_an_uncertainty_that_cannot_be_written_fails_nothing(
-    request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    request_for: Callable[..., PredictRequest],
+    resident: Resident,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(*_: object) -> None:
         raise OutputError("uncertainty.json: no space left")
 
-    monkeypatch.setattr(pipeline, "write_record", refuse)
+    monkeypatch.setattr(steps, "write_record", refuse)
     request = request_for()
-    answer(request, Resident(request.model_dir, "cpu"), Termination())
+    predict(request, resident).record
     assert (request.output_dir / MASK).is_file()
-    assert "the uncertainty is not written whole: uncertainty.json: no space left" in caplog.text
+    assert "the uncertainty is incomplete: uncertainty.json: no space left" in caplog.text
 
 
-def test_a_fault_while_summing_up_is_told(request_for: Callable[..., Request], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_summing_up_is_told(
+    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Disagreement, "_add", full)
-    assert answered(request_for())["why_not"] == "MemoryError"
+    assert answered(request_for(), resident)["why_not"] == "MemoryError"
