@@ -92,7 +92,7 @@ def test_no_pass_fits(
 
     monkeypatch.setattr(Passes, "run", nothing)
     request = request_for()
-    predict(request, resident).record
+    predict(request, resident)
     line = "*** FALLBACK *** no pass of the network (100.00 s a tile, 3.0 s left): the PET threshold answers"
     assert caplog.text.count(line) == 1
     assert mask_of(request).any()
@@ -108,7 +108,7 @@ def test_an_early_end_writes_the_passes_made(
     request = request_for()
     termination = Termination()
     monkeypatch.setattr(passes_module, "planned_passes", lambda package: passes_module.plan_passes(1, ()))
-    predict(request, resident).record
+    predict(request, resident)
     alone = (request.output_dir / MASK).read_bytes()
     monkeypatch.undo()
     real = Passes._whole_pass
@@ -167,7 +167,7 @@ def test_a_failure_is_raised_where_it_is_waited_for(
     monkeypatch.setattr(steps, "head_and_neck", bug)
     request = request_for()
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        predict(request, resident).record
+        predict(request, resident)
 
 
 def test_a_network_in_use_by_a_case_that_was_ended_is_waited_for(
@@ -176,7 +176,7 @@ def test_a_network_in_use_by_a_case_that_was_ended_is_waited_for(
     """As long as it is, the next case has the PET threshold's answer in hand; then it has the network's."""
     request = request_for(RFS, 3.0)
     with resident.in_use:
-        predict(request, resident).record
+        predict(request, resident)
     assert "*** FALLBACK *** time is nearly up: no pass is made yet" in caplog.text
     assert "passes over the whole region" in predict(request_for(RFS), resident).record.summary()
 
@@ -226,7 +226,7 @@ def terminated(program: str, request: PredictRequest, package: Path) -> tuple[in
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_sigterm_writes_the_best_answer_within_five_seconds(
-    request_for: Callable[..., PredictRequest], task: Algorithm
+    request_for: Callable[..., PredictRequest], tiny_package: Path, task: Algorithm
 ) -> None:
     request = request_for(task)
     status, said, seconds = terminated(SLOW_SECOND_PASS, request, tiny_package)

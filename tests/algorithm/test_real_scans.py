@@ -18,7 +18,7 @@ import pytest
 from algorithm.network.package import DEFAULT_PACKAGE
 from contract import platform
 from contract.images.volumes import read_header, read_volume
-from tests.algorithm.edition import EDITION, HPV, RFS
+from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
@@ -47,7 +47,7 @@ def run(root: Path, task: str) -> None:
 
 def test_segmentation(real_case: Path) -> None:
     run(real_case, "segmentation")
-    mask = read_volume(sockets.MASK.path_under(real_case / "output") / platform.MASK_FILE_NAME)
+    mask = read_volume(SEGMENTATION.answers[0].socket.path_under(real_case / "output") / platform.MASK_FILE_NAME)
     ct = read_header(EDITION.inputs["ct"].path_under(real_case / "input") / "scan.nii.gz")
     assert mask.geometry.differences(ct.geometry) == []
     assert mask.array.dtype == np.uint8

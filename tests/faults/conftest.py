@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from contract.editions import Algorithm
+from contract.editions import load_edition
+from contract.tasks import HPV, RFS, Task
 from rehearsal.outputs import check_output
-from tests.algorithm.edition import HPV, RFS
 
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
@@ -55,7 +55,7 @@ class Run:
 
     case: Any
     package: Path
-    task: Algorithm
+    task: Task
     faults: Sequence[str]
     options: Sequence[str] = ()
     before: Sequence[str] = ()
@@ -100,7 +100,9 @@ class Run:
         files = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
         ended = Ended(self.process.returncode, said or "", files, seconds)
         if ended.status == 0 or ended.files:
-            checked = check_output(output, self.task.output, self.case.ct.geometry)
+            checked = check_output(
+                output, load_edition().algorithm(self.task.name).answers[0].socket, self.case.ct.geometry
+            )
             assert checked.warnings == (), ended
             assert ended.files == [checked.path.relative_to(output).as_posix()], ended
             assert type(checked.value) is KINDS.get(self.task.name, type(None)), ended
@@ -115,7 +117,7 @@ def run(case_folder: Any, tiny_package: Path) -> Callable[..., Run]:
     """A run over the small sound case with the tiny package: `run(task, *faults, **what else Run has)`."""
     case_folder.write()
 
-    def make(task: Algorithm, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
+    def make(task: Task, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
         return Run(case_folder, package, task, faults, **more)
 
     return make

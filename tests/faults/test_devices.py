@@ -77,7 +77,7 @@ def test_there_is_an_answer_all_the_same(
         assert ended.said.count(text) == count, ended.said
 
 
-@pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:image_features"])
+@pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:measure"])
 def test_a_bug_that_leaves_no_answer(run: Runs, at: str) -> None:
     """Before the region is known, and where every answer would go through it."""
     ended = run(RFS, f"raise {at} 0 bug").whole()

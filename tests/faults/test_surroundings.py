@@ -127,5 +127,5 @@ def test_a_wall_clock_that_is_not_there(run: Runs) -> None:
     """Without the log's own time stamps nobody asks for it."""
     broken = "[setattr(time, name, None) for name in ('time', 'time_ns', 'localtime', 'gmtime')]"
     silent = "sys.modules['logging'].disable()"
-    ended = run(SEGMENTATION, f"run algorithm.pipeline:read_case 1 [{silent}, {broken}]").whole()
+    ended = run(SEGMENTATION, f"run algorithm.steps:read_case 1 [{silent}, {broken}]").whole()
     assert (ended.status, ended.said) == (0, "")

@@ -88,7 +88,7 @@ def test_doubles_beyond_float32_count_as_infinite(notices: Notices) -> None:
     found = cleaned(pet_of(1e300, 3, dtype=np.float64), notices)
     assert found is not None
     assert found.array.max() == 3
-    assert "1 voxels are NaN or infinite" in [str(finding) for finding in notices.findings][0]
+    assert "1 voxels are NaN or infinite" in str(notices.findings[0])
 
 
 @pytest.mark.parametrize("values", [(), (-1.0, -2.0), (math.nan,)])
@@ -102,7 +102,7 @@ def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float,
 def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
     far = Geometry(GRID.size, GRID.spacing_mm, (500.0, 0.0, 0.0))
     assert cleaned(pet_of(5), notices, far) is None
-    assert "does not overlap the CT" in [str(finding) for finding in notices.findings][0]
+    assert "does not overlap the CT" in str(notices.findings[0])
 
 
 def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +300,56 @@ def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.M
 def test_no_pass_at_all_is_a_bug(package: ModelPackage) -> None:
     with pytest.raises(ValueError, match="at least one"):
         made(noise((8, 8, 8)), (), package)
+
+
+# Averages
+
+
+@pytest.fixture
+def of_probabilities(package: ModelPackage) -> ModelPackage:
+    return replace(package, manifest={**package.manifest, "average": "probabilities"})
+
+
+def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_probabilities: ModelPackage) -> None:
+    """Four passes one by one, their softmax averaged in float64."""
+    data, passes = noise((24, 24, 24)), plan_passes(2, (2,))
+    single = [made(data, (step,), package)[0].astype(np.float64) for step in passes]
+    naive = np.mean([np.exp(logits) / np.exp(logits).sum(0) for logits in single], axis=0)
+    logits, done = made(data, passes, of_probabilities)
+    assert (done, logits.dtype) == (4, np.float32)
+    np.testing.assert_allclose(np.exp(logits), naive, atol=1e-6)
+    top = np.sort(naive, axis=0)
+    clear = top[-1] - top[-2] > 1e-5
+    np.testing.assert_array_equal(logits.argmax(0)[clear], naive.argmax(0)[clear])
+    assert clear.mean() > 0.99
+
+
+@pytest.mark.parametrize(("average", "label"), [("logits", 1), ("probabilities", 0)])
+def test_a_confident_pass_outvotes_two_others_by_logits_only(
+    package: ModelPackage, monkeypatch: pytest.MonkeyPatch, average: str, label: int
+) -> None:
+    """GTVp has logits 6, -2, -2 against the background: mean 2/3, but a mean probability of (1.00 + 0.12 + 0.12) / 3."""
+    answers = iter((6.0, -2.0, -2.0))
+    monkeypatch.setattr(
+        windows,
+        "_tile_logits",
+        lambda _network, part, _axes: torch.tensor([0.0, next(answers), -20.0])[:, None, None, None].expand(
+            3, *part.shape[2:]
+        ),
+    )
+    averaging = replace(package, manifest={**package.manifest, "average": average})
+    logits, _ = made(noise((16, 16, 16)), [Pass(0), Pass(1), Pass(0, (2,))], averaging)
+    assert np.unique(logits.argmax(0)).tolist() == [label]
+
+
+def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        windows,
+        "_tile_logits",
+        lambda _network, part, _axes: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
+            3, *part.shape[2:]
+        ),
+    )
+    logits, _ = made(noise((16, 16, 16)), [Pass(0)], of_probabilities)
+    assert np.isfinite(logits).all()
+    assert np.unique(logits.argmax(0)).tolist() == [1]

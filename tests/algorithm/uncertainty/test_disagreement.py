@@ -137,4 +137,4 @@ def test_a_fault_costs_the_uncertainty_alone(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.undo()
     found.add(Pass(2), SECOND)
     assert (found.passes, found.fault) == ([], "MemoryError")
-    assert caplog.text.count("the uncertainty is given up (MemoryError)") == 1
+    assert caplog.text.count("the uncertainty is not computed (MemoryError)") == 1

@@ -267,7 +267,7 @@ def test_the_threshold_answers_and_nothing_is_known(
 
 
 def test_an_early_end_describes_the_passes_made(
-    request_for: Callable[..., PredictRequest], monkeypatch: pytest.MonkeyPatch
+    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is asked for in the second pass, which is not made: one pass of four counts."""
     termination, real = Termination(), Passes._whole_pass
@@ -322,7 +322,7 @@ def test_an_uncertainty_that_cannot_be_written_fails_nothing(
 
     monkeypatch.setattr(steps, "write_record", refuse)
     request = request_for()
-    predict(request, resident).record
+    predict(request, resident)
     assert (request.output_dir / MASK).is_file()
     assert "the uncertainty is incomplete: uncertainty.json: no space left" in caplog.text
 
