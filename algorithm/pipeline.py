@@ -9,7 +9,7 @@ from algorithm.masks.segmentation import Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.prediction import Prediction, PredictRequest
-from algorithm.steps import Answers, RunContext, answer, conclude, localise, measure, read, segment, trust, write
+from algorithm.steps import CaseAnswers, RunContext, answer, conclude, localise, measure, read, segment, trust, write
 
 
 def find_lesions(run: RunContext) -> Segmented:
@@ -22,7 +22,7 @@ def find_lesions(run: RunContext) -> Segmented:
     return Segmented(case, segment(run, case, region))
 
 
-def answer_and_write(run: RunContext, segmented: Segmented) -> Answers:
+def answer_and_write(run: RunContext, segmented: Segmented) -> CaseAnswers:
     """Second half of the way, from the final segmentation or the best one when the time is up."""
     features = measure(run, segmented)
     answers = answer(run, segmented, features)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import Scans
+from algorithm.case.read import CaseVolumes
 from algorithm.heads.methods import Method
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
@@ -43,7 +43,7 @@ class PredictRequest:
     edition: Edition
     algorithm: Algorithm
     method: Method
-    source: Path | Scans
+    source: Path | CaseVolumes
     output_dir: Path | None
     device: str
     time_limit_s: float

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from algorithm.case.read import Scans
+from algorithm.case.read import CaseVolumes
 from algorithm.cpus import limit_itk_threads
 from algorithm.heads.methods import method_for
 from algorithm.network.package import default_package_path
@@ -84,9 +84,9 @@ class Predictor:
         Raises:
             HecktorError: an array does not fit its geometry, or the case cannot be answered.
         """
-        return self._predict(Scans(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
+        return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
 
-    def _predict(self, source: Path | Scans) -> Prediction:
+    def _predict(self, source: Path | CaseVolumes) -> Prediction:
         return predict(
             PredictRequest(
                 edition=self.edition,

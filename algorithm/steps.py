@@ -65,7 +65,7 @@ class RunContext:
 
 
 @dataclass(frozen=True)
-class Answers:
+class CaseAnswers:
     """The answers of a case: the mask on the CT's grid, risks and classes by name, and those given by a stand-in."""
 
     segmented: Segmented
@@ -146,7 +146,7 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
         return None
 
 
-def answer(run: RunContext, segmented: Segmented, features: Features | None) -> Answers:
+def answer(run: RunContext, segmented: Segmented, features: Features | None) -> CaseAnswers:
     """All answers of the algorithm, by their kinds."""
     request, mask = run.request, None
     values: dict[str, HeadValue] = {}
@@ -164,7 +164,7 @@ def answer(run: RunContext, segmented: Segmented, features: Features | None) -> 
             stand_ins.append(declared.name)
         if value is not None:
             values[declared.name] = value
-    return Answers(segmented, mask, values, tuple(stand_ins))
+    return CaseAnswers(segmented, mask, values, tuple(stand_ins))
 
 
 def _by_head_or_none(
@@ -194,7 +194,7 @@ def _may_stand_in(problem: Exception) -> bool:
     return isinstance(problem, ModelPackageError) or not isinstance(problem, HecktorError)
 
 
-def write(run: RunContext, answers: Answers) -> None:
+def write(run: RunContext, answers: CaseAnswers) -> None:
     """Write each answer to its output socket. Raises `OutputError`."""
     algorithm, output_dir = run.request.algorithm, run.request.output_dir
     if output_dir is None:
@@ -207,7 +207,7 @@ def write(run: RunContext, answers: Answers) -> None:
             write_json(declared.socket.path_under(output_dir), answers.values[declared.name])
 
 
-def trust(run: RunContext, answers: Answers) -> None:
+def trust(run: RunContext, answers: CaseAnswers) -> None:
     """Write the uncertainty, if requested, as far as the time allows. A failure goes to the log: the answer stands."""
     folder, disagreement, segmentation = run.request.uncertainty_dir, run.disagreement, answers.segmented.segmentation
     if folder is None or disagreement is None or segmentation is None:
@@ -229,7 +229,7 @@ def trust(run: RunContext, answers: Answers) -> None:
 
 
 def _over_folds(
-    run: RunContext, answers: Answers, segmentation: Segmentation, disagreement: Disagreement
+    run: RunContext, answers: CaseAnswers, segmentation: Segmentation, disagreement: Disagreement
 ) -> dict[str, object]:
     """The answers of each fold: `answer` for an algorithm with one answer, `answers` by name for several."""
     algorithm = run.request.algorithm
@@ -244,7 +244,7 @@ def _over_folds(
     return {"answer": {"task": algorithm.name, **by_name[declared[0].name]}}
 
 
-def conclude(run: RunContext, answers: Answers) -> Prediction:
+def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     """The prediction with its run record, which is written if requested."""
     record = _record(run, answers)
     if run.request.record_path is not None:
@@ -259,7 +259,7 @@ def conclude(run: RunContext, answers: Answers) -> Prediction:
     )
 
 
-def _record(run: RunContext, answers: Answers) -> RunRecord:
+def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
     request, segmentation = run.request, answers.segmented.segmentation
     by_network = segmentation is not None and segmentation.by_network
     return RunRecord(

@@ -47,7 +47,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Scans:
+class CaseVolumes:
     """A case in memory: CT in HU, PET in SUV, and the content of its `ehr.json`; arrays in (z, y, x)."""
 
     ct: Volume
@@ -55,7 +55,7 @@ class Scans:
     ehr: Mapping[str, Any]
 
 
-def read_case(source: Path | Scans, edition: Edition, algorithm: Algorithm, notices: Notices) -> Case:
+def read_case(source: Path | CaseVolumes, edition: Edition, algorithm: Algorithm, notices: Notices) -> Case:
     """Read CT, PET, clinical variables, and the dose if the algorithm has that input and the case has one.
 
     Args:
@@ -67,7 +67,7 @@ def read_case(source: Path | Scans, edition: Edition, algorithm: Algorithm, noti
     Raises:
         InputError: a socket is missing or holds anything but one usable 3D image; `ehr.json` is no JSON object.
     """
-    if isinstance(source, Scans):
+    if isinstance(source, CaseVolumes):
         return _case_in_memory(source, edition, notices)
     ct_path, pet_path = (find_single_image(edition.inputs[name].path_under(source)) for name in (CT, PET))
     patient = _patient(read_ehr(edition.inputs[EHR].path_under(source), edition.clinical), notices)
@@ -77,7 +77,7 @@ def read_case(source: Path | Scans, edition: Edition, algorithm: Algorithm, noti
     return Case(ct, pet, patient, None if dose is None else _read_dose(dose.path_under(source), notices))
 
 
-def _case_in_memory(scans: Scans, edition: Edition, notices: Notices) -> Case:
+def _case_in_memory(scans: CaseVolumes, edition: Edition, notices: Notices) -> Case:
     patient = _patient(parse_ehr(scans.ehr, "ehr", edition.clinical), notices)
     ct = clean_ct(_checked(scans.ct, "CT"), "CT", notices)
     return Case(ct, clean_pet(_checked(scans.pet, "PET"), ct, "PET", notices), patient)

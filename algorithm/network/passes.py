@@ -25,7 +25,7 @@ from algorithm.masks.segmentation import softmax
 from algorithm.network.devices import Backend, backends, is_device_failure, release
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.windows import TILE_STEP, Box, NotANumberError, Pass, Plan, slide, sum_bytes, whole
+from algorithm.network.windows import TILE_STEP, Box, NotANumberError, Pass, PassPlan, slide, sum_bytes, whole
 from contract.errors import ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
@@ -201,7 +201,7 @@ class Passes:
     def _member(self, step: Pass) -> str:
         return self.networks.package.fold_configurations[step.fold]
 
-    def _plan_of(self, step: Pass) -> Plan:
+    def _plan_of(self, step: Pass) -> PassPlan:
         """The present plan with the patch of the pass's own network."""
         return replace(self._plan, patch=self.networks.package.patch_of(step.fold))
 
@@ -289,15 +289,15 @@ class Passes:
         full[(slice(None), *self._plan.box)] = logits
         return full
 
-    def _full_plan(self, step: float) -> Plan:
+    def _full_plan(self, step: float) -> PassPlan:
         name = "the whole region" if step == TILE_STEP else f"the whole region, tiles {step:g} of a patch apart"
-        return Plan(whole(self.data.shape[1:]), step, self._first_patch, name)
+        return PassPlan(whole(self.data.shape[1:]), step, self._first_patch, name)
 
     @property
     def _first_patch(self) -> tuple[int, int, int]:
         return self.networks.package.patch_of(self.passes[0].fold)
 
-    def _smaller_plan(self, tile_s: float) -> Plan:
+    def _smaller_plan(self, tile_s: float) -> PassPlan:
         """The best plan with fewer tiles than the present one that fits the time left."""
         now = len(self._plan.tiles)
         for plan in self._shrunken_plans():
@@ -306,10 +306,10 @@ class Passes:
                 return plan
         raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")
 
-    def _shrunken_plans(self) -> Iterator[Plan]:
+    def _shrunken_plans(self) -> Iterator[PassPlan]:
         for step in COARSER_STEPS:
             yield self._full_plan(step)
         box = self.focus()
         if box is not None:
             for step in (TILE_STEP, *COARSER_STEPS):
-                yield Plan(box, step, self._first_patch, f"the PET-avid part, tiles {step:g} of a patch apart")
+                yield PassPlan(box, step, self._first_patch, f"the PET-avid part, tiles {step:g} of a patch apart")

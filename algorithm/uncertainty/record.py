@@ -17,7 +17,7 @@ from scipy import ndimage
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.classes import ClassHead, Head
-from algorithm.heads.features.region import TOUCHING
+from algorithm.heads.features.structure import TOUCHING
 from algorithm.heads.measure import Features, clinical_features, image_features
 from algorithm.heads.values import answer_value, class_probability
 from algorithm.masks.segmentation import Segmentation

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from algorithm.heads.features.dose import dose_on, dose_volume
 from algorithm.heads.features.places import bilateral, distances, spread_mm
-from algorithm.heads.features.region import Region, components, region
 from algorithm.heads.features.shape import shape
+from algorithm.heads.features.structure import Structure, components, structure_of
 from algorithm.heads.features.uptake import intensity_peak, thresholded
 from algorithm.heads.measure import image_features
 from contract.images.geometry import Geometry
@@ -34,8 +34,8 @@ def ball(grid: Geometry, centre_mm: tuple[float, float, float], radius_mm: float
     return np.asarray(z**2 + y**2 + x**2 <= radius_mm**2)
 
 
-def found(structure: Array, grid: Geometry) -> Region:
-    whole = region(structure, grid)
+def found(structure: Array, grid: Geometry) -> Structure:
+    whole = structure_of(structure, grid)
     assert whole is not None
     return whole
 
@@ -53,7 +53,7 @@ def test_a_region_is_cut_out_with_a_margin_that_ends_at_the_image() -> None:
     assert whole.volume_ml == pytest.approx(0.1)
     assert whole.centre_mm.tolist() == [0, 50, 20]
     assert whole.centre_mm is whole.centre_mm  # found once, however many nodes ask for their distance from it
-    assert region(np.zeros_like(structure), grid) is None
+    assert structure_of(np.zeros_like(structure), grid) is None
     assert components(np.zeros_like(structure), grid) == []
 
 
@@ -221,7 +221,7 @@ def test_distances_by_hand() -> None:
     70 / 3: squares 4900, 100 and 6400 over 9, mean 11400 / 27."""
     primary, nodes = nodes_at(0), nodes_at(10, 25)
     lesions = components(primary | nodes, WIDE)
-    assert distances(region(primary, WIDE), components(nodes, WIDE), lesions) == pytest.approx(
+    assert distances(structure_of(primary, WIDE), components(nodes, WIDE), lesions) == pytest.approx(
         {"node_to_node_mm": 30, "primary_to_node_mm": 50, "dispersion_mm": np.sqrt(11400 / 27)}
     )
     assert spread_mm(lesions) == pytest.approx(50)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from algorithm.heads.features.region import Region, region
 from algorithm.heads.features.shape import axis_lengths_mm, mesh, mesh_volume_mm3
+from algorithm.heads.features.structure import Structure, structure_of
 from algorithm.heads.measure import image_features
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
@@ -57,8 +57,8 @@ def measured(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geom
 
 
 @pytest.fixture(scope="module")
-def lesion(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> Region:
-    found = region(phantom[1] > 0, phantom[2])
+def lesion(phantom: tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]) -> Structure:
+    found = structure_of(phantom[1] > 0, phantom[2])
     assert found is not None
     return found
 
@@ -78,7 +78,7 @@ def test_variance(measured: dict[str, float | None]) -> None:
     assert measured["gtvp_hu_sd"] ** 2 == pytest.approx(3.05, abs=0.005)
 
 
-def test_mesh_volume(lesion: Region) -> None:
+def test_mesh_volume(lesion: Structure) -> None:
     """IBSI RNU0: 556 mm3, tolerance 4."""
     assert mesh_volume_mm3(*mesh(lesion)) == pytest.approx(556, abs=4)
 
@@ -87,5 +87,5 @@ def test_mesh_volume(lesion: Region) -> None:
     ("axis", "code", "value", "tolerance"),
     [(0, "TDIC", 11.4, 0.1), (1, "P9VJ", 9.31, 0.06), (2, "7J51", 8.54, 0.05)],
 )
-def test_axis_lengths(lesion: Region, axis: int, code: str, value: float, tolerance: float) -> None:
+def test_axis_lengths(lesion: Structure, axis: int, code: str, value: float, tolerance: float) -> None:
     assert axis_lengths_mm(lesion)[axis] == pytest.approx(value, abs=tolerance), f"IBSI {code}"

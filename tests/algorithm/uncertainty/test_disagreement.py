@@ -132,7 +132,7 @@ def test_a_fault_costs_the_uncertainty_alone(monkeypatch: pytest.MonkeyPatch, ca
         raise MemoryError
 
     found = told(FIRST)
-    monkeypatch.setattr(module, "_softmax", full)
+    monkeypatch.setattr(module, "softmax", full)
     found.add(Pass(1), SECOND)
     monkeypatch.undo()
     found.add(Pass(2), SECOND)
