@@ -243,7 +243,7 @@ def resident(tiny_package: Path) -> Resident:
 def answered(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> dict[str, Any]:
     """The uncertainty beside an answer, which must be there."""
     predict(request, resident, termination)
-    assert request.task.answers[0].socket.path_under(request.output_dir).exists()
+    assert request.algorithm.answers[0].socket.path_under(request.output_dir).exists()
     assert request.uncertainty_dir is not None
     found: dict[str, Any] = read_json(request.uncertainty_dir / "uncertainty.json")
     return found
