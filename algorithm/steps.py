@@ -26,7 +26,7 @@ from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import HeadAnswer, answers_over_folds, describe, write_maps, write_record
 from contract import platform
 from contract.editions import Answer
-from contract.errors import Finding, HecktorError, ModelPackageError
+from contract.errors import Finding, HecktorError, ModelPackageError, OutputError
 from contract.files import write_json
 from contract.images.volumes import write_mask
 
@@ -245,10 +245,13 @@ def _over_folds(
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
-    """The prediction with its run record, which is written if requested."""
+    """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
     record = _record(run, answers)
     if run.request.record_path is not None:
-        write_json(run.request.record_path, record.as_json())
+        try:
+            write_json(run.request.record_path, record.as_json())
+        except OutputError as problem:
+            LOGGER.warning("*** WARNING *** the record of the run is not written: %s", problem)
     kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
     return Prediction(
         answers.mask,
