@@ -171,7 +171,7 @@ def test_a_method_of_another_task(case_folder: Any, predict: Any) -> None:
     check_refusal(answer, "method 'threshold': cannot answer task rfs, expected segmentation")
 
 
-def test_cuda_where_none_answers(case_folder: Any, predict: Any) -> None:
+def test_cuda_without_a_card(case_folder: Any, predict: Any) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("a CUDA device answers here")

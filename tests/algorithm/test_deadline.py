@@ -10,7 +10,7 @@ from algorithm.deadline import Deadline
 from contract.errors import TimeLimitError
 
 
-def test_a_tenth_is_kept_in_reserve() -> None:
+def test_the_reserve_is_a_tenth() -> None:
     """Of 600 s 60 are reserve: at 100 s 440 are left, and the clock started at 50."""
     now = 50.0
     deadline = Deadline(600.0, lambda: now)

@@ -249,7 +249,7 @@ def test_every_voxel_comes_back_in_its_place(
     so coarse that f of the network's voxels are averaged first, the spread of the block adds (f^2 - 1) h^2 / 12 to the
     variance: at most 0.58 of that block, which is no larger than the CT's voxel.
 
-    Not judged is what lies within a voxel of the PET's own faces and of the region's.
+    Not checked is what lies within a voxel of the PET's own faces and of the region's.
     """
     assume(np.linalg.norm(slope) > 0.2)
     normal = np.asarray(slope) / np.linalg.norm(slope)
@@ -276,7 +276,7 @@ def test_every_voxel_comes_back_in_its_place(
     in_pet, in_region = depth_mm(points, pet), depth_mm(points, grid)
     truth[(in_pet < 0) | (in_region < 0)] = 0
     from_face = np.abs(value[..., None] - (GTVP_FROM, GTVN_FROM, GTVN_TO)).min(-1)
-    judged = from_face > half_voxel_mm(normal, package.spacing_mm, ct) + ROUNDING_MM
-    judged &= (np.abs(in_pet) > math.sqrt(3) * max(voxel, *pet_spacing)) & (np.abs(in_region) > math.sqrt(3) * voxel)
-    assert np.count_nonzero(judged) > 0.1 * judged.size
-    np.testing.assert_array_equal(found[judged], truth[judged])
+    checked = from_face > half_voxel_mm(normal, package.spacing_mm, ct) + ROUNDING_MM
+    checked &= (np.abs(in_pet) > math.sqrt(3) * max(voxel, *pet_spacing)) & (np.abs(in_region) > math.sqrt(3) * voxel)
+    assert np.count_nonzero(checked) > 0.1 * checked.size
+    np.testing.assert_array_equal(found[checked], truth[checked])

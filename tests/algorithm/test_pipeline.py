@@ -1,4 +1,4 @@
-"""An answer whatever happens: signals, a network that hangs, a device that is lost, time that runs out."""
+"""An answer in time despite signals, a network that hangs, a lost device, or too little time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mask_of(request: PredictRequest) -> np.ndarray:
     return np.asarray(read_volume(request.output_dir / MASK).array)
 
 
-def test_nothing_in_the_way(request_for: Callable[..., PredictRequest], resident: Resident) -> None:
+def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: Resident) -> None:
     request = request_for()
     record = predict(request, resident).record
     assert list(record.seconds) == ["read", "localise", "load", "segment", "restore", "write"]
@@ -98,7 +98,7 @@ def test_no_pass_fits(
     assert mask_of(request).any()
 
 
-def test_an_early_end_writes_the_passes_made(
+def test_an_early_end_writes_the_completed_passes(
     request_for: Callable[..., PredictRequest],
     resident: Resident,
     monkeypatch: pytest.MonkeyPatch,
@@ -142,7 +142,7 @@ def test_an_early_end_before_there_is_an_answer(
 def test_an_early_end_while_the_answer_is_being_written(
     request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is waited for, and written once."""
+    """The early end waits for it, and it is written once."""
     request, termination = request_for(RFS), Termination()
     real, calls = steps.write_json, []
 
@@ -158,7 +158,7 @@ def test_an_early_end_while_the_answer_is_being_written(
     assert isinstance(json.loads((request.output_dir / "rfs.json").read_text()), float)
 
 
-def test_a_failure_is_raised_where_it_is_waited_for(
+def test_a_failure_of_the_worker_is_raised_in_the_caller(
     request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bug(*_: object) -> None:
@@ -170,10 +170,10 @@ def test_a_failure_is_raised_where_it_is_waited_for(
         predict(request, resident)
 
 
-def test_a_network_in_use_by_a_case_that_was_ended_is_waited_for(
+def test_a_case_waits_for_the_network_of_the_case_before_it(
     request_for: Callable[..., PredictRequest], resident: Resident, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As long as it is, the next case has the PET threshold's answer in hand; then it has the network's."""
+    """While the network is in use the PET threshold is the best answer; then the network answers."""
     request = request_for(RFS, 3.0)
     with resident.in_use:
         predict(request, resident)

@@ -100,7 +100,7 @@ def test_a_log_that_cannot_be_written(run: Runs) -> None:
 # Limits
 
 
-def test_the_platforms_limit_of_data_disturbs_nobody(run: Runs) -> None:
+def test_the_platforms_memory_limit(run: Runs) -> None:
     """16 GB of RAM less one."""
     ended = run(RFS, before=["prlimit", f"--data={15 * 2**30}"]).whole()
     assert ended.status == 0, ended.said

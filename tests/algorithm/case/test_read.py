@@ -1,4 +1,4 @@
-"""Degenerate images are mended and named; strict mode refuses them."""
+"""Degenerate images are repaired with a notice; strict mode refuses them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notices() -> Notices:
     return Notices()
 
 
-def test_a_plain_ct_is_handed_on_as_it_is(notices: Notices) -> None:
+def test_a_sound_ct_is_unchanged(notices: Notices) -> None:
     ct = ct_of(-1024, 3071, dtype=np.int16)
     assert clean_ct(ct, "CT", notices) is ct
     assert notices.findings == []
@@ -158,7 +158,7 @@ def test_a_scan_too_small_for_a_head(case_folder: Any, notices: Notices, socket:
         read_case(case_folder.write().input, EDITION, SEGMENTATION, notices)
 
 
-def test_notices_are_logged_so_that_nobody_overlooks_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_notices_are_logged_as_warnings(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hecktor"):
         Notices().warn(Finding("PET", "odd"))
     assert [record.getMessage() for record in caplog.records] == ["*** WARNING *** PET: odd"]

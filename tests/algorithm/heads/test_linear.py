@@ -36,12 +36,12 @@ def test_missing_values_take_the_training_median(missing: dict[str, float | None
     assert [term.feature for term in HEAD.missing({})] == ["gtvp_volume_ml", "age_years"]
 
 
-def test_freak_values_are_held_to_four_standard_deviations() -> None:
-    """Volume e^40: held to +4, times 0.4 is 1.6. Age 0: held from -6.1 to -4, times -0.3 is 1.2."""
+def test_extreme_values_are_clipped_to_four_standard_deviations() -> None:
+    """Volume e^40: clipped to +4, times 0.4 is 1.6. Age 0: clipped from -6.1 to -4, times -0.3 is 1.2."""
     assert HEAD.score({"gtvp_volume_ml": math.exp(40), "age_years": 0.0}) == pytest.approx(0.25 + 1.6 + 1.2)
 
 
-def test_negative_values_are_not_logarithmised() -> None:
+def test_negative_values_count_as_zero_before_the_logarithm() -> None:
     assert HEAD.score({"gtvp_volume_ml": -5.0, "age_years": 61.0}) == HEAD.score(
         {"gtvp_volume_ml": 0.0, "age_years": 61.0}
     )
@@ -79,7 +79,7 @@ def test_only_training_centres_are_corrected() -> None:
 
 
 @pytest.mark.skipif(not DEFAULT_PACKAGE.is_dir(), reason="no default model package in this checkout")
-def test_heads_without_calibration_and_centres_are_read_and_written_as_they_were() -> None:
+def test_heads_of_the_shipped_package_are_written_as_they_were_read() -> None:
     paths = sorted((DEFAULT_PACKAGE / "heads").glob("*.json"))
     assert paths
     for path in paths:
@@ -126,6 +126,6 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
         (changed(("terms", 1, "feature"), "encoder_017"), "the encoder feature 'encoder_017', .*expected a"),
     ],
 )
-def test_what_is_no_head(content: Any, message: str) -> None:
+def test_content_that_is_no_head(content: Any, message: str) -> None:
     with pytest.raises(ModelPackageError, match=rf"^heads/rfs\.json: {message}"):
         parse_head(content, "heads/rfs.json")

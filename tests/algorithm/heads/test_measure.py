@@ -96,7 +96,7 @@ def test_without_lesions() -> None:
     }
 
 
-def test_without_pet_what_is_measured_on_it_is_missing() -> None:
+def test_pet_features_are_missing_without_a_pet() -> None:
     mask, ct, pet = scene()
     found, full = image_features(mask, ct, None, GRID), image_features(mask, ct, pet, GRID)
     missing = {name for name, value in found.items() if value is None and full[name] is not None}
@@ -106,7 +106,7 @@ def test_without_pet_what_is_measured_on_it_is_missing() -> None:
     assert found["gtvp_hu_mean"] == 50
 
 
-def test_glycolysis_without_pet_is_missing_also_where_there_are_no_nodes() -> None:
+def test_glycolysis_without_pet_is_missing_even_without_nodes() -> None:
     mask, ct, _ = scene()
     found = image_features(np.where(mask == 1, mask, 0).astype(np.uint8), ct, None, GRID)
     assert found["gtvn_tlg"] == 0

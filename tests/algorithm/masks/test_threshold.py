@@ -52,7 +52,7 @@ def test_everything_above_41_percent_of_the_highest_uptake() -> None:
 
 
 @pytest.mark.parametrize("top_mm", [118.5, 115.5])
-def test_the_brain_is_left_out_where_it_was_found_however_much_of_it_is_in_view(top_mm: float) -> None:
+def test_a_visible_brain_is_left_out_whole_or_in_part(top_mm: float) -> None:
     """The brain's centre at 105 + 75 mm leaves what lies up to 105 mm, slice 35, wherever the scan ends above it."""
     pet = np.ones(GRID.array_shape)
     pet[36:38, 10:20, 10:20] = 30

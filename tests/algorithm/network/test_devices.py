@@ -39,5 +39,5 @@ def test_sums_move_to_ram_before_the_card_is_full() -> None:
     ],
     ids=["out of memory", "launch failure", "RAM", "cuDNN", "MemoryError", "a bug", "another error"],
 )
-def test_failures_of_a_device_are_told_from_bugs(problem: Exception, expected: bool) -> None:
+def test_failures_of_a_device_are_distinguished_from_bugs(problem: Exception, expected: bool) -> None:
     assert is_device_failure(problem) is expected

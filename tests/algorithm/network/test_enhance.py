@@ -23,12 +23,12 @@ def test_values_by_hand() -> None:
     """Squares and cube roots of -8, 0, 0.125 and 1 are 64, 0, 1/64, 1 and -2, 0, 0.5, 1; the PET stays as it is."""
     ct, pet = torch.tensor([-8.0, 0.0, 0.125, 1.0]), torch.tensor([5.0, 6.0, 7.0, 8.0])
     data = torch.stack([ct, pet]).reshape(1, 2, 1, 1, 4)
-    seen = Enhanced(Seen(), ("ct_cube_root", "ct_square"))(data)
+    output = Enhanced(Seen(), ("ct_cube_root", "ct_square"))(data)
     expected = torch.stack([ct, pet, torch.tensor([-2.0, 0.0, 0.5, 1.0]), torch.tensor([64.0, 0.0, 1 / 64, 1.0])])
-    torch.testing.assert_close(seen, expected.reshape(1, 4, 1, 1, 4), atol=1e-6, rtol=0)
+    torch.testing.assert_close(output, expected.reshape(1, 4, 1, 1, 4), atol=1e-6, rtol=0)
 
 
-def test_the_input_is_left_as_it_is() -> None:
+def test_the_input_is_unchanged() -> None:
     """The sliding window shows one tensor to the network tile by tile."""
     data = torch.randn(2, 2, 3, 3, 3)
     before = data.clone()
@@ -46,6 +46,6 @@ def test_names_in_their_order() -> None:
     [["ct_cube"], ["ct_square", "ct_square"], "ct_square", [2], [["ct_square"]], None, {"ct_square": 1}],
     ids=str,
 )
-def test_names_that_are_none(names: Any) -> None:
+def test_unknown_names(names: Any) -> None:
     with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance .*, expected some of ct_square, ct_cube_root,"):
         enhancements(names)

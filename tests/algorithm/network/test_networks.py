@@ -105,7 +105,7 @@ def test_each_tensor_has_one_name(package: ModelPackage) -> None:
     assert all(first is not second for first, second in itertools.combinations(tensors, 2))
 
 
-def test_one_network_is_kept_and_its_weights_exchanged(package: ModelPackage) -> None:
+def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPackage) -> None:
     """The same module serves both folds; after it was forgotten a new one is built."""
     networks = Networks(package)
     first = networks.of(0, CPU)

@@ -110,7 +110,7 @@ def test_manifests_that_do_not_fit(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"format_version": NaN}', "\x00"])
-def test_manifests_that_are_none(root: Path, text: str) -> None:
+def test_invalid_manifests(root: Path, text: str) -> None:
     (root / "manifest.json").write_text(text)
     with pytest.raises(ModelPackageError, match=r"^manifest\.json: "):
         load_package(root)

@@ -156,15 +156,15 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     return make
 
 
-def test_all_passes_where_there_is_time(timed: Callable[..., Passes]) -> None:
-    seen: list[Progress] = []
-    found = timed(Tiles(1.0), 600.0, on_progress=seen.append).run()
+def test_all_passes_are_made_in_time(timed: Callable[..., Passes]) -> None:
+    progresses: list[Progress] = []
+    found = timed(Tiles(1.0), 600.0, on_progress=progresses.append).run()
     assert (found.done, found.planned, found.plan) == (4, 4, "the whole region")
-    assert [progress.done for progress in seen] == [1, 2, 3, 4]
-    np.testing.assert_allclose(seen[0].logits, seen[3].logits)
+    assert [progress.done for progress in progresses] == [1, 2, 3, 4]
+    np.testing.assert_allclose(progresses[0].logits, progresses[3].logits)
 
 
-def test_a_pass_that_would_not_fit_is_not_begun(timed: Callable[..., Passes]) -> None:
+def test_a_pass_that_does_not_fit_is_not_started(timed: Callable[..., Passes]) -> None:
     """Passes of 8 tiles of 3 s are 24 s, 90 s of 100 usable: after three a fourth of 1.2 x 24 s does not fit 18 s."""
     assert timed(Tiles(3.0), 100.0).run().done == 3
 
@@ -203,7 +203,7 @@ def test_the_plan_shrinks_to_coarser_steps_first(
     assert ("the plan shrinks to " in caplog.text) == (tiles_run < 32)
 
 
-def test_the_plan_shrinks_to_where_lesions_are_suspected(timed: Callable[..., Passes]) -> None:
+def test_the_plan_shrinks_to_suspected_lesions(timed: Callable[..., Passes]) -> None:
     """Tiles of 20 s, 90 s usable: eight do not fit, one in the focus does, and once more; elsewhere is background."""
     tiles = Tiles(20.0)
     box = (slice(2, 18), slice(4, 20), slice(8, 24))
@@ -240,7 +240,7 @@ def three_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"), RuntimeError("CUDA error: device lost")],
     ids=["out of memory", "lost"],
 )
-def test_the_pass_is_made_again_on_the_next_backend(
+def test_the_pass_is_repeated_on_the_next_backend(
     timed: Callable[..., Passes], problem: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tile 3 fails, in the first pass, and tile 20, the first of the third: both passes are made again whole."""
@@ -252,13 +252,13 @@ def test_the_pass_is_made_again_on_the_next_backend(
 
 
 @pytest.mark.usefixtures("three_backends")
-def test_what_was_summed_up_outlives_all_devices(timed: Callable[..., Passes]) -> None:
+def test_the_sum_outlives_all_devices(timed: Callable[..., Passes]) -> None:
     lost = RuntimeError("CUDA error: device lost")
     assert timed(Tiles(1.0, {10: lost, 11: lost, 12: lost}), 600.0).run().done == 1
 
 
 @pytest.mark.usefixtures("three_backends")
-def test_all_devices_fail_before_there_is_anything(timed: Callable[..., Passes]) -> None:
+def test_all_devices_fail_in_the_first_pass(timed: Callable[..., Passes]) -> None:
     lost = MemoryError()
     with pytest.raises(NoPassFitsError, match="failed: MemoryError"):
         timed(Tiles(1.0, {1: lost, 2: lost, 3: lost}), 600.0).run()
@@ -269,8 +269,8 @@ def test_a_bug_is_not_taken_for_a_lost_device(timed: Callable[..., Passes]) -> N
         timed(Tiles(1.0, {1: RuntimeError("The size of tensor a must match")}), 600.0).run()
 
 
-def test_an_end_that_is_asked_for(timed: Callable[..., Passes]) -> None:
-    """In the first pass there is nothing to hand back, in the second the first is."""
+def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
+    """In the first pass there is no result yet; in the second one the first pass is the result."""
     tiles = Tiles(1.0)
     with pytest.raises(StoppedError):
         timed(tiles, 600.0, stop_after=3).run()
@@ -279,7 +279,7 @@ def test_an_end_that_is_asked_for(timed: Callable[..., Passes]) -> None:
     assert tiles.done == 12
 
 
-# Numbers that are none
+# NaN and infinity
 
 
 def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:

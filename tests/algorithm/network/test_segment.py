@@ -63,7 +63,7 @@ def test_an_unknown_normalisation(package: ModelPackage) -> None:
         normalise((zero, zero), odd)
 
 
-def test_the_focus_is_what_was_found_and_25_mm_around() -> None:
+def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
     """Found: voxel 10 of 3 mm along each axis, so 28.5 to 31.5 mm. With 25 mm around 3.5 to 56.5 mm.
 
     On a grid of 2 mm that begins at 0: voxels floor(1.75) = 1 to ceil(28.25) = 29.

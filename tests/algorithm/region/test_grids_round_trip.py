@@ -115,7 +115,7 @@ RADIUS_MM = 18.0
     st.tuples(*[st.floats(-10, 10)] * 3),
     st.sampled_from([0, 1]),
 )
-def test_a_known_shape_survives_the_whole_round_trip(
+def test_a_known_shape_survives_the_round_trip(
     ct_spacing: tuple[float, float, float],
     ct_direction: tuple[float, ...],
     pet_spacing: tuple[float, float, float],

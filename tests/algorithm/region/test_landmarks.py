@@ -92,7 +92,7 @@ def test_a_brain_in_an_open_skull_is_found_by_its_uptake() -> None:
     assert brain_centre_mm(scan.coarse(pet=False), APEX_MM) is None
 
 
-def test_what_bone_encloses_without_any_uptake_is_no_brain() -> None:
+def test_a_part_enclosed_by_bone_without_uptake_is_no_brain() -> None:
     assert brain_centre_mm(Scan().with_brain(suv=0.8).coarse(), APEX_MM) is None
 
 
@@ -117,7 +117,7 @@ def test_a_hot_bladder_in_a_closed_pelvis_is_no_brain(pet: bool) -> None:
     assert localise(scan.case(pet=pet, top_mm=195.0)).found_by == "lung apices"
 
 
-def test_lungs_end_where_they_were_put() -> None:
+def test_lungs_end_at_their_simulated_height() -> None:
     """Slices are 4 mm apart and an opening takes up to one of them."""
     assert lung_apex_mm(Scan().coarse()) == pytest.approx(APEX_MM, abs=6.0)
 

@@ -55,7 +55,7 @@ def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str, index: in
 
 
 @pytest.mark.parametrize("kind", ["whole body", "head and neck", "shoulders cut off", "arms up"])
-def test_a_brain_in_view_is_found_without_a_pet_as_well(kind: str) -> None:
+def test_a_visible_brain_is_found_without_a_pet(kind: str) -> None:
     assert region_of(varied_phantom(kind, 2, coarsening=4).ct).sure
 
 
@@ -97,7 +97,7 @@ GRID = Geometry((40, 40, 60), (8.0, 8.0, 10.0), (-160.0, -160.0, -300.0))
 
 
 @pytest.mark.parametrize("hu", [-1024, 0, 1500])
-def test_a_scan_without_anatomy_is_taken_as_far_as_it_goes(hu: int) -> None:
+def test_a_scan_without_anatomy_is_the_region(hu: int) -> None:
     """600 mm of nothing, of water or of bone: unsure, and the upper 450 mm at most."""
     region = region_of(Volume(np.full(GRID.array_shape, hu, np.int16), GRID))
     assert not region.sure
@@ -105,7 +105,7 @@ def test_a_scan_without_anatomy_is_taken_as_far_as_it_goes(hu: int) -> None:
     assert region.upper_mm[2] - region.lower_mm[2] <= LONGEST_UNSURE_MM + 8
 
 
-def test_a_small_scan_is_taken_whole() -> None:
+def test_a_small_scan_is_the_region() -> None:
     grid = Geometry((20, 20, 10), (8.0, 8.0, 10.0), (0.0, 0.0, 0.0))
     region = region_of(Volume(np.full(grid.array_shape, 40, np.int16), grid))
     corners = grid.corners_mm()

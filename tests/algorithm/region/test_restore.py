@@ -57,7 +57,7 @@ def test_without_a_label_nothing_is_interpolated() -> None:
     assert not restore_labels(logits, grid, grid).any()
 
 
-def test_the_box_is_a_voxel_wider_than_the_labels_and_a_block_where_blocks_are_averaged() -> None:
+def test_the_box_is_wider_than_the_labels_by_a_voxel_or_a_block() -> None:
     """Labels at voxels 4 to 5 of 10. On CT voxels of the same size: 3 to 6. On voxels three times as long: 1 to 8."""
     grid = Geometry((10, 10, 10), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     logits = np.zeros((3, 10, 10, 10), np.float32)

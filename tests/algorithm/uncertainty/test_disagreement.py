@@ -17,8 +17,8 @@ from contract import labels
 from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
 
-def told(*passes: np.ndarray) -> Disagreement:
-    """A disagreement that has seen these logits, one fold each."""
+def disagreement_of(*passes: np.ndarray) -> Disagreement:
+    """The disagreement of these logits, one fold each."""
     found = Disagreement()
     for fold, logits in enumerate(passes):
         found.add(Pass(fold), logits)
@@ -35,7 +35,7 @@ def test_four_voxels_by_hand() -> None:
     The second voxel's mean is (3/8, 3/8, 1/4): 3/4 log2(8/3) + 1/2 = 1.56128 bits, of which either pass has 3/2. Masks:
     the first pass has two voxels of GTVp, the second these and one more, DSC 2 x 2 / 5; GTVn has none in either.
     """
-    both = told(FIRST, SECOND)
+    both = disagreement_of(FIRST, SECOND)
     np.testing.assert_allclose(both.probability(1).ravel(), [1 / 2, 3 / 8, 3 / 4, 1 / 8], atol=1e-6)
     np.testing.assert_allclose(both.probability(2).ravel(), [1 / 4, 1 / 4, 1 / 8, 1 / 8], atol=1e-6)
     np.testing.assert_allclose(both.entropy().ravel(), [1.5, 1.561278, 1.061278, 1.061278], atol=1e-5)
@@ -48,8 +48,8 @@ def test_four_voxels_by_hand() -> None:
     assert both.overlaps(1, np.array([1, 2])).tolist() == [0.5, 1.0]
 
 
-def test_a_single_pass_disagrees_with_nobody() -> None:
-    alone = told(FIRST)
+def test_a_single_pass_has_no_disagreement() -> None:
+    alone = disagreement_of(FIRST)
     assert alone.information() is None
     assert alone.pairwise_dsc(1) is None
     np.testing.assert_allclose(alone.entropy().ravel()[1], 1.5, atol=1e-5)
@@ -64,20 +64,20 @@ def test_entropy_of_certainty_and_of_ignorance() -> None:
 def test_passes_that_say_the_same(seed: int, count: int) -> None:
     """No mutual information, and masks that are the same; probabilities are the one pass's."""
     logits = random_logits(np.random.default_rng(seed), (2, 3, 5))
-    same = told(*[logits] * count)
+    same = disagreement_of(*[logits] * count)
     information = same.information()
     assert information is not None
     assert float(information.max()) < 1e-5
     for label in labels.FOREGROUND:
         assert same.pairwise_dsc(label) == (1 if (logits.argmax(0) == label).any() else None)
-        np.testing.assert_allclose(same.probability(label), told(logits).probability(label), rtol=1e-6)
+        np.testing.assert_allclose(same.probability(label), disagreement_of(logits).probability(label), rtol=1e-6)
 
 
 @given(st.integers(0, 1000), st.permutations(range(4)))
 def test_the_order_of_the_passes_does_not_count(seed: int, order: list[int]) -> None:
     rng = np.random.default_rng(seed)
     passes = [random_logits(rng, (3, 2, 3)) for _ in range(4)]
-    one, other = told(*passes), told(*[passes[number] for number in order])
+    one, other = disagreement_of(*passes), disagreement_of(*[passes[number] for number in order])
     np.testing.assert_allclose(one.entropy(), other.entropy(), atol=1e-5)
     np.testing.assert_allclose(one.information(), other.information(), atol=1e-5)
     for label in labels.FOREGROUND:
@@ -85,12 +85,12 @@ def test_the_order_of_the_passes_does_not_count(seed: int, order: list[int]) -> 
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (4, 4, 4)], ids=lambda shape: "x".join(map(str, shape)))
-def test_sums_in_parts_are_what_all_at_once_gives(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_in_parts_equal_the_sum_at_once(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Five passes in double precision and in plain steps, on grids that fill no byte and no part."""
     monkeypatch.setattr(module, "_AT_ONCE", 17)
     rng = np.random.default_rng(5)
     passes = [random_logits(rng, shape) for _ in range(5)]
-    found = told(*passes)
+    found = disagreement_of(*passes)
     powers = np.exp(np.stack(passes).astype(np.float64))
     p = powers / powers.sum(1, keepdims=True)
     entropy = -(p.mean(0) * np.log2(p.mean(0))).sum(0)
@@ -110,16 +110,16 @@ def test_sums_in_parts_are_what_all_at_once_gives(shape: tuple[int, int, int], m
         np.testing.assert_array_equal(found.mask(number), mask)
 
 
-def test_logits_beyond_where_the_plan_looked_are_certain() -> None:
+def test_logits_outside_the_plans_box_are_certain() -> None:
     """20 and -20: no overflow, no entropy."""
     logits = np.full((3, 1, 1, 2), -20, dtype=np.float32)
     logits[0] = 20
-    assert float(told(logits).entropy().max()) < 1e-6
-    assert float(told(logits * 100).probability(1).max()) == 0
+    assert float(disagreement_of(logits).entropy().max()) < 1e-6
+    assert float(disagreement_of(logits * 100).probability(1).max()) == 0
 
 
 def test_nothing_is_taken_up_after_the_end() -> None:
-    closed = told(FIRST)
+    closed = disagreement_of(FIRST)
     closed.close()
     closed.add(Pass(1), SECOND)
     assert closed.passes == [Pass(0)]
@@ -131,7 +131,7 @@ def test_a_fault_costs_the_uncertainty_alone(monkeypatch: pytest.MonkeyPatch, ca
     def full(_: np.ndarray) -> np.ndarray:
         raise MemoryError
 
-    found = told(FIRST)
+    found = disagreement_of(FIRST)
     monkeypatch.setattr(module, "softmax", full)
     found.add(Pass(1), SECOND)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""What is written beside an answer on request: by hand on four voxels, then end to end beside answers it never touches."""
+"""Uncertainty by hand on four voxels, then end to end beside unchanged answers."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ GRID = Geometry((2, 2, 1), (2.0, 3.0, 4.0), (10.0, 20.0, 30.0))
 
 def both_passes() -> tuple[Segmentation, Disagreement]:
     """The two passes of four voxels, whose averaged logits leave the second voxel to the background."""
-    told = Disagreement()
-    told.add(Pass(0), FIRST)
-    told.add(Pass(1), SECOND)
+    disagreement = Disagreement()
+    disagreement.add(Pass(0), FIRST)
+    disagreement.add(Pass(1), SECOND)
     empty = np.zeros(GRID.array_shape, np.float32)
-    return Segmentation((FIRST + SECOND) / 2, empty, None, GRID, 2, 4, "by hand"), told
+    return Segmentation((FIRST + SECOND) / 2, empty, None, GRID, 2, 4, "by hand"), disagreement
 
 
 def test_four_voxels_by_hand() -> None:
@@ -69,17 +69,17 @@ def test_four_voxels_by_hand() -> None:
     assert lesion == pytest.approx({"volume_ml": 0.048, "mean_probability": 0.625, "found_by": 1, "mean_overlap": 1})
 
 
-def test_a_lesion_that_only_some_passes_have() -> None:
+def test_a_lesion_in_only_some_passes() -> None:
     """The mask of the second pass is three voxels, all of one lesion: the first pass has two of them."""
-    segmentation, told = both_passes()
+    segmentation, disagreement = both_passes()
     second = Segmentation(SECOND, segmentation.ct, None, GRID, 2, 2, "by hand")
-    (lesion,) = describe(second, told)["lesions"]
+    (lesion,) = describe(second, disagreement)["lesions"]
     assert lesion["found_by"] == 1
     assert lesion["mean_overlap"] == pytest.approx((2 / 3 + 1) / 2)
     assert lesion["mean_probability"] == pytest.approx((1 / 2 + 3 / 8 + 3 / 4) / 3)
 
 
-def test_expected_dsc_is_exact_where_nothing_is_unsure() -> None:
+def test_expected_dsc_is_exact_for_certain_probabilities() -> None:
     """Probabilities of 0 and 1 are a mask: 2 x 2 / (3 + 4)."""
     mask = np.array([1, 1, 1, 0, 0, 0], dtype=bool)
     assert expected_dsc(mask, np.array([1, 1, 0, 1, 1, 0], np.float32)) == pytest.approx(4 / 7)
@@ -119,7 +119,9 @@ def test_a_map_on_the_cts_grid_is_in_hundredths_of_a_bit() -> None:
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
-def test_the_answer_is_the_same_with_and_without(predict: Any, case_folder: Any, tmp_path: Path, task: str) -> None:
+def test_the_answer_is_the_same_with_and_without_uncertainty(
+    predict: Any, case_folder: Any, tmp_path: Path, task: str
+) -> None:
     """Two folds and one mirror axis are four passes; the output folder holds the socket and nothing else."""
     case_folder.write()
     plain = predict(task)
@@ -151,15 +153,15 @@ def test_the_answer_is_the_same_with_and_without(predict: Any, case_folder: Any,
     assert any(row["expected_dsc"] is not None for row in record["labels"].values())
     assert ("answer" in record) == (task != "segmentation")
     if task != "segmentation":
-        told = record["answer"]
-        assert told["written"] == read_json(tmp_path / "output" / f"{'rfs' if task == 'rfs' else 'hpv-status'}.json")
-        scores = [row["score"] for row in told["folds"]]
-        assert [row["fold"] for row in told["folds"]] == [0, 1]
-        assert (told["low"], told["high"]) == (min(scores), max(scores))
-        assert told["spread"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+        answer = record["answer"]
+        assert answer["written"] == read_json(tmp_path / "output" / f"{'rfs' if task == 'rfs' else 'hpv-status'}.json")
+        scores = [row["score"] for row in answer["folds"]]
+        assert [row["fold"] for row in answer["folds"]] == [0, 1]
+        assert (answer["low"], answer["high"]) == (min(scores), max(scores))
+        assert answer["spread"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
 
 
-def test_with_one_pass_the_folds_answer_is_the_answer(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+def test_with_one_pass_the_answer_is_that_of_its_fold(predict: Any, case_folder: Any, tmp_path: Path) -> None:
     """Nothing to disagree with: no map of it, no spread; what an earlier run left is gone."""
     case_folder.write()
     folder = tmp_path / "beside"
@@ -167,15 +169,19 @@ def test_with_one_pass_the_folds_answer_is_the_answer(predict: Any, case_folder:
     assert predict("rfs", "--uncertainty", str(folder), "--passes", "1").status == 0
     assert sorted(path.name for path in folder.iterdir()) == ["uncertainty.json", "uncertainty.mha"]
     record = read_json(folder / "uncertainty.json")
-    told = record["answer"]
-    assert [row["score"] for row in told["folds"]] == [told["written"]] == [read_json(tmp_path / "output" / "rfs.json")]
-    assert told["spread"] is None
+    answer = record["answer"]
+    assert (
+        [row["score"] for row in answer["folds"]]
+        == [answer["written"]]
+        == [read_json(tmp_path / "output" / "rfs.json")]
+    )
+    assert answer["spread"] is None
     assert all(row["pairwise_dsc"] is None for row in record["labels"].values())
     assert all(row["found_by"] is None and row["mean_probability"] is not None for row in record["lesions"])
 
 
 @pytest.mark.parametrize("place", ["output", "output/images", "input", "output/../input/images"])
-def test_no_socket_folder_is_ever_written_to(predict: Any, case_folder: Any, tmp_path: Path, place: str) -> None:
+def test_socket_folders_are_refused(predict: Any, case_folder: Any, tmp_path: Path, place: str) -> None:
     case_folder.write()
     before = sorted(tmp_path.rglob("*"))
     refused = predict("segmentation", "--uncertainty", str(tmp_path / place))
@@ -184,7 +190,7 @@ def test_no_socket_folder_is_ever_written_to(predict: Any, case_folder: Any, tmp
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_neither_the_platforms_own_folder_nor_through_a_link(tmp_path: Path) -> None:
+def test_the_platforms_folder_and_links_into_sockets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "output").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "output")
     for folder in (tmp_path / "link" / "more", Path("/output/more")):
@@ -203,7 +209,7 @@ def test_neither_the_platforms_own_folder_nor_through_a_link(tmp_path: Path) -> 
         ("rfs", ("--method", "clinical"), "method 'clinical' makes no passes, expected 'baseline'"),
     ],
 )
-def test_where_nothing_could_be_said(
+def test_the_uncertainty_is_refused_without_passes_or_with_a_server(
     predict: Any, case_folder: Any, tmp_path: Path, task: str, options: tuple[str, ...], message: str
 ) -> None:
     case_folder.write()
@@ -249,7 +255,7 @@ def answered(request: PredictRequest, resident: Resident, termination: Terminati
     return found
 
 
-def test_the_threshold_answers_and_nothing_is_known(
+def test_the_threshold_has_no_uncertainty(
     request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(self: Passes) -> None:
@@ -266,7 +272,7 @@ def test_the_threshold_answers_and_nothing_is_known(
     assert {row["mean_probability"] for row in record["lesions"]} == {None}
 
 
-def test_an_early_end_describes_the_passes_made(
+def test_an_early_end_describes_the_completed_passes(
     request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is asked for in the second pass, which is not made: one pass of four counts."""
@@ -288,7 +294,7 @@ def test_an_early_end_describes_the_passes_made(
     ]
 
 
-def test_where_time_is_up_only_the_record_is_written(
+def test_only_the_record_is_written_when_time_is_up(
     request_for: Callable[..., PredictRequest],
     resident: Resident,
     monkeypatch: pytest.MonkeyPatch,
@@ -311,7 +317,7 @@ def test_where_time_is_up_only_the_record_is_written(
     assert "no time for the maps" in caplog.text
 
 
-def test_an_uncertainty_that_cannot_be_written_fails_nothing(
+def test_an_uncertainty_that_cannot_be_written_leaves_the_answer(
     request_for: Callable[..., PredictRequest],
     resident: Resident,
     monkeypatch: pytest.MonkeyPatch,
@@ -327,7 +333,7 @@ def test_an_uncertainty_that_cannot_be_written_fails_nothing(
     assert "the uncertainty is incomplete: uncertainty.json: no space left" in caplog.text
 
 
-def test_a_fault_while_summing_up_is_told(
+def test_a_fault_of_the_observer_is_recorded(
     request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
