@@ -1,13 +1,13 @@
-"""The platform's `invoke` mode: a server that answers case after case and pays for its start once.
+"""The platform's `invoke` mode: a server that loads the model once and answers case after case.
 
 ::
 
     GET  /health   200 once the model is ready; 503 before that and while the server ends
-    POST /invoke   answers the case in the input folder: 201, or 500 with one line that says why there is no answer
+    POST /invoke   answers the case in the input folder: 201, or 500 with the reason in one line
 
-The platform empties the input and output folders between cases, so nothing there is kept open. It calls for one case
-at a time: a second call is refused at once (409), since waiting would mean reading folders that change meanwhile.
-SIGTERM or SIGINT drains: no further case is taken (503), the one in work ends with its best answer so far.
+The platform empties the input and output folders between cases, so no file there stays open. It sends one case at a
+time: a second call is rejected (409), because the folders change between cases. SIGTERM or SIGINT drains the server:
+further cases are rejected (503), the current one ends with its best answer so far.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from algorithm.answering import Termination, answer
+from algorithm.deadline import Termination
 from algorithm.network.resident import Resident
-from algorithm.pipeline import Request
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
 
 LOGGER = logging.getLogger("hecktor")
@@ -40,22 +42,22 @@ _BODY_LIMIT_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call is answered with: a status, and one line of text."""
+    """The reply to a call: a status and one line of text."""
 
     status: HTTPStatus
     text: str
 
 
 class Service:
-    """What is answered to a call, whatever carries it; knows nothing of HTTP."""
+    """The server's behaviour apart from HTTP."""
 
     def __init__(self, answer: Callable[[], str], end_case: Callable[[], None]) -> None:
-        """A service that is not ready yet.
+        """Create a service that is not ready yet.
 
         Args:
-            answer: answers the case in the input folder, from any thread, and says so in one line; raises
-                HecktorError where it cannot.
-            end_case: asks the case in work to end with its best answer so far; called once, from another thread.
+            answer: answers the case in the input folder, from any thread, and returns a summary in one line; raises
+                HecktorError if it cannot.
+            end_case: asks the current case to end with its best answer so far; called once, from another thread.
         """
         self._answer, self._end_case = answer, end_case
         self._is_ready, self._is_draining = threading.Event(), threading.Event()
@@ -63,13 +65,13 @@ class Service:
         self._owed, self._replied = 0, threading.Condition()
 
     def open(self) -> None:
-        """Take cases from now on."""
+        """Accept cases from now on."""
         self._is_ready.set()
 
     def health(self) -> Reply:
-        """Whether a case would be taken; true also while one is in work."""
+        """OK if the service accepts cases, also while it works on one."""
         if self._is_draining.is_set():
-            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "ending, no further case is taken")
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "ending, no further case is accepted")
         if not self._is_ready.is_set():
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "the model is being loaded")
         return Reply(HTTPStatus.OK, "ready")
@@ -81,12 +83,12 @@ class Service:
         try:
             health = self.health()
             return self._answered() if health.status is HTTPStatus.OK else health
-        finally:  # before the reply is sent: whoever has it may call for the next case at once
+        finally:  # before the reply is sent, since the caller may send the next case at once
             self._in_work.release()
 
     @contextmanager
     def owing_a_reply(self) -> Iterator[None]:
-        """Until the block ends a drained service waits: a reply is still to be sent."""
+        """While the block runs, `drain` waits for its reply to be sent."""
         with self._replied:
             self._owed += 1
         try:
@@ -98,17 +100,17 @@ class Service:
 
     def _answered(self) -> Reply:
         try:
-            said = self._answer()
+            summary = self._answer()
         except HecktorError as problem:
             return _failed(problem.message)
-        except Exception as problem:  # a bug that one case meets must not cost the cases after it
+        except Exception as problem:  # a bug in one case must not cost the next ones
             LOGGER.exception("a bug, not the case's fault")
             return _failed(f"internal error ({type(problem).__name__})")
-        LOGGER.info("%s", said)
-        return Reply(HTTPStatus.CREATED, said)
+        LOGGER.info("%s", summary)
+        return Reply(HTTPStatus.CREATED, summary)
 
     def drain(self) -> None:
-        """Take no further case, and return when the one in work has been answered and its reply sent."""
+        """Reject further cases, and return when the current one is answered and its reply sent."""
         self._is_draining.set()
         self._end_case()
         with self._replied:
@@ -121,13 +123,13 @@ def _failed(message: str) -> Reply:
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """The service over HTTP on all interfaces; port 0 takes a free one."""
+    """The service over HTTP on all interfaces; port 0 chooses a free one."""
 
     allow_reuse_address = True
     daemon_threads = True
 
     def __init__(self, service: Service, port: int) -> None:
-        """Listen from now on. Raises HecktorError where the port cannot be had."""
+        """Start to listen. Raises HecktorError if the port is not available."""
         self.service = service
         try:
             super().__init__(("", port), _Handler)
@@ -136,11 +138,11 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port in use."""
         return int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """One line for a caller that went away; the case, if any, was answered all the same."""
+        """Log one line for a lost connection; its case, if any, is answered all the same."""
         problem = sys.exc_info()[1]
         LOGGER.warning("a connection was lost (%s)", type(problem).__name__)
 
@@ -148,7 +150,7 @@ class Server(socketserver.ThreadingTCPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     server_version = "hecktor"
-    # A caller that sends nothing must not keep a thread for ever; a case in work is not bound by it.
+    # Seconds to send a request, so that a silent caller does not keep a thread; a case may take longer.
     timeout = 10
 
     def _route(self) -> None:
@@ -168,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _route  # noqa: N815
 
     def _skip_body(self) -> None:
-        """Read what a caller sent along: closing a connection with unread bytes could lose the reply."""
+        """Read the body: closing a connection with unread bytes could lose the reply."""
         length = self.headers.get("Content-Length", "0")
         if length.isdigit():
             self.rfile.read(min(int(length), _BODY_LIMIT_BYTES))
@@ -184,20 +186,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class names it
-        """Nothing: the platform keeps 500 lines, and asks for the health more often than that."""
+        """Log nothing: the platform keeps only 500 lines, and health checks alone would fill them."""
 
 
-def serve(request: Request, port: int = PORT) -> None:
-    """Answer cases as `request` says until SIGTERM or SIGINT, the model loaded once.
+def serve(request: PredictRequest, model_dir: Path, port: int = PORT) -> None:
+    """Answer cases as `request` says until SIGTERM or SIGINT, with the model loaded once.
 
     Args:
-        request: the task, the method, the folders, the device and the time limit of every case.
+        request: task, method, folders, device and time limit of every case.
+        model_dir: the model package.
         port: see `Server`.
 
     Raises:
-        HecktorError: the port cannot be had, or the model or the device is unusable.
+        HecktorError: the port is not available, or the model or the device is unusable.
     """
-    resident, termination = Resident(request.model_dir, request.device), Termination()
+    resident, termination = Resident(model_dir, request.device), Termination()
 
     def load() -> None:
         if request.method.segmenter == "network":
@@ -205,37 +208,40 @@ def serve(request: Request, port: int = PORT) -> None:
 
     def answer_or_leave_nothing() -> str:
         try:
-            stages = answer(replace(request, spent_s=0.0), resident, termination)
+            record = predict(replace(request, spent_s=0.0), resident, termination).record
         except BaseException:
-            _remove_answer(request)
+            _remove_answers(request)
             raise
-        return f"{request.task.name} answered by {request.method.name}: {stages.summary()}"
+        return f"{record.task} answered by {record.method}: {record.summary()}"
 
     run_server(Service(answer_or_leave_nothing, termination.request), load, port)
 
 
-def _remove_answer(request: Request) -> None:
-    """A failed case leaves no answer, not even an empty folder or the answer of the case before it."""
-    path = request.task.output.path_under(request.output_dir)
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _remove_answers(request: PredictRequest) -> None:
+    """Remove all answers of a failed case, including empty folders and answers of the case before it."""
+    if request.output_dir is None:
+        return
+    for answer in request.algorithm.answers:
+        path = answer.socket.path_under(request.output_dir)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def run_server(service: Service, load: Callable[[], object], port: int) -> None:
-    """Listen, load, take cases, and return after SIGTERM or SIGINT, when the case in work has been answered.
+    """Listen, load, accept cases, and return after SIGTERM or SIGINT, once the current case is answered.
 
-    Both signals are blocked and waited for, which works in the first process of a container as well; one that comes
-    during `load` is heeded after it, when nothing is lost by it.
+    Both signals are blocked and waited for, which also works in the first process of a container; a signal during
+    `load` takes effect after it.
 
     Args:
-        service: what answers.
-        load: makes the service ready, in this thread; what it raises ends the server.
+        service: answers the calls.
+        load: makes the service ready, in this thread; its exceptions end the server.
         port: see `Server`.
 
     Raises:
-        HecktorError: the port cannot be had, or `load` failed.
+        HecktorError: the port is not available, or `load` failed.
     """
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:

@@ -1,4 +1,4 @@
-"""Warnings that nobody overlooks; in strict mode each is an error."""
+"""Warnings about a case; in strict mode each is an error."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ LOGGER = logging.getLogger("hecktor")
 
 @dataclass
 class Notices:
-    """Collects what was odd about a case.
+    """Collects the findings about a case.
 
-    A degenerate but readable input is answered, since one failed case fails a whole submission; what was done
-    about it is logged here. With `strict` the first such notice is an `InputError` instead.
+    A degenerate but readable input is answered, since one failed case fails a whole submission; the log says what was
+    done about it. With `strict` the first finding is an `InputError` instead.
     """
 
     strict: bool = False
-    messages: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
-    def warn(self, notice: str | Finding) -> None:
-        """Log one warning line, or raise it in strict mode."""
-        message = str(notice)
+    def warn(self, finding: Finding) -> None:
+        """Log a finding, or raise it in strict mode."""
         if self.strict:
-            raise InputError(f"{message} (strict mode)")
-        self.messages.append(message)
-        LOGGER.warning("*** WARNING *** %s", message)
+            raise InputError(f"{finding} (strict mode)")
+        self.findings.append(finding)
+        LOGGER.warning("*** WARNING *** %s", finding)

@@ -1,11 +1,11 @@
-"""Read one case from the platform's sockets, and make degenerate images safe to compute with.
+"""Read one case from the platform's sockets or from memory, and make degenerate images safe to compute with.
 
-What is unusable raises an `InputError`; what is merely degenerate is mended and named in `Notices`.
+Unusable input raises an `InputError`; degenerate input is repaired and listed in `Notices`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,18 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.notices import Notices
-from contract import sockets
-from contract.editions import Socket, load_edition
-from contract.errors import InputError
+from contract.editions import Algorithm, Edition
+from contract.editions.declaration import CT, EHR, PET, RT_DOSE
+from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_volume
-from contract.patient import Patient, read_ehr
+from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
 AIR_HU: Final = -1024
 BODY_HU: Final = -300
 # The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
 LARGEST_PLAUSIBLE_SUV: Final = 500.0
 SMALLEST_SIZE: Final = (16, 16, 4)
+CT_ALONE: Final = "going on with the CT alone"
+_WITHOUT_DOSE: Final = "going on without it"
 
 _Float = npt.NDArray[np.float32]
 
@@ -34,8 +36,8 @@ _Float = npt.NDArray[np.float32]
 class Case:
     """One patient: CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
 
-    `pet` is None where the PET says nothing about this CT (all zero, or no overlap): CT alone is used. `dose` is the
-    planned dose in Gy on its own grid, None where there is none.
+    `pet` is None if the PET is useless for this CT (all zero, or no overlap): the CT alone is used. `dose` is the
+    planned dose in Gy on its own grid, None if there is none.
     """
 
     ct: Volume
@@ -44,31 +46,58 @@ class Case:
     dose: Volume | None = None
 
 
-def read_case(input_dir: Path, notices: Notices, optional: Collection[Socket] = ()) -> Case:
-    """Read CT, PET and clinical variables below `input_dir`, and of the `optional` sockets the dose where it is there.
+@dataclass(frozen=True)
+class CaseVolumes:
+    """A case in memory: CT in HU, PET in SUV, and the content of its `ehr.json`; arrays in (z, y, x)."""
+
+    ct: Volume
+    pet: Volume
+    ehr: Mapping[str, Any]
+
+
+def read_case(source: Path | CaseVolumes, edition: Edition, algorithm: Algorithm, notices: Notices) -> Case:
+    """Read CT, PET, clinical variables, and the dose if the algorithm has that input and the case has one.
+
+    Args:
+        source: the platform's `/input` folder, or scans in memory.
+        edition: gives the sockets and the clinical variables.
+        algorithm: gives the inputs.
+        notices: collects the findings.
 
     Raises:
         InputError: a socket is missing or holds anything but one usable 3D image; `ehr.json` is no JSON object.
     """
-    ct_path = find_single_image(sockets.CT.path_under(input_dir))
-    pet_path = find_single_image(sockets.PET.path_under(input_dir))
-    record = read_ehr(sockets.EHR.path_under(input_dir), load_edition().clinical)
-    for warning in record.warnings:
-        notices.warn(warning)
-    ct = clean_ct(_read(ct_path), f"CT {ct_path.name}", notices)
-    pet = clean_pet(_read(pet_path), ct, f"PET {pet_path.name}", notices)
-    dose = _read_dose(sockets.RT_DOSE.path_under(input_dir), notices) if sockets.RT_DOSE in optional else None
-    return Case(ct, pet, record.patient, dose)
+    if isinstance(source, CaseVolumes):
+        return _case_in_memory(source, edition, notices)
+    ct_path, pet_path = (find_single_image(edition.inputs[name].path_under(source)) for name in (CT, PET))
+    patient = _patient(read_ehr(edition.inputs[EHR].path_under(source), edition.clinical), notices)
+    ct = clean_ct(_checked(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", notices)
+    pet = clean_pet(_checked(read_volume(pet_path), pet_path.name), ct, f"PET {pet_path.name}", notices)
+    dose = {**algorithm.inputs, **algorithm.optional_inputs}.get(RT_DOSE)
+    return Case(ct, pet, patient, None if dose is None else _read_dose(dose.path_under(source), notices))
+
+
+def _case_in_memory(scans: CaseVolumes, edition: Edition, notices: Notices) -> Case:
+    patient = _patient(parse_ehr(scans.ehr, "ehr", edition.clinical), notices)
+    ct = clean_ct(_checked(scans.ct, "CT"), "CT", notices)
+    return Case(ct, clean_pet(_checked(scans.pet, "PET"), ct, "PET", notices), patient)
+
+
+def _patient(record: PatientRecord, notices: Notices) -> Patient:
+    for finding in record.warnings:
+        notices.warn(finding)
+    return record.patient
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
-    """CT as int16 HU: values that are not finite and padding below -1024 become air, with a notice."""
+    """CT as int16 HU: values that are not finite and padding below -1024 HU become air, with a notice."""
     array = ct.array
     if not np.issubdtype(array.dtype, np.integer):
         array = _finite(array, AIR_HU, name, "air", notices)
     padded = int(np.count_nonzero(array < AIR_HU))
     if padded:
-        notices.warn(f"{name}: {padded} voxels below {AIR_HU} HU (lowest {array.min():.6g}), counted as air")
+        low = f"{padded} voxels below {AIR_HU} HU (lowest {array.min():.6g})"
+        notices.warn(Finding(name, low, action="counted as air"))
     if array.dtype == np.int16 and not padded:
         return ct
     if not np.can_cast(np.int16, array.dtype):  # unsigned types cannot hold the HU of air
@@ -77,23 +106,21 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
 
 
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | None:
-    """PET as float32 SUV, or None where CT alone must do; every change is noticed."""
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is counted below
+    """PET as float32 SUV, or None if only the CT can be used; every change gives a notice."""
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
     array = _finite(array, 0.0, name, "zero", notices)
     negative = int(np.count_nonzero(array < 0))
     if negative:
-        notices.warn(f"{name}: {negative} voxels below zero, set to zero")
+        notices.warn(Finding(name, f"{negative} voxels below zero", action="set to zero"))
         array = np.maximum(array, np.float32(0))
     cleaned = Volume(array, pet.geometry)
     if not array.any():
-        notices.warn(f"{name}: all voxels are zero, going on with the CT alone")
+        notices.warn(Finding(name, "all voxels are zero", action=CT_ALONE))
         return None
     if not overlap(ct.geometry, pet.geometry):
-        notices.warn(
-            f"{name}: does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()}), "
-            "going on with the CT alone"
-        )
+        apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
+        notices.warn(Finding(name, apart, action=CT_ALONE))
         return None
     if float(array.max()) > LARGEST_PLAUSIBLE_SUV:
         return _as_suv(cleaned, name, notices)
@@ -101,51 +128,49 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | 
 
 
 def overlap(first: Geometry, second: Geometry) -> bool:
-    """Whether the bounding boxes of two grids share any volume."""
+    """True if the bounding boxes of two grids share any volume."""
     corners = first.corners_mm()
     return reaches_into(second, corners.min(0), corners.max(0))
 
 
 def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> bool:
-    """Whether the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
+    """True if the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
     corners = grid.corners_mm()
     return bool(np.all(np.minimum(corners.max(0), upper_mm) > np.maximum(corners.min(0), lower_mm)))
 
 
 def _read_dose(folder: Path, notices: Notices) -> Volume | None:
-    """The planned dose in Gy. It is optional: none is no notice, an unusable one is left out with a notice."""
+    """The planned dose in Gy. A missing dose is normal; an unusable one is ignored with a notice."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     try:
         dose = read_volume(find_single_image(folder), "float32")
     except InputError as problem:
-        notices.warn(f"RT dose {problem.message}; going on without it")
+        notices.warn(Finding(f"RT dose {problem.what}", problem.found, problem.expected, _WITHOUT_DOSE))
         return None
     if np.isfinite(dose.array).all() and float(dose.array.min()) >= 0:
         return dose
-    notices.warn("RT dose: values below zero, NaN or infinite, expected Gy; going on without it")
+    notices.warn(Finding("RT dose", "values below zero, NaN or infinite", "Gy", _WITHOUT_DOSE))
     return None
 
 
 def _as_suv(pet: Volume, name: str, notices: Notices) -> Volume:
     """Scale an activity concentration to SUV without dose and weight.
 
-    SUV averages 1 over a body that holds all of the injected dose, so the mean over the warm voxels (above a
+    SUV averages 1 over a body that holds all of the injected activity, so the mean over the warm voxels (above a
     hundredth of the 99.9th percentile) is set to 1.
     """
     high = float(np.percentile(pet.array, 99.9))
     warm = pet.array[pet.array > high / 100]
     scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
-    notices.warn(
-        f"{name}: highest value {float(pet.array.max()):.6g}, expected SUV; taken for Bq/ml and scaled by {scale:.3g}"
-    )
+    highest = f"highest value {float(pet.array.max()):.6g}"
+    notices.warn(Finding(name, highest, "SUV", f"taken for Bq/ml and scaled by {scale:.3g}"))
     return Volume(pet.array * np.float32(scale), pet.geometry)
 
 
-def _read(path: Path) -> Volume:
-    volume = read_volume(path)
-    if any(found < least for found, least in zip(volume.geometry.size, SMALLEST_SIZE, strict=True)):
-        raise InputError(path.name, f"size {volume.geometry.size}", f"at least {SMALLEST_SIZE} voxels")
+def _checked(volume: Volume, name: str) -> Volume:
+    if any(size < smallest for size, smallest in zip(volume.geometry.size, SMALLEST_SIZE, strict=True)):
+        raise InputError(name, f"size {volume.geometry.size}", f"at least {SMALLEST_SIZE} voxels")
     return volume
 
 
@@ -154,5 +179,5 @@ def _finite(array: npt.NDArray[Any], fill: float, name: str, fill_name: str, not
     count = int(np.count_nonzero(bad))
     if not count:
         return array
-    notices.warn(f"{name}: {count} voxels are NaN or infinite, set to {fill_name}")
+    notices.warn(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
     return np.where(bad, np.asarray(fill, array.dtype), array)

@@ -1,8 +1,7 @@
 """Prediction heads as plain data: a weighted sum of standardised features.
 
-The same record serves the proportional-hazards risk and the HPV logit. Every head states what it does with a
-missing value: it takes the training median (`fill`). A head may bring scale corrections for the centres it was trained
-on; a patient of any other centre gets none.
+The same record serves a proportional-hazards risk and a logit. A missing value takes the training median (`fill`).
+A head may hold scale corrections for the centres of its training data; patients of other centres get none.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import Any, Final
 from contract.errors import ModelPackageError
 
 TRANSFORMS: Final = ("identity", "log1p")
-# Standardised features are held to this many standard deviations: a freak value must not decide alone.
+# Standardised features are clipped to this many standard deviations, so that one extreme value cannot decide alone.
 CLIP_SD: Final = 4.0
 # Sums of terms of this size are still finite.
 LARGEST_NUMBER: Final = 1e100
-# Where the logistic function is 0 or 1 to double precision.
+# The logistic function is 0 or 1 to double precision beyond this.
 LARGEST_LOGIT: Final = 700.0
-# Earlier versions measured the network's encoder. A head that needs it would answer from training medians alone.
+# Earlier versions measured the network's encoder. A head that needs it would use training medians alone.
 _ENCODER_FEATURE: Final = "encoder_"
 
 
 @dataclass(frozen=True)
 class CentreShift:
-    """How a centre's standardised values differ: they are moved back by `(value - shift) / scale`."""
+    """Correction of a centre's standardised values: `(value - shift) / scale`."""
 
     shift: float
     scale: float
@@ -35,9 +34,9 @@ class CentreShift:
 
 @dataclass(frozen=True)
 class Term:
-    """One feature's part: `weight * clip((transform(value) - mean) / sd)`; a missing value is `fill`ed.
+    """One feature's contribution: `weight * clip((transform(value) - mean) / sd)`; `fill` replaces a missing value.
 
-    `centres` holds the shift of each training centre where the head was harmonised; a filled value is not shifted.
+    `centres` holds the shift of each training centre if the head was harmonised; a filled value is not shifted.
     """
 
     feature: str
@@ -49,20 +48,22 @@ class Term:
     centres: Mapping[str, CentreShift] = field(default_factory=dict)
 
     def standardised(self, value: float | None, centre: str | None = None) -> float:
-        """The feature in training standard deviations, held to +-4."""
+        """The feature in training standard deviations, clipped to +-4."""
         missing = value is None or not math.isfinite(value)
         known = self.fill if value is None or missing else value
-        moved = math.log1p(max(known, 0.0)) if self.transform == "log1p" else known
-        scaled = (moved - self.mean) / self.sd
-        move = None if missing or centre is None else self.centres.get(centre)
-        if move is not None:
-            scaled = (scaled - move.shift) / move.scale
+        transformed = math.log1p(max(known, 0.0)) if self.transform == "log1p" else known
+        scaled = (transformed - self.mean) / self.sd
+        correction = None if missing or centre is None else self.centres.get(centre)
+        if correction is not None:
+            scaled = (scaled - correction.shift) / correction.scale
         return max(-CLIP_SD, min(CLIP_SD, scaled))
 
     def as_json(self) -> dict[str, Any]:
-        """The record of one term; `centres` only where there are any."""
+        """The record of one term; `centres` only if there are any."""
         plain = {key: value for key, value in vars(self).items() if key != "centres"}
-        return plain | ({"centres": {name: vars(move) for name, move in self.centres.items()}} if self.centres else {})
+        return plain | (
+            {"centres": {name: vars(shift) for name, shift in self.centres.items()}} if self.centres else {}
+        )
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class LinearHead:
-    """`intercept` plus the terms' sum; `threshold` splits the score into classes where the head has one, and
-    `calibration` makes it a probability where the head has that.
+    """`intercept` plus the sum of the terms.
+
+    Optional parts: `threshold` splits the score into two classes, `calibration` turns it into a probability, and
+    `median_days` is the time of a patient with score 0, for answers in days.
     """
 
     kind: str
@@ -89,16 +92,17 @@ class LinearHead:
     terms: tuple[Term, ...]
     threshold: float | None
     calibration: Calibration | None = None
+    median_days: float | None = None
 
     def score(self, features: Mapping[str, float | None], centre: str | None = None) -> float:
-        """The linear predictor, always finite; a feature that is absent counts as missing.
+        """The linear predictor, always finite; an absent feature counts as missing.
 
-        `centre` is the patient's, as the training data names it; None or one that is unknown changes nothing.
+        `centre` is the patient's centre as the training data names it; None or an unknown centre changes nothing.
         """
         return self.intercept + sum(t.weight * t.standardised(features.get(t.feature), centre) for t in self.terms)
 
     def missing(self, features: Mapping[str, float | None]) -> tuple[Term, ...]:
-        """The terms whose feature is missing, so that its `fill` counts."""
+        """The terms whose feature is missing, so that their `fill` is used."""
         return tuple(term for term in self.terms if features.get(term.feature) is None)
 
     def as_json(self) -> dict[str, Any]:
@@ -109,11 +113,12 @@ class LinearHead:
             "threshold": self.threshold,
             "terms": [term.as_json() for term in self.terms],
         }
-        return record | ({} if self.calibration is None else {"calibration": vars(self.calibration)})
+        record |= {} if self.calibration is None else {"calibration": vars(self.calibration)}
+        return record | ({} if self.median_days is None else {"median_days": self.median_days})
 
 
 def parse_head(content: Any, name: str) -> LinearHead:
-    """Read a head from JSON; `calibration` and a term's `centres` may be absent.
+    """Read a linear head from JSON; `calibration`, `median_days` and a term's `centres` may be absent.
 
     Raises:
         ModelPackageError: a field is absent, of another type, or not finite, or a feature is the network encoder's.
@@ -121,15 +126,19 @@ def parse_head(content: Any, name: str) -> LinearHead:
     try:
         terms = tuple(_parse_term(term, name) for term in content["terms"])
         threshold, calibration = content["threshold"], content.get("calibration")
+        days = content.get("median_days")
         head = LinearHead(
             str(content["kind"]),
             _finite(content["intercept"], name),
             terms,
             None if threshold is None else _finite(threshold, name),
             None if calibration is None else _parse_calibration(calibration, name),
+            None if days is None else _finite(days, name),
         )
     except (KeyError, TypeError, AttributeError) as problem:
         raise ModelPackageError(name, f"not a head ({type(problem).__name__}: {problem})") from None
+    if head.median_days is not None and head.median_days <= 0:
+        raise ModelPackageError(name, f"median_days {head.median_days}", "a positive number of days")
     return head
 
 
@@ -138,18 +147,18 @@ def _parse_term(term: Mapping[str, Any], name: str) -> Term:
         raise ModelPackageError(name, f"transform {term['transform']!r}", f"one of {', '.join(TRANSFORMS)}")
     if str(term["feature"]).startswith(_ENCODER_FEATURE):
         raise ModelPackageError(
-            f"{name}",
-            f"found the encoder feature {term['feature']!r}, which is no longer measured",
+            name,
+            f"the encoder feature {term['feature']!r}, which is no longer measured",
             "a feature of docs/features.md (fit the heads again)",
         )
     numbers = {key: _finite(term[key], name) for key in ("fill", "mean", "sd", "weight")}
     _check_positive(numbers["sd"], "sd", term, name)
-    centres = {str(code): _parse_shift(move, term, name) for code, move in term.get("centres", {}).items()}
+    centres = {str(code): _parse_shift(shift, term, name) for code, shift in term.get("centres", {}).items()}
     return Term(str(term["feature"]), str(term["transform"]), **numbers, centres=centres)
 
 
-def _parse_shift(move: Mapping[str, Any], term: Mapping[str, Any], name: str) -> CentreShift:
-    shift, scale = (_finite(move[key], name) for key in ("shift", "scale"))
+def _parse_shift(content: Mapping[str, Any], term: Mapping[str, Any], name: str) -> CentreShift:
+    shift, scale = (_finite(content[key], name) for key in ("shift", "scale"))
     _check_positive(scale, "scale", term, name)
     return CentreShift(shift, scale)
 

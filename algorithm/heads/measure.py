@@ -13,8 +13,8 @@ import numpy.typing as npt
 from algorithm.heads.features.density import density
 from algorithm.heads.features.dose import dose_on, dose_volume
 from algorithm.heads.features.places import bilateral, distances, spread_mm
-from algorithm.heads.features.region import Region, components, region
 from algorithm.heads.features.shape import shape
+from algorithm.heads.features.structure import Structure, components, structure_of
 from algorithm.heads.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable
@@ -34,16 +34,16 @@ def image_features(
     Args:
         mask: labels 0, 1, 2 in (z, y, x) on `grid`.
         ct: HU on the same grid.
-        pet: SUV on the same grid, or None where there is no usable PET.
+        pet: SUV on the same grid, or None without a usable PET.
         grid: gives voxel volume and distances.
         dose: the planned dose in Gy on a grid of its own, or None.
 
     Returns:
-        Names with units to values. What cannot be measured is None: an intensity of an absent lesion, whatever needs
-        a PET or dose that is not there, a distance between fewer than two lesions (only `spread_mm` is 0 then). An
-        absent lesion's volumes and glycolysis are 0.
+        Values by name with unit. A value is None if it cannot be measured: intensities of an absent lesion, features
+        of an absent PET or dose, distances between fewer than two lesions (except `spread_mm`, which is 0). An absent
+        lesion's volumes and glycolysis are 0.
     """
-    primary, all_nodes = region(mask == labels.GTVP, grid), region(mask == labels.GTVN, grid)
+    primary, all_nodes = structure_of(mask == labels.GTVP, grid), structure_of(mask == labels.GTVN, grid)
     nodes, lesions = components(mask == labels.GTVN, grid), components(mask > 0, grid)
     largest = max(nodes, key=lambda node: node.volume_ml, default=None)
     gray = None if dose is None else dose_on(dose, grid)
@@ -56,7 +56,7 @@ def image_features(
     features["gtvn_largest_ml"] = 0.0 if largest is None else largest.volume_ml
     features["gtvn_largest_diameter_mm"] = shape(largest)["diameter_mm"]
     features["gtvn_bilateral"] = bilateral(nodes, ct, grid)
-    features |= _together(features)
+    features |= _totals(features)
     features["spread_mm"] = spread_mm(lesions)
     return features | distances(primary, nodes, lesions)
 
@@ -75,7 +75,7 @@ def clinical_names(clinical: Sequence[ClinicalVariable]) -> tuple[str, ...]:
     return tuple(variable.feature for variable in clinical if variable.name != CENTRE)
 
 
-def _structure(structure: Region | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
+def _structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> dict[str, float | None]:
     return {
         "volume_ml": 0.0 if structure is None else structure.volume_ml,
         "tlg": glycolysis(structure, pet),
@@ -85,14 +85,14 @@ def _structure(structure: Region | None, ct: _Image, pet: _Image | None) -> dict
     }
 
 
-def _together(features: Features) -> dict[str, float | None]:
+def _totals(features: Features) -> dict[str, float | None]:
     """Sums and maxima over GTVp and GTVn."""
     sums = {"total_volume_ml": "volume_ml", "total_lesion_glycolysis": "tlg"} | {n: n for n in THRESHOLD_NAMES}
-    together = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
+    totals = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
     for name in ("suv_max", "suv_peak"):
         known = [value for key in ("gtvp", "gtvn") if (value := features[f"{key}_{name}"]) is not None]
-        together[name] = max(known) if known else None
-    return together
+        totals[name] = max(known) if known else None
+    return totals
 
 
 def _sum(first: float | None, second: float | None) -> float | None:

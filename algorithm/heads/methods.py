@@ -1,45 +1,56 @@
-"""How a task is answered: by the baseline network, or by a plain comparator.
-
-A method is declared by how it segments (or that it does not) and by which head it reads.
-"""
+"""Methods: the baseline network, or a plain comparator. A method declares how it segments and which heads it reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from contract.editions import Algorithm, Answer, Edition
+from contract.editions.declaration import KINDS, Kind
 from contract.errors import HecktorError
-from contract.tasks import HPV, RFS, SEGMENTATION, Task
 
 
 @dataclass(frozen=True)
 class Method:
-    """`segmenter` names what finds the lesions, None for clinical variables alone; `heads` maps task to head."""
+    """A way to answer a case.
+
+    Attributes:
+        name: name on the command line.
+        segmenter: finds the lesions; None for clinical variables alone.
+        kinds: kinds of answers that the method can give.
+        head_suffix: added to the name of an answer's head in the model package.
+    """
 
     name: str
     segmenter: Literal["network", "threshold"] | None
-    heads: dict[str, str]
-    tasks: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    head_suffix: str = ""
+
+    def head_name(self, answer: Answer) -> str:
+        """Name of the model package's head for a risk or class answer."""
+        return answer.head + self.head_suffix
+
+    def answers(self, algorithm: Algorithm) -> bool:
+        """True if the method can give every answer of the algorithm."""
+        return all(answer.kind in self.kinds for answer in algorithm.answers)
 
 
 METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
-        Method(
-            "baseline",
-            "network",
-            {RFS.name: "rfs", HPV.name: "hpv"},
-            (SEGMENTATION.name, RFS.name, HPV.name),
-        ),
-        Method("threshold", "threshold", {}, (SEGMENTATION.name,)),
-        Method("clinical", None, {RFS.name: "rfs_clinical", HPV.name: "hpv_clinical"}, (RFS.name, HPV.name)),
+        Method("baseline", "network", KINDS),
+        Method("threshold", "threshold", ("mask",)),
+        Method("clinical", None, ("risk", "class"), "_clinical"),
     )
 }
 
 
-def method_for(name: str, task: Task) -> Method:
-    """The method called `name`. Raises `HecktorError` where it does not answer `task`."""
+def method_for(name: str, edition: Edition, algorithm: Algorithm) -> Method:
+    """The method called `name`. Raises `HecktorError` if it cannot answer `algorithm`."""
     method = METHODS[name]
-    if task.name not in method.tasks:
-        raise HecktorError(f"method {name!r} does not answer task {task.name}, expected {' or '.join(method.tasks)}")
+    if not method.answers(algorithm):
+        possible = [other.name for other in edition.algorithms if method.answers(other)]
+        raise HecktorError(
+            f"method {name!r}", f"cannot answer task {algorithm.name}", " or ".join(possible) or "another method"
+        )
     return method

@@ -1,1 +1,1 @@
-"""A segmentation on its own grid, and the PET threshold that makes one without a network."""
+"""Segmentations on their own grid, and the PET threshold."""

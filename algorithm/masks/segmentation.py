@@ -1,4 +1,4 @@
-"""What a segmenter hands on: logits on its own grid with the images they were computed from."""
+"""A segmentation: logits on the segmenter's own grid, with the images they were computed from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.case.read import Case
 from algorithm.region import grids
 from contract import labels
 from contract.images.geometry import Geometry
@@ -18,7 +19,7 @@ _Float = npt.NDArray[np.float32]
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `how` names for the log by what plan and on what device the passes were made.
+    `plan` and `device` describe the passes of the network; both are empty for a threshold.
     """
 
     logits: _Float
@@ -27,12 +28,18 @@ class Segmentation:
     grid: Geometry
     passes_done: int = 1
     passes_planned: int = 1
-    how: str = ""
+    plan: str = ""
+    device: str = ""
 
     @property
     def by_network(self) -> bool:
-        """Whether passes of a network made it, rather than a threshold."""
-        return bool(self.how)
+        """True for passes of a network, False for a threshold."""
+        return bool(self.plan)
+
+    @property
+    def how(self) -> str:
+        """Plan and device in one line, empty for a threshold."""
+        return f"{self.plan} on {self.device}" if self.device else self.plan
 
     @classmethod
     def from_mask(cls, mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float | None, grid: Geometry) -> Segmentation:
@@ -47,3 +54,22 @@ class Segmentation:
     def mask_on(self, ct: Geometry) -> npt.NDArray[np.uint8]:
         """The label of each voxel of the CT's grid, (z, y, x); background beyond the segmenter's grid."""
         return grids.restore_labels(self.logits, self.grid, ct)
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """A case with its segmentation, None for a method that uses clinical variables alone."""
+
+    case: Case
+    segmentation: Segmentation | None
+
+    @property
+    def by_network(self) -> bool:
+        """True if passes of a network made the segmentation."""
+        return self.segmentation is not None and self.segmentation.by_network
+
+
+def softmax(logits: _Float) -> _Float:
+    """Probabilities over the first axis."""
+    powers = np.exp(logits - logits.max(0))
+    return np.asarray(powers / powers.sum(0))

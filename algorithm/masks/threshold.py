@@ -1,4 +1,4 @@
-"""PET thresholding at a fixed share of SUVmax: the plain comparator, and what any network must beat."""
+"""PET thresholding at a fixed share of SUVmax: the comparator that a network must beat."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from contract import labels
 SPACING_MM: Final = (3.0, 3.0, 3.0)
 SHARE_OF_SUV_MAX: Final = 0.41
 SMALLEST_ML: Final = 0.3
-# Below the cerebellum; whatever lies above is brain, no tumour. Nearer to the brain its uptake is taken for GTVp.
+# Below the cerebellum, so that the brain's uptake is not taken for GTVp.
 SKULL_BASE_BELOW_BRAIN_MM: Final = 75.0
 
 
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     """Everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, the others are GTVn.
 
-    Parts under 0.3 ml are left out, and so is the brain where the localiser found it. Without a usable PET the
-    mask is empty.
+    Parts under 0.3 ml are left out, and so is the brain if the localiser found it. Without a usable PET the mask is
+    empty.
     """
     grid = grids.grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
     ct = grids.resample(case.ct, grid, AIR_HU)

@@ -1,4 +1,4 @@
-"""Where a network runs and sums up, what to turn to when that fails, and how much memory it may take."""
+"""Devices of a network and of its sums, their fallbacks, and memory limits."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from contract.errors import HecktorError
 
 LOGGER = logging.getLogger("hecktor")
 GIB: Final = 2**30
-# A T4 has 16 GB, of which 15 GiB can be used; the rest of the difference is the driver's and the fragmentation's.
+# A T4 has 16 GB, of which 15 GiB can be used; the driver and fragmentation take the rest of the difference.
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
-# Above this the sums of a pass stay in RAM, so that the network's own memory always fits beside them.
+# Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
 LARGEST_SUM_ON_GPU_BYTES: Final = 4 * GIB
 _FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator")
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Tiles go through the network on `device`; a pass is summed up on `sums`."""
+    """The network runs on `device`; the sums of a pass are on `sums`."""
 
     device: torch.device
     sums: torch.device
 
     def __str__(self) -> str:
-        """As the log names it."""
+        """Name for the log."""
         if self.device.type != "cuda":
             return f"{self.device.type} ({'bfloat16' if cpu_has_bfloat16() else 'float32'})"
         return f"{torch.cuda.get_device_name(self.device)} (float16, sums on {self.sums.type})"
 
 
 def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
-    """What to try, best first: the GPU, the GPU with sums in RAM, the CPU.
+    """Backends to try, best first: the GPU, the GPU with sums in RAM, the CPU.
 
     Args:
-        device: where the user wants the network.
+        device: the device that the user wants.
         sum_bytes: size of the images and of the sums of one pass over the whole grid.
     """
     cpu = torch.device("cpu")
@@ -48,7 +48,7 @@ def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
 
 
 def prepare_gpu(device: torch.device) -> None:
-    """Cap this process's memory on the card, and let the same input give the same bytes; nothing to do on a CPU."""
+    """Limit this process's memory on the card and make results reproducible; no effect on a CPU."""
     if device.type != "cuda":
         return
     total = torch.cuda.get_device_properties(device).total_memory
@@ -58,7 +58,7 @@ def prepare_gpu(device: torch.device) -> None:
 
 
 def release(device: torch.device) -> None:
-    """Hand cached memory back after a failure; a card that is lost cannot, and that is said."""
+    """Free cached memory after a failure; a lost card cannot, which gives a warning."""
     if device.type != "cuda":
         return
     try:
@@ -68,38 +68,38 @@ def release(device: torch.device) -> None:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the card has done what it was given."""
+    """Wait until the card has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def is_device_failure(problem: BaseException) -> bool:
-    """Whether a device ran out of memory or was lost, rather than the code being wrong."""
+    """True if a device ran out of memory or was lost, False for a bug."""
     if isinstance(problem, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
 
 
 def gpu_peak_mib() -> float | None:
-    """The most memory that was reserved on the card by this process, in MiB; None where no card was used."""
+    """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     return torch.cuda.max_memory_reserved() / 2**20
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware, where it is faster than float32 at equal masks."""
+    """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def device_named(name: str) -> torch.device:
-    """`cpu`, `cuda` (the first card), or `auto`: CUDA where a card answers.
+    """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers.
 
     Raises:
-        HecktorError: `cuda` was asked for and no card answers.
+        HecktorError: `cuda` without a card that answers.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")
-    # With its index: some of torch's CUDA functions take no device without one.
+    # Some of torch's CUDA functions need the device's index.
     return torch.device("cuda", 0) if available and name != "cpu" else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Functions of the CT as further channels, made inside the network: files, augmentation and windows keep CT and PET."""
+"""Functions of the CT as further channels, computed inside the network; files and augmentation have CT and PET only."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Enhanced(nn.Module):
 
     Args:
         network: takes (batch, channels and `names`, z, y, x).
-        names: `ct_square` spreads what differs much from the mean CT, `ct_cube_root` what differs little, where soft
-            tissues lie; their order is that of the channels.
+        names: functions in the order of the channels. `ct_square` spreads values far from the mean CT, `ct_cube_root`
+            values near it, such as soft tissue.
     """
 
     def __init__(self, network: nn.Module, names: Sequence[str]) -> None:
@@ -43,13 +43,13 @@ class Enhanced(nn.Module):
         self._functions = [_ENHANCEMENTS[name] for name in names]
 
     def forward(self, data: torch.Tensor) -> Any:
-        """What the network answers to normalised channels (batch, channel, z, y, x), CT first."""
+        """The network's output for normalised channels (batch, channel, z, y, x), CT first."""
         ct = data[:, _CT : _CT + 1]
         return self.network(torch.cat([data, *(function(ct) for function in self._functions)], dim=1))
 
     @property
     def decoder(self) -> Any:
-        """The network's own, where it has one: nnU-Net's trainer turns deep supervision on and off here."""
+        """The network's decoder, on which nnU-Net's trainer turns deep supervision on and off."""
         return self.network.decoder
 
 
@@ -57,7 +57,7 @@ def enhancements(names: Any) -> tuple[str, ...]:
     """The names that an architecture gives under `enhance`, checked.
 
     Raises:
-        ModelPackageError: no list of known names, each at most once.
+        ModelPackageError: not a list of known names, each at most once.
     """
     known = isinstance(names, list) and all(isinstance(name, str) and name in _ENHANCEMENTS for name in names)
     if not known or len(set(names)) < len(names):

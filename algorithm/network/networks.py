@@ -1,4 +1,4 @@
-"""Networks from a package's plans and weights. A plans file is data: it chooses only among what is named here."""
+"""Networks from a package's plans and weights. Plans are data: they choose among the classes listed here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_fi
 
 
 class Networks:
-    """The package's networks, one on one device at a time; weights are exchanged when another fold is asked for."""
+    """The package's networks, one on one device at a time; another fold exchanges the weights."""
 
     def __init__(self, package: ModelPackage) -> None:
         self.package = package
@@ -36,7 +36,7 @@ class Networks:
         self._fold: int | None = None
 
     def check(self) -> None:
-        """See that every member can be built, and import now what that needs: in the middle of a case it is time lost.
+        """Check that every member can be built; the imports that this needs would cost time in the middle of a case.
 
         Raises:
             ModelPackageError: the plans describe no network that can be built.
@@ -66,7 +66,7 @@ class Networks:
         return self._network
 
     def forget(self) -> None:
-        """Let go of the network: its device failed, or its memory is wanted."""
+        """Drop the network: its device failed, or its memory is needed."""
         self._network, self._holds, self._fold = None, None, None
 
 
@@ -89,15 +89,15 @@ def load_weights(network: nn.Module, path: Path) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             if tensor.shape != weights[name].shape:
-                found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
-                raise ModelPackageError(path.name, f"{name} of shape {found}", f"{wanted}")
+                shape = tuple(weights[name].shape)
+                raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
             if not bool(torch.isfinite(weights[name]).all()):
                 raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
             tensor.copy_(weights[name])
 
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
-    """The network of one fold before its weights are read, without deep supervision."""
+    """The network of one fold without its weights and without deep supervision."""
     channels, classes = len(package.manifest["channels"]), len(package.manifest["labels"])
     return untrained_network(package.configuration_of(fold), channels, classes)
 
@@ -105,17 +105,17 @@ def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
 def untrained_network(
     configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
 ) -> nn.Module:
-    """The network that an nnU-Net configuration describes, with PyTorch's own random weights.
+    """The network of an nnU-Net configuration, with PyTorch's random weights.
 
     Args:
         configuration: `architecture` as nnU-Net writes it, or with MONAI's SegResNet; its optional `enhance` names
-            functions of the CT that the network sees as further channels (`algorithm.network.enhance`).
-        channels: of the images.
-        classes: of the logits.
-        deep_supervision: answer at every resolution, as nnU-Net's loss wants it. SegResNet has but one.
+            functions of the CT that become further channels (`algorithm.network.enhance`).
+        channels: number of image channels.
+        classes: number of labels.
+        deep_supervision: output at every resolution, as nnU-Net's loss expects; SegResNet has only one.
 
     Raises:
-        ModelPackageError: the plans name a network or module that is not among the known ones, or it cannot be built.
+        ModelPackageError: the plans name an unknown network or module, or it cannot be built.
     """
     try:
         architecture = configuration["architecture"]
@@ -155,12 +155,12 @@ def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, b
 
 
 def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
-    """MONAI's SegResNet; of its arguments those that leave a network whose answer has the image's shape."""
+    """MONAI's SegResNet, with arguments that keep the image's shape."""
     arguments = dict(configuration["architecture"]["arch_kwargs"])
     odd = sorted(arguments.keys() - _SEGRESNET)
     if odd:
         raise ModelPackageError("plans.json", f"argument {odd[0]!r} of SegResNet", f"{', '.join(_SEGRESNET)}")
-    from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do without
+    from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do not need it
 
     network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
     down, up = len(network.down_layers), len(network.up_layers)

@@ -1,12 +1,12 @@
-"""The model package: plain data with a checksum for every file, nothing that can execute.
+"""The model package: plain data with a checksum for every file, no code.
 
 A package is a folder::
 
     manifest.json          format, purpose, channels, labels, spacing, folds, heads, sha256 and size of every file
     plans.json             nnU-Net's plans
-    fold_<k>.safetensors   one weights file a fold, no optimiser state; the most valuable first
+    fold_<k>.safetensors   one weights file for each fold, without optimiser state; the most valuable first
     heads/<name>.json      coefficients, imputation, thresholds
-    MODEL_CARD.md          for people: training data, licence, what to expect, limits; may be absent
+    MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.heads.linear import LinearHead, parse_head
+from algorithm.heads.classes import Head, read_head
 from contract import labels, platform
 from contract.errors import ModelPackageError
 from contract.files import read_json
@@ -27,8 +27,10 @@ MANIFEST: Final = "manifest.json"
 PLANS: Final = "plans.json"
 CARD: Final = "MODEL_CARD.md"
 CHANNELS: Final = ("CT", "PET")
-# What an image's own scale (z-score, 0 to 1) was taken from in training: the region of head and neck, or all of it.
+# Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
 NORMALISED_OVER: Final = ("region", "scan")
+# Quantities to average over the passes; a manifest without `average` means logits.
+AVERAGES: Final = ("logits", "probabilities")
 DEFAULT_PACKAGE: Final = Path(__file__).parents[1] / "default_model"
 _REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
@@ -41,14 +43,14 @@ _SHARED: Final = ("spacing", "normalization_schemes")
 class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
-    Its folds may be of several members: networks of different configurations, trained on the same grid and channels.
+    Its folds may belong to several members: networks of different configurations with the same grid and channels.
     """
 
     root: Path
     manifest: Mapping[str, Any]
     plans: Mapping[str, Any]
     fold_files: tuple[Path, ...]
-    heads: Mapping[str, LinearHead]
+    heads: Mapping[str, Head]
 
     @property
     def name(self) -> str:
@@ -62,7 +64,7 @@ class ModelPackage:
 
     @property
     def fold_configurations(self) -> tuple[str, ...]:
-        """Which configuration each of `fold_files` belongs to."""
+        """Configuration of each of `fold_files`."""
         return _fold_configurations(self.manifest)
 
     def configuration_of(self, fold: int) -> Mapping[str, Any]:
@@ -70,11 +72,11 @@ class ModelPackage:
         return self._configured(self.fold_configurations[fold])
 
     def numbers_of(self, fold: int) -> list[int]:
-        """Which of `fold_files` a training wrote for one of its folds, `fold` from 0: one of each configuration."""
-        numbers: dict[str, list[int]] = {}
+        """Indices of the `fold_files` of one fold of the training (from 0), one of each configuration."""
+        by_configuration: dict[str, list[int]] = {}
         for number, name in enumerate(self.fold_configurations):
-            numbers.setdefault(name, []).append(number)
-        return [of_one[fold] for of_one in numbers.values()]
+            by_configuration.setdefault(name, []).append(number)
+        return [numbers[fold] for numbers in by_configuration.values()]
 
     def patch_of(self, fold: int) -> tuple[int, int, int]:
         """Voxels (z, y, x) that one fold's network sees at once."""
@@ -82,8 +84,8 @@ class ModelPackage:
         return (z, y, x)
 
     def _configured(self, name: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.plans["configurations"][name]
-        return found
+        configuration: Mapping[str, Any] = self.plans["configurations"][name]
+        return configuration
 
     @property
     def spacing_mm(self) -> tuple[float, float, float]:
@@ -93,23 +95,27 @@ class ModelPackage:
 
     @property
     def normalised_over_scan(self) -> bool:
-        """Whether an image's own scale comes from the whole scan rather than from the region."""
+        """True if an image's own scale comes from the whole scan rather than from the region."""
         return bool(self.manifest.get("normalised_over") == "scan")
 
-    def head(self, name: str) -> LinearHead:
+    @property
+    def averages_probabilities(self) -> bool:
+        """True if the passes' probabilities are averaged rather than their logits."""
+        return bool(self.manifest.get("average") == "probabilities")
+
+    def head(self, name: str) -> Head:
         """The head called `name`. Raises `ModelPackageError` where the package has none."""
         if not self.heads:
-            raise ModelPackageError(f"{MANIFEST}", f"no head {name!r}", "a package with heads: this one segments only")
+            raise ModelPackageError(MANIFEST, f"no head {name!r}", "a package with heads: this one segments only")
         if name not in self.heads:
-            raise ModelPackageError(f"{MANIFEST}", f"no head {name!r}", f"one of {', '.join(self.heads)}")
+            raise ModelPackageError(MANIFEST, f"no head {name!r}", f"one of {', '.join(self.heads)}")
         return self.heads[name]
 
 
 def default_package_path(uploaded: Path = platform.MODEL_DIR) -> Path:
-    """The uploaded package where there is one, else the one that is shipped with the code.
+    """The uploaded package if there is one, else the package shipped with the code.
 
-    A folder that holds anything counts as uploaded: a package packed with a folder too many must fail, not be
-    answered for by another model.
+    A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
     """
     return uploaded if uploaded.is_dir() and any(uploaded.iterdir()) else DEFAULT_PACKAGE
 
@@ -118,15 +124,15 @@ def load_package(root: Path) -> ModelPackage:
     """Read and verify a package.
 
     Raises:
-        ModelPackageError: the manifest is absent or of another format; a file is missing, altered or not listed
-            as it should be; a head or the plans cannot be read.
+        ModelPackageError: the manifest is absent or of another format; a file is missing, altered or not listed;
+            a head or the plans cannot be read.
     """
     manifest = _read_manifest(root)
     files = _verified_files(root, manifest["files"])
     plans = _read_plans(files, (manifest["configuration"], *_fold_configurations(manifest)))
     folds = tuple(_listed(files, name) for name in manifest["folds"])
     heads = {
-        Path(name).stem: parse_head(read_json(path, error=ModelPackageError), name)
+        Path(name).stem: read_head(read_json(path, error=ModelPackageError), name)
         for name, path in files.items()
         if name.startswith("heads/")
     }
@@ -149,64 +155,68 @@ def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 def _read_manifest(root: Path) -> dict[str, Any]:
     manifest = read_json(root / MANIFEST, error=ModelPackageError)
     if not isinstance(manifest, dict):
-        raise ModelPackageError(f"{MANIFEST}", f"found a {type(manifest).__name__}", "an object")
+        raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
     absent = [key for key in _REQUIRED if key not in manifest]
     if absent:
-        raise ModelPackageError(f"{MANIFEST}", f"no {absent[0]!r}", f"{', '.join(_REQUIRED)}")
+        raise ModelPackageError(MANIFEST, f"no {absent[0]!r}", ", ".join(_REQUIRED))
     if manifest["format_version"] != FORMAT_VERSION:
-        raise ModelPackageError(f"{MANIFEST}", f"format version {manifest['format_version']!r}", f"{FORMAT_VERSION}")
+        raise ModelPackageError(MANIFEST, f"format version {manifest['format_version']!r}", str(FORMAT_VERSION))
     for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
         if manifest[key] != wanted:
-            raise ModelPackageError(f"{MANIFEST}", f"{key} {manifest[key]!r}", f"{wanted!r}")
-    folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
-    if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
-        raise ModelPackageError(f"{MANIFEST}", f"folds {folds!r}", "a list of weight files")
-    of = manifest.get("fold_configurations", folds)
-    if not isinstance(of, list) or len(of) != len(folds) or not all(isinstance(name, str) for name in of):
-        raise ModelPackageError(f"{MANIFEST}", f"fold_configurations {of!r}", "the name of one for each fold")
-    over = manifest.get("normalised_over", "region")
-    if over not in NORMALISED_OVER:
-        raise ModelPackageError(f"{MANIFEST}", f"normalised_over {over!r}", f"{' or '.join(NORMALISED_OVER)}")
-    if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
-        raise ModelPackageError(f"{MANIFEST}", f"mirror_axes {axes!r}", "a list of 0, 1 or 2")
+            raise ModelPackageError(MANIFEST, f"{key} {manifest[key]!r}", repr(wanted))
+    _check_folds(manifest)
+    for key, choices in (("normalised_over", NORMALISED_OVER), ("average", AVERAGES)):
+        if (value := manifest.get(key, choices[0])) not in choices:
+            raise ModelPackageError(MANIFEST, f"{key} {value!r}", " or ".join(choices))
     return manifest
 
 
+def _check_folds(manifest: Mapping[str, Any]) -> None:
+    folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
+    if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
+        raise ModelPackageError(MANIFEST, f"folds {folds!r}", "a list of weight files")
+    of = manifest.get("fold_configurations", folds)
+    if not isinstance(of, list) or len(of) != len(folds) or not all(isinstance(name, str) for name in of):
+        raise ModelPackageError(MANIFEST, f"fold_configurations {of!r}", "the name of one for each fold")
+    if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
+        raise ModelPackageError(MANIFEST, f"mirror_axes {axes!r}", "a list of 0, 1 or 2")
+
+
 def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:
-    """The plans, with the configurations `names` checked: the first is what the others must agree with."""
+    """The plans, with the configurations `names` checked; the others must agree with the first."""
     plans = read_json(_listed(files, PLANS), error=ModelPackageError)
     if not isinstance(plans, dict):
-        raise ModelPackageError(f"{PLANS}", f"found a {type(plans).__name__}", "an object")
+        raise ModelPackageError(PLANS, f"found a {type(plans).__name__}", "an object")
     first = _configuration(plans, names[0])
     for name in dict.fromkeys(names[1:]):
         other = _configuration(plans, name)
         for key in _SHARED:
             if other[key] != first[key]:
                 raise ModelPackageError(
-                    f"{PLANS}",
+                    PLANS,
                     f"{key} {other[key]!r} of {name!r}",
                     f"{first[key]!r} as of {names[0]!r}: the networks of one package see the same images",
                 )
     if "foreground_intensity_properties_per_channel" not in plans:
-        raise ModelPackageError(f"{PLANS}", "no 'foreground_intensity_properties_per_channel'", "nnU-Net's plans")
+        raise ModelPackageError(PLANS, "no 'foreground_intensity_properties_per_channel'", "nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
-        found = plans["transpose_forward"]
-        raise ModelPackageError(f"{PLANS}", f"transpose_forward {found!r}", f"{_ORDER}, as `hecktor package` turns it")
+        order = plans["transpose_forward"]
+        raise ModelPackageError(PLANS, f"transpose_forward {order!r}", f"{_ORDER}, as `hecktor package` turns it")
     return plans
 
 
 def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
-    found = plans.get("configurations")
-    chosen = found.get(str(name)) if isinstance(found, dict) else None
+    configurations = plans.get("configurations")
+    chosen = configurations.get(str(name)) if isinstance(configurations, dict) else None
     if not isinstance(chosen, dict):
-        raise ModelPackageError(f"{PLANS}", f"no configuration {name!r}, which the manifest names")
+        raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     absent = [key for key in _CONFIGURED if key not in chosen]
     if absent:
-        raise ModelPackageError(f"{PLANS}", f"no {absent[0]!r}", "nnU-Net's plans")
+        raise ModelPackageError(PLANS, f"no {absent[0]!r}", "nnU-Net's plans")
     for key in ("spacing", "patch_size"):
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
-            raise ModelPackageError(f"{PLANS}", f"{key} {numbers!r}", "three positive numbers")
+            raise ModelPackageError(PLANS, f"{key} {numbers!r}", "three positive numbers")
     return chosen
 
 
@@ -216,28 +226,27 @@ def _is_positive(value: Any) -> bool:
 
 def _verified_files(root: Path, listed: Any) -> dict[str, Path]:
     if not isinstance(listed, dict):
-        raise ModelPackageError(f"{MANIFEST}", f"`files` is a {type(listed).__name__}", "an object")
+        raise ModelPackageError(MANIFEST, f"`files` is a {type(listed).__name__}", "an object")
     files: dict[str, Path] = {}
     for name, expected in listed.items():
         path = root / name
         if not isinstance(expected, dict):
-            raise ModelPackageError(f"{MANIFEST}", f"entry of {name!r} is no object", "its sha256 and size")
+            raise ModelPackageError(MANIFEST, f"entry of {name!r} is no object", "its sha256 and size")
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ModelPackageError(f"{MANIFEST}", f"file name {name!r} leads out of the package")
+            raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
         if not path.is_file():
             raise ModelPackageError(name, "not in the model package, though its manifest lists it")
-        found = file_entry(path)
-        if found["size"] != expected.get("size"):
-            raise ModelPackageError(name, f"{found['size']} bytes", f"{expected.get('size')}")
-        if found["sha256"] != expected.get("sha256"):
-            raise ModelPackageError(
-                f"{name}", f"sha256 {found['sha256'][:12]}...", f"{str(expected.get('sha256'))[:12]}...: altered"
-            )
+        entry = file_entry(path)
+        if entry["size"] != expected.get("size"):
+            raise ModelPackageError(name, f"{entry['size']} bytes", f"{expected.get('size')}")
+        if entry["sha256"] != expected.get("sha256"):
+            altered = f"{str(expected.get('sha256'))[:12]}...: altered"
+            raise ModelPackageError(name, f"sha256 {entry['sha256'][:12]}...", altered)
         files[name] = path
     return files
 
 
 def _listed(files: Mapping[str, Path], name: str) -> Path:
     if name not in files:
-        raise ModelPackageError(f"{MANIFEST}", f"does not list {name}", "it with size and sha256")
+        raise ModelPackageError(MANIFEST, f"does not list {name}", "an entry with size and sha256")
     return files[name]

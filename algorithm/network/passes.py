@@ -1,11 +1,10 @@
-"""As many passes as the time allows, most valuable first; after the first one an answer is in hand.
+"""As many passes of the network as the time allows, most valuable first; after the first one there is an answer.
 
-No table of devices: what the first tiles cost decides whether the plan is kept or shrinks, what the first pass costs
-decides how many follow. A device that runs out of memory or is lost is left for the next one, and what was summed up
-until then is kept, in RAM.
+The measured cost of the first tiles decides whether the plan shrinks, the cost of the first pass how many passes
+follow. If a device runs out of memory or is lost, the next one takes over; the sums so far are in RAM and stay.
 
-A package may have several members, networks of different configurations. Each has its own cost and its own devices: one
-that is too slow or too large is left out, and the passes of the others go on.
+A package may have several members, networks of different configurations. Each has its own cost and its own devices: a
+member that is too slow or too large is left out, and the passes of the others go on.
 """
 
 from __future__ import annotations
@@ -21,33 +20,35 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
+from algorithm.masks.segmentation import softmax
 from algorithm.network.devices import Backend, backends, is_device_failure, release
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.windows import TILE_STEP, Box, NotANumberError, Pass, Plan, slide, sum_bytes, whole
+from algorithm.network.windows import TILE_STEP, Box, NotANumberError, Pass, PassPlan, slide, sum_bytes, whole
 from contract.errors import ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
 COARSER_STEPS: Final = (0.75, 1.0)
 # A measured pass or tile may take this much longer the next time.
 SLOWER: Final = 1.2
-# Logit of the background, and minus that of the lesions, where a shrunken plan did not look.
+# Logit of the background, and minus that of the lesions, outside the box of a smaller plan.
 NOT_LOOKED_AT: Final = 20.0
 
 _Float = npt.NDArray[np.float32]
+_SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
 
 class NoPassFitsError(Exception):
-    """Not even the smallest plan gives an answer from the network; says why."""
+    """Not even the smallest plan gives an answer from the network; the message is the reason."""
 
 
 class StoppedError(Exception):
-    """Somebody asked for an end."""
+    """The deadline stopped the passes."""
 
 
 class _TooSlowError(Exception):
-    """The pass would not end in time; `tile_s` is what a tile costs."""
+    """The pass would not end in time; `tile_s` is the cost of a tile."""
 
     def __init__(self, tile_s: float) -> None:
         super().__init__(f"{tile_s:.2f} s a tile")
@@ -55,24 +56,38 @@ class _TooSlowError(Exception):
 
 
 @dataclass(frozen=True)
+class Ensemble:
+    """Networks on a device, and the passes to make with them, most valuable first."""
+
+    networks: Networks
+    device: torch.device
+    passes: tuple[Pass, ...]
+
+
+@dataclass(frozen=True)
 class Progress:
-    """What has been done: summed logits (label, z, y, x) of `done` passes of `planned`, by what plan and where."""
+    """Sum (label, z, y, x) over `done` passes of `planned`, made by `plan` on `backend`.
+
+    The sum is of logits, or of probabilities if the package averages those.
+    """
 
     total: _Float
     done: int
     planned: int
     plan: str
     backend: str
+    of_probabilities: bool = False
 
     @property
     def logits(self) -> _Float:
-        """Logits averaged over the passes, whatever network made them.
+        """Logits averaged over the passes, or the logarithm of the averaged probabilities.
 
-        Networks that were trained with cross-entropy answer logarithms of probabilities, up to a constant of the
-        voxel, so that those of different architectures have one unit. Their mean is the geometric mean of the
-        probabilities: who is sure counts more than who is not. It takes a single sum in memory.
+        Networks trained with cross-entropy return logarithms of probabilities up to a constant per voxel, so networks
+        of different architectures share one unit. The mean of logits is the geometric mean of the probabilities, which
+        gives confident networks more weight. Both ways take a single sum in memory.
         """
-        return self.total / np.float32(self.done)
+        mean = self.total / np.float32(self.done)
+        return np.log(np.maximum(mean, _SMALLEST_PROBABILITY)) if self.of_probabilities else mean
 
 
 def plan_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
@@ -88,55 +103,61 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     return plan_passes(len(package.fold_files), tuple(int(axis) for axis in package.manifest.get("mirror_axes", ())))
 
 
+PassObserver = Callable[[Pass, _Float], None]
+
+
+def ignore_pass(_step: Pass, _logits: _Float) -> None:
+    """Observer of passes that does nothing."""
+
+
 @dataclass
 class Passes:
-    """One case's passes.
+    """The passes of one case.
 
     Args:
         data: normalised channels (channel, z, y, x) of the whole grid.
-        passes: what to do, most valuable first.
-        networks: where the folds' networks come from.
-        budget: the time left.
-        device: where the user wants the network.
-        focus: the box of (z, y, x) in which lesions are suspected, or None; asked only if time is short.
-        stop: whether somebody asked for an end; looked at after every tile.
-        better: told after every pass.
-        seen: told each pass and its own logits (label, z, y, x), once it is made; must not fail or change them.
+        passes: the passes to make, most valuable first.
+        networks: gives each fold's network.
+        deadline: the time left; it may stop the passes after any tile.
+        device: the device that the user wants.
+        focus: returns the box of (z, y, x) in which lesions are suspected, or None; called only if time is short.
+        on_progress: called after every pass with the progress so far.
+        on_pass: observer of single passes, called with each pass and its own logits (label, z, y, x); must not fail or
+            change them.
     """
 
     data: _Float
     passes: Sequence[Pass]
     networks: Networks
-    budget: Budget
+    deadline: Deadline
     device: torch.device
     focus: Callable[[], Box | None] = lambda: None
-    stop: Callable[[], bool] = lambda: False
-    better: Callable[[Progress], None] = lambda _: None
-    seen: Callable[[Pass, _Float], None] = lambda _step, _logits: None
+    on_progress: Callable[[Progress], None] = lambda _: None
+    on_pass: PassObserver = ignore_pass
 
     def __post_init__(self) -> None:
         if not self.passes:
-            raise ValueError("no pass to make, expected at least one")
+            raise ValueError("found no pass, expected at least one")
         self._plan = self._full_plan(TILE_STEP)
         self._tensor = torch.from_numpy(self.data)
         classes = len(self.networks.package.manifest["labels"])
         self._ladder = backends(self.device, sum_bytes(self.data.shape[1:], self.data.shape[0], classes))
-        self._begun_s = self._warm_s = self.budget.clock()
+        self._begun_s = self._warm_s = self.deadline.clock()
         self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
-        self._rungs: dict[str, int] = {}  # member: its place on the ladder, 0 where it is not named
+        self._rungs: dict[str, int] = {}  # member: its index into the ladder, 0 by default
         self._given_up: set[str] = set()
 
     def run(self) -> Progress:
-        """Make passes until all are made or time is up.
+        """Make passes until all are complete or time is up.
 
         Raises:
-            NoPassFitsError: there is neither the time nor the memory for a single pass, even by the smallest plan.
-            StoppedError: an end was asked for before the first pass was made.
+            NoPassFitsError: there is too little time or memory for a single pass, even by the smallest plan.
+            StoppedError: the deadline stopped the passes before the first one was complete.
         """
         progress = self._first_pass()
-        self.better(progress)
+        self.on_progress(progress)
         for step in self.passes[1:]:
-            if self.stop():
+            if self.deadline.stopped():
                 break
             if not self._is_worth_beginning(step):
                 continue
@@ -146,30 +167,30 @@ class Passes:
                 LOGGER.warning("*** WARNING *** %s left out: %s", step, reason or type(reason).__name__)
                 self._given_up.add(self._member(step))
                 continue
-            progress = self._progress(progress.total + logits, progress.done + 1, step)
-            self.better(progress)
+            progress = self._progress(progress.total + self._summand(logits), progress.done + 1, step)
+            self.on_progress(progress)
         if progress.done < progress.planned:
             LOGGER.info(
-                "stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, self.budget.left_s()
+                "stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, self.deadline.left_s()
             )
         return progress
 
     def _is_worth_beginning(self, step: Pass) -> bool:
-        """Whether a pass would end in time if it took as long as the longest of its member.
+        """True if a pass would end in time at the cost of the longest pass of its member.
 
-        Before there is one, a voxel of its tiles is taken to cost what the others' do; the pass's own first tiles then
-        show what is true. A member that was left out or has no time left does not come back: time only grows shorter.
+        A member without a pass so far is taken to cost as much per voxel as the others; the first tiles of the pass
+        then correct the estimate. A member that was left out stays out, since time only grows shorter.
         """
         member = self._member(step)
         rate = self._rates.get(member, max(self._rates.values()))
-        if not self.budget.fits(SLOWER * rate * self._tile_voxels(step)):
+        if not self.deadline.fits(SLOWER * rate * self._tile_voxels(step)):
             self._given_up.add(member)
         return member not in self._given_up
 
     def _timed_pass(self, step: Pass) -> _Float:
-        begun_s, member = self.budget.clock(), self._member(step)
+        begun_s, member = self.deadline.clock(), self._member(step)
         logits = self._whole_pass(step)
-        rate = (self.budget.clock() - begun_s) / self._tile_voxels(step)
+        rate = (self.deadline.clock() - begun_s) / self._tile_voxels(step)
         self._rates[member] = max(rate, self._rates.get(member, 0.0))
         return logits
 
@@ -180,7 +201,7 @@ class Passes:
     def _member(self, step: Pass) -> str:
         return self.networks.package.fold_configurations[step.fold]
 
-    def _plan_of(self, step: Pass) -> Plan:
+    def _plan_of(self, step: Pass) -> PassPlan:
         """The present plan with the patch of the pass's own network."""
         return replace(self._plan, patch=self.networks.package.patch_of(step.fold))
 
@@ -188,7 +209,15 @@ class Passes:
         return self._ladder[self._rungs.get(self._member(step), 0)]
 
     def _progress(self, total: _Float, done: int, step: Pass) -> Progress:
-        return Progress(total, done, len(self.passes), self._plan.name, str(self._backend_of(step)))
+        backend = str(self._backend_of(step))
+        return Progress(total, done, len(self.passes), self._plan.name, backend, self._averages_probabilities)
+
+    def _summand(self, logits: _Float) -> _Float:
+        return softmax(logits) if self._averages_probabilities else logits
+
+    @property
+    def _averages_probabilities(self) -> bool:
+        return self.networks.package.averages_probabilities
 
     def _first_pass(self) -> Progress:
         first = self.passes[0]
@@ -200,31 +229,31 @@ class Passes:
                 LOGGER.warning(
                     "*** WARNING *** %.2f s a tile and %.1f s left: the plan shrinks to %s",
                     slow.tile_s,
-                    self.budget.left_s(),
+                    self.deadline.left_s(),
                     self._plan.name,
                 )
             except NotANumberError:
                 raise NoPassFitsError("the network answers NaN or infinity") from None
             else:
-                return self._progress(logits, 1, first)
+                return self._progress(self._summand(logits), 1, first)
 
     def _whole_pass(self, step: Pass) -> _Float:
-        """One pass by the plan, on the next backend where one fails; logits of the whole grid."""
+        """One pass by the plan, on the next backend if one fails; logits of the whole grid."""
         plan = self._plan_of(step)
         while True:
             backend = self._backend_of(step)
             try:
                 network = self.networks.of(step.fold, backend.device)
                 self._tensor = self._tensor.to(backend.sums)
-                self._begun_s = self.budget.clock()
-                found = slide(self._tensor, step.axes, network, plan, backend, self._tile_done)
-                logits = self._spread(found.numpy())
+                self._begun_s = self.deadline.clock()
+                in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done)
+                logits = self._spread(in_box.numpy())
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
                 reason = (str(problem) or type(problem).__name__).splitlines()[0]
             else:
-                self.seen(step, logits)
+                self.on_pass(step, logits)
                 return logits
             self._turn_to_next(step, backend, reason)
 
@@ -239,19 +268,19 @@ class Passes:
         LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._ladder[rung])
 
     def _tile_done(self, number: int, count: int) -> None:
-        """Judge after each tile whether the pass ends in time; the first tile also pays for warming up."""
-        if self.stop():
-            raise StoppedError("an end was asked for")
-        now_s, left = self.budget.clock(), count - number
+        """Check after each tile whether the pass ends in time; the first tile includes the warm-up."""
+        if self.deadline.stopped():
+            raise StoppedError("the deadline stopped the passes")
+        now_s, left = self.deadline.clock(), count - number
         if number == 1:
             self._warm_s = now_s
         tile_s = now_s - self._begun_s if number == 1 else (now_s - self._warm_s) / (number - 1)
-        judged = number > 1 or not self.budget.fits(tile_s)
-        if left and judged and not self.budget.fits(left * tile_s):
+        reliable = number > 1 or not self.deadline.fits(tile_s)
+        if left and reliable and not self.deadline.fits(left * tile_s):
             raise _TooSlowError(tile_s)
 
     def _spread(self, logits: _Float) -> _Float:
-        """Logits of the plan's box on the whole grid, background where the plan did not look."""
+        """Logits of the plan's box on the whole grid, background outside the box."""
         shape = self.data.shape[1:]
         if logits.shape[1:] == shape:
             return logits
@@ -260,27 +289,27 @@ class Passes:
         full[(slice(None), *self._plan.box)] = logits
         return full
 
-    def _full_plan(self, step: float) -> Plan:
+    def _full_plan(self, step: float) -> PassPlan:
         name = "the whole region" if step == TILE_STEP else f"the whole region, tiles {step:g} of a patch apart"
-        return Plan(whole(self.data.shape[1:]), step, self._first_patch, name)
+        return PassPlan(whole(self.data.shape[1:]), step, self._first_patch, name)
 
     @property
     def _first_patch(self) -> tuple[int, int, int]:
         return self.networks.package.patch_of(self.passes[0].fold)
 
-    def _smaller_plan(self, tile_s: float) -> Plan:
-        """The best plan of fewer tiles than the present one that fits what is left."""
+    def _smaller_plan(self, tile_s: float) -> PassPlan:
+        """The best plan with fewer tiles than the present one that fits the time left."""
         now = len(self._plan.tiles)
         for plan in self._shrunken_plans():
             tiles = len(plan.tiles)
-            if tiles < now and self.budget.fits(SLOWER * tiles * tile_s):
+            if tiles < now and self.deadline.fits(SLOWER * tiles * tile_s):
                 return plan
-        raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.budget.left_s():.1f} s left")
+        raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")
 
-    def _shrunken_plans(self) -> Iterator[Plan]:
+    def _shrunken_plans(self) -> Iterator[PassPlan]:
         for step in COARSER_STEPS:
             yield self._full_plan(step)
         box = self.focus()
         if box is not None:
             for step in (TILE_STEP, *COARSER_STEPS):
-                yield Plan(box, step, self._first_patch, f"what is hot in the PET, tiles {step:g} of a patch apart")
+                yield PassPlan(box, step, self._first_patch, f"the PET-avid part, tiles {step:g} of a patch apart")

@@ -1,4 +1,4 @@
-"""What outlives a case: the verified model package and its network on the device."""
+"""The verified model package and its network on the device, kept from case to case."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from algorithm.network.package import ModelPackage, load_package
 
-if TYPE_CHECKING:  # torch is imported only where a network runs
+if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
 
     from algorithm.network.networks import Networks
+    from algorithm.network.passes import Ensemble
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -23,17 +24,27 @@ class Resident:
 
     def __init__(self, model_dir: Path, device: str) -> None:
         self._model_dir, self._device_name = model_dir, device
-        # A case that was ended early may be in its last tile when the next one wants the network.
+        # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
     def load(self) -> None:
-        """Verify the package and put the first fold's network on the device; nothing is done twice.
+        """Verify the package and put the first fold's network on the device, unless that is done already.
 
         Raises:
             ModelPackageError: the package is incomplete or altered, or its weights do not fit its plans.
             HecktorError: the device does not answer.
         """
         self.networks.of(0, self.device)
+
+    def on_cpu(self) -> Resident:
+        """The same package on the CPU, not yet loaded."""
+        return Resident(self._model_dir, "cpu")
+
+    def ensemble(self, most_passes: int | None = None) -> Ensemble:
+        """The package's networks with all their passes, or the first `most_passes`."""
+        from algorithm.network.passes import Ensemble, planned_passes
+
+        return Ensemble(self.networks, self.device, planned_passes(self.package)[:most_passes])
 
     @cached_property
     def package(self) -> ModelPackage:
@@ -44,7 +55,7 @@ class Resident:
 
     @cached_property
     def networks(self) -> Networks:
-        """Where the folds' networks come from. Raises `ModelPackageError` where one of them cannot be built."""
+        """The folds' networks. Raises `ModelPackageError` if one of them cannot be built."""
         from algorithm.network.networks import Networks
 
         networks = Networks(self.package)
@@ -53,7 +64,7 @@ class Resident:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that was asked for. Raises `HecktorError` where it does not answer."""
+        """The device that the user wants. Raises `HecktorError` if it does not answer."""
         from algorithm.cpus import limit_torch_threads
         from algorithm.network.devices import device_named, prepare_gpu
 

@@ -1,14 +1,12 @@
-"""The network's view of a patient, and the segmentation that its passes give in the time there is."""
+"""Segmentation of a case by the network: channels, normalisation, and passes in the time available."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
     CTNormalization,
     ImageNormalization,
@@ -17,24 +15,22 @@ from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
     ZScoreNormalization,
 )
 
-from algorithm.best import BestAnswer
-from algorithm.budget import Budget
 from algorithm.case.read import AIR_HU, Case
-from algorithm.masks.segmentation import Segmentation
+from algorithm.deadline import Deadline
+from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
-from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.passes import NoPassFitsError, Passes, Progress
-from algorithm.network.windows import Box, Pass
+from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress, ignore_pass
+from algorithm.network.windows import Box
 from algorithm.region import grids
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 
 LOGGER = logging.getLogger("hecktor")
-# Around what is hot in the PET: a tumour reaches beyond its hottest part, and the network wants to see what is around.
+# Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
 FOCUS_MARGIN_MM: Final = 25.0
-# Mean, spread and range of a whole scan change little below this.
+# Mean, spread and range of a whole scan change little at finer spacings.
 SCAN_MM: Final = 4.0
 
 _Float = npt.NDArray[np.float32]
@@ -46,61 +42,42 @@ _NORMALISATIONS: Final[dict[str, type[ImageNormalization]]] = {
 
 
 def segment(
-    case: Case,
-    region: Region,
-    passes: Sequence[Pass],
-    networks: Networks,
-    budget: Budget,
-    device: torch.device,
-    best: BestAnswer,
-    seen: Callable[[Pass, _Float], None] = lambda _step, _logits: None,
+    case: Case, region: Region, ensemble: Ensemble, deadline: Deadline, on_pass: PassObserver = ignore_pass
 ) -> Segmentation:
-    """Run the package's network over `region`, as many of `passes` as the budget allows.
+    """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
-    After each pass `seen` is told the pass with its own logits and `best` offered what has been found so far. Where not
-    even the smallest plan fits, the PET threshold answers, and the log says so.
+    After each pass the deadline is offered the result so far. If not even the smallest plan fits, the PET threshold
+    answers, and the log says so.
 
     Raises:
         ModelPackageError: plans or weights cannot be used.
-        StoppedError: `best.stop` was set before the first pass was made.
+        StoppedError: the deadline stopped the passes before the first one was complete.
     """
-    package = networks.package
+    package = ensemble.networks.package
     grid = network_grid(region, package.spacing_mm)
     ct, pet = network_channels(case, grid)
     shown_pet = pet if pet.any() else None
 
     def segmentation(progress: Progress) -> Segmentation:
         return Segmentation(
-            progress.logits,
-            ct,
-            shown_pet,
-            grid,
-            progress.done,
-            progress.planned,
-            f"{progress.plan} on {progress.backend}",
+            progress.logits, ct, shown_pet, grid, progress.done, progress.planned, progress.plan, progress.backend
         )
 
     run = Passes(
         normalise((ct, pet), package, scan_channels(case, package)),
-        passes,
-        networks,
-        budget,
-        device,
+        ensemble.passes,
+        ensemble.networks,
+        deadline,
+        ensemble.device,
         focus=lambda: focus_box(threshold_segmentation(case, region), grid),
-        stop=best.stop.is_set,
-        better=lambda progress: best.offer(lambda: segmentation(progress)),
-        seen=seen,
+        on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress))),
+        on_pass=on_pass,
     )
     try:
         return segmentation(run.run())
     except NoPassFitsError as reason:
-        return fallback(case, region, str(reason))
-
-
-def fallback(case: Case, region: Region, reason: str) -> Segmentation:
-    """The PET threshold's answer, with the one line in the log that nobody shall overlook."""
-    LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
-    return threshold_segmentation(case, region)
+        LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
+        return threshold_segmentation(case, region)
 
 
 def network_grid(region: Region, spacing_mm: tuple[float, float, float]) -> Geometry:
@@ -122,8 +99,8 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
     Args:
         channels: CT in HU and PET in SUV, (z, y, x).
         package: names the schemes and holds the training's intensities.
-        scan: the same channels over the whole scan; a scheme that takes its scale from the image takes it from here.
-            None takes it from `channels`.
+        scan: the same channels over the whole scan, for schemes that take their scale from the image; None takes the
+            scale from `channels`.
     """
     schemes = package.configuration["normalization_schemes"]
     properties = package.plans["foreground_intensity_properties_per_channel"]
@@ -142,7 +119,7 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
 
 
 def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | None:
-    """CT and PET over all of the CT, coarsely, where the package takes an image's own scale from the whole scan."""
+    """Coarse CT and PET over all of the CT, if the package takes an image's own scale from the whole scan."""
     if not package.normalised_over_scan or not _OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
         return None
     corners = case.ct.geometry.corners_mm()
@@ -163,15 +140,15 @@ def _from_0_to_1(channel: _Float, scan: _Float) -> _Float:
 _OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
 
 
-def focus_box(found: Segmentation, grid: Geometry) -> Box | None:
-    """The box of `grid` (z, y, x) around all that a segmentation found, with a margin; None where it found nothing.
+def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
+    """The box of `grid` (z, y, x) around all lesions of a segmentation, with a margin; None without a lesion.
 
     Both grids are axis-aligned in LPS.
     """
-    hot = np.argwhere(found.mask())[:, ::-1]
+    hot = np.argwhere(lesions.mask())[:, ::-1]
     if not len(hot):
         return None
-    spacing, origin = np.asarray(found.grid.spacing_mm), np.asarray(found.grid.origin_mm)
+    spacing, origin = np.asarray(lesions.grid.spacing_mm), np.asarray(lesions.grid.origin_mm)
     low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
     high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
     step, start = np.asarray(grid.spacing_mm), np.asarray(grid.origin_mm)

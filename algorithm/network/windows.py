@@ -1,4 +1,4 @@
-"""One pass: a network slid over a window of the grid in overlapping tiles, summed up as nnU-Net does."""
+"""One pass: a network slid over a window of the grid in overlapping tiles, summed as nnU-Net does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Box = tuple[slice, slice, slice]
 
 
 class NotANumberError(Exception):
-    """The network answers NaN or infinity, in full precision too."""
+    """The network returns NaN or infinity, even in full precision."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a pass slides: tiles `step` of a patch apart, over `box` of the grid (z, y, x)."""
+class PassPlan:
+    """Tiles of a pass: `step` of a patch apart, over `box` of the grid (z, y, x)."""
 
     box: Box
     step: float
@@ -59,7 +59,7 @@ TileDone = Callable[[int, int], None]
 
 @torch.inference_mode()
 def slide(
-    data: torch.Tensor, axes: tuple[int, ...], network: nn.Module, plan: Plan, backend: Backend, tile_done: TileDone
+    data: torch.Tensor, axes: tuple[int, ...], network: nn.Module, plan: PassPlan, backend: Backend, tile_done: TileDone
 ) -> torch.Tensor:
     """Logits (label, z, y, x) of one pass over the plan's box, float32, on the CPU.
 
@@ -67,9 +67,9 @@ def slide(
         data: normalised channels (channel, z, y, x) of the whole grid, on `backend.sums`.
         axes: mirrored axes of (z, y, x).
         network: on `backend.device`.
-        plan: where and how densely.
-        backend: where to compute and where to sum up.
-        tile_done: called after each tile with its number from 1 and the number of tiles; what it raises ends the pass.
+        plan: position and density of the tiles.
+        backend: devices for the network and for the sums.
+        tile_done: called after each tile with its number from 1 and the number of tiles; an exception ends the pass.
 
     Raises:
         NotANumberError: a tile's logits are not finite.

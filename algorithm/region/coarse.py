@@ -1,4 +1,4 @@
-"""A coarse picture of a scan: CT, PET and the patient's body on one grid, small enough to search in no time."""
+"""A coarse picture of a scan: CT, PET and the patient's body on one grid, small enough for a fast search."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
 COARSE_MM: Final = 4.0
-# Of the body's median uptake, what is alive has more and a table less.
+# Multiple of the body's median uptake: living tissue has more, a table less.
 ALIVE_MEDIANS: Final = 0.25
-# No PET here.
-UNSEEN_SUV: Final = -1.0
+# Marks voxels outside the PET.
+OUTSIDE_PET_SUV: Final = -1.0
 
 _Mask = npt.NDArray[np.bool_]
 _Float = npt.NDArray[np.float32]
@@ -54,12 +54,12 @@ def coarse_picture(case: Case) -> Coarse:
     corners = case.ct.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (COARSE_MM, COARSE_MM, COARSE_MM))
     ct = grids.resample(_thinned(case.ct), grid, AIR_HU)
-    suv = np.full_like(ct, UNSEEN_SUV) if case.pet is None else grids.resample(case.pet, grid, UNSEEN_SUV)
+    suv = np.full_like(ct, OUTSIDE_PET_SUV) if case.pet is None else grids.resample(case.pet, grid, OUTSIDE_PET_SUV)
     return Coarse(ct, suv, _body(ct, suv), grid)
 
 
 def _thinned(ct: Volume) -> Volume:
-    """Every k-th voxel of a fine CT, still finer than the coarse grid: averaging all would tell no more."""
+    """Every k-th voxel of a fine CT, still finer than the coarse grid, to save time."""
     steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
     sx, sy, sz = steps
     array = np.ascontiguousarray(ct.array[::sz, ::sy, ::sx])
@@ -79,8 +79,8 @@ def _thinned(ct: Volume) -> Volume:
 def _body(ct: _Float, suv: _Float) -> _Mask:
     """The patient without table and mask: after an opening the connected soft part with the most living tissue.
 
-    Uptake counts up to SUV 1, so that neither a solid table nor a bag of urine outweighs a patient. Where no PET shows
-    any part, the largest is taken.
+    Uptake counts up to SUV 1, so that neither a solid table nor a bag of urine outweighs a patient. If no part lies
+    within the PET, the largest part is taken.
     """
     parts, count = ndimage.label(ndimage.binary_opening(ct > BODY_HU, iterations=2))
     alive = np.bincount(parts.ravel(), weights=np.clip(suv, 0, 1).ravel(), minlength=count + 1)
@@ -88,30 +88,30 @@ def _body(ct: _Float, suv: _Float) -> _Mask:
 
 
 def largest_part(mask: _Mask) -> _Mask:
-    """The largest part connected by faces; empty where the mask is."""
+    """The largest part connected by faces; empty for an empty mask."""
     parts, _ = ndimage.label(mask)
     return _part_with_most(parts, np.bincount(parts.ravel()))
 
 
 def _part_with_most(parts: npt.NDArray[Any], amounts: npt.NDArray[Any]) -> _Mask:
-    """The part (1, 2, ...) of which there is most; empty where there are none."""
+    """The part (1, 2, ...) with the largest amount; empty without parts."""
     if len(amounts) < 2:
         return np.zeros(parts.shape, dtype=np.bool_)
     return np.asarray(parts == 1 + int(amounts[1:].argmax()))
 
 
 def without_cold(coarse: Coarse) -> _Mask:
-    """The body without what takes up nothing, such as a mattress it lies on; where there is no PET, all of it."""
+    """The body without parts that show no uptake, such as a mattress; all of it without a PET."""
     return np.asarray(coarse.body & not_cold(coarse))
 
 
 def not_cold(coarse: Coarse) -> _Mask:
-    """Where the PET shows some uptake or nothing at all is known."""
+    """Voxels with some uptake or outside the PET."""
     median = median_uptake(coarse) or 0.0
-    return np.asarray((coarse.suv > ALIVE_MEDIANS * median) | (coarse.suv <= UNSEEN_SUV))
+    return np.asarray((coarse.suv > ALIVE_MEDIANS * median) | (coarse.suv <= OUTSIDE_PET_SUV))
 
 
 def median_uptake(coarse: Coarse) -> float | None:
-    """Median SUV over the body as far as there is a PET; None where there is none."""
-    seen = coarse.suv[coarse.body & (coarse.suv > UNSEEN_SUV)]
-    return float(np.median(seen)) if len(seen) else None
+    """Median SUV over the part of the body within the PET; None if that is empty."""
+    uptake = coarse.suv[coarse.body & (coarse.suv > OUTSIDE_PET_SUV)]
+    return float(np.median(uptake)) if len(uptake) else None

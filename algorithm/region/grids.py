@@ -1,7 +1,7 @@
-"""From scanner grids to the network's grid and back, exactly.
+"""Resampling from scanner grids to the network's grid and back.
 
-The network's grid is axis-aligned in LPS, so flipped and oblique scans look alike to the network. Training and
-inference both come through here.
+The network's grid is axis-aligned in LPS, so that flipped and oblique scans look alike to the network. Training and
+inference share this module.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Tri
 
 
 def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
-    """Linear interpolation of `volume` at the voxel centres of `target`, block-averaged first where it shrinks.
+    """Linear interpolation of `volume` at the voxel centres of `target`, after block averaging if `target` is coarser.
 
     Args:
         volume: any scalar volume.
-        target: where to sample, any orientation.
+        target: grid to sample, in any orientation.
         outside: the value beyond the volume's own voxels.
 
     Returns:
@@ -64,7 +64,7 @@ def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
 
 
 def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
-    """A label mask on `target`: each label's coverage is interpolated, the largest share wins."""
+    """A label mask on `target`: each label's coverage is interpolated, and the largest share wins."""
     best = np.full(target.array_shape, 0.5, dtype=np.float32)
     result = np.zeros(target.array_shape, dtype=np.uint8)
     for label in labels.FOREGROUND:
@@ -111,7 +111,7 @@ def restore_bytes(values: _Float, grid: Geometry, ct: Geometry, steps_a_unit: fl
         values: (z, y, x) on `grid`, not negative.
         grid: the network's grid.
         ct: the grid of the answer.
-        steps_a_unit: steps to a unit of `values`; what is above 255 steps is held to them.
+        steps_a_unit: steps per unit of `values`; larger values are clipped to 255 steps.
 
     Returns:
         uint8 array of the CT's shape, 0 beyond the network's grid.
@@ -125,10 +125,10 @@ def restore_bytes(values: _Float, grid: Geometry, ct: Geometry, steps_a_unit: fl
 
 
 def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
-    """The part of the grid outside which no CT voxel can get a label; None where no voxel has one.
+    """The part of the grid outside which no CT voxel can get a label; None without a labelled voxel.
 
-    A value between voxels is a mean of theirs with weights that are not negative: where the background wins in all of
-    them it wins in between. So it is the box of all voxels with a label, a voxel wider, or a block where blocks are
+    A value between voxels is their mean with weights that are not negative, so the background wins between voxels in
+    which it wins. The part is therefore the box of all labelled voxels, wider by a voxel, or by a block if blocks are
     averaged.
     """
     labelled = np.argwhere(logits.argmax(0))[:, ::-1]
@@ -142,7 +142,7 @@ def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry
 
 
 def _window(source: Geometry, target: Geometry) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
-    """Start and size (x, y, z) of the source voxels that touch `target`, with one voxel around; None if none do."""
+    """Start and size (x, y, z) of the source voxels that touch `target`, and one voxel around; None without any."""
     matrix = source.physical_to_index_matrix()
     index = target.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
     shrink = _factors(source, target)
@@ -165,7 +165,7 @@ def _slices(start: tuple[int, int, int], size: tuple[int, int, int]) -> tuple[sl
 
 
 def _factors(source: Geometry, target: Geometry) -> npt.NDArray[np.int64]:
-    """How many source voxels fit into a target voxel along each source axis (x, y, z), at least 1."""
+    """Number of source voxels per target voxel along each source axis (x, y, z), at least 1."""
     axes = np.asarray(source.direction).reshape(3, 3)
     target_axes = np.asarray(target.direction).reshape(3, 3) * np.asarray(target.spacing_mm)
     nearest = np.abs(axes.T @ target_axes).max(axis=1)

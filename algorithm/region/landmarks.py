@@ -1,7 +1,7 @@
 """Landmarks on a coarse picture of a scan: brain, lung apices, neck.
 
-A brain is soft tissue that bone encloses slice by slice, or where the skull is open, what is as hot and as large as a
-brain with bone around it. Neither is believed below the lungs or, where a PET shows it, without uptake.
+A brain is soft tissue enclosed by bone slice by slice or, if the skull is open, a part as hot and as large as a brain
+with bone around it. Candidates below the lungs, or without uptake on the PET, are rejected.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from algorithm.region.coarse import COARSE_MM, Coarse, largest_part, median_upta
 BONE_HU: Final = 200.0
 SMALLEST_BRAIN_ML: Final = 250.0
 LARGEST_BRAIN_ML: Final = 2200.0
-# Of the box around a brain, so much is brain at least.
+# Minimum fraction of the bounding box filled by the brain.
 BRAIN_FILL: Final = 0.35
-# Uptake of a brain at least, and of a brain that the PET alone shows, in medians of the body's.
+# Minimum uptake of a brain, and of a brain visible on the PET alone, in multiples of the body's median.
 WARM_MEDIANS: Final = 1.5
 HOT_MEDIANS: Final = 4.0
-# Of the three voxels around such a brain, so much is bone at least.
+# Minimum fraction of bone in a shell of three voxels around such a brain.
 BONE_AROUND: Final = 0.15
-# Without lungs in view: a brain's centre lies at most this far below the body's upper end, which may be the hands.
+# Without visible lungs: largest distance of a brain's centre below the body's upper end, which may be the hands.
 LOWEST_BRAIN_MM: Final = 300.0
 LUNG_HU: Final = (-950.0, -450.0)
 SMALLEST_LUNGS_ML: Final = 250.0
-# Smaller sections are the windpipe or the very tip.
+# Smaller sections are the windpipe or the tip of a lung.
 APEX_SECTION_MM2: Final = 800.0
-# Between the lungs and the upper end of the body that is in view.
+# Smallest distance between the lungs and the visible upper end of the body.
 SHORTEST_NECK_MM: Final = 20.0
 # Voxels that share an edge in one axial slice, none above or below.
 IN_SLICE: Final = ndimage.generate_binary_structure(3, 1) & np.array([False, True, False])[:, None, None]
@@ -43,9 +43,9 @@ _Vector = npt.NDArray[np.float64]
 
 
 def lung_apex_mm(coarse: Coarse) -> float | None:
-    """Height at which the lungs end above, within a centimetre; None where none are in view or the scan cuts them.
+    """Height of the lung apices within a centimetre; None if no lungs are visible or the scan cuts them.
 
-    What reaches up to the body's upper end has no apex in view, or is foam between patient and table.
+    A part that reaches the body's upper end has no visible apex, or is foam between patient and table.
     """
     airy = _between_front_and_back(coarse.body) & not_cold(coarse) & (coarse.ct > LUNG_HU[0]) & (coarse.ct < LUNG_HU[1])
     lungs = largest_part(ndimage.binary_opening(airy))
@@ -57,16 +57,16 @@ def lung_apex_mm(coarse: Coarse) -> float | None:
 
 
 def _between_front_and_back(body: _Mask) -> _Mask:
-    """What has some of the body before and behind it: lungs too whose side is outside the field of view."""
+    """Voxels between parts of the body in front and behind, which includes lungs cut off at the side."""
     ahead = np.maximum.accumulate(body, axis=1)
     behind = np.maximum.accumulate(body[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(ahead & behind)
 
 
 def brain_centre_mm(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, str] | None:
-    """Centre (x, y, z) of the uppermost brain and how it was found, or None.
+    """Centre (x, y, z) of the uppermost brain and the evidence for it, or None.
 
-    `apex_mm` is the height of the lungs' upper end, None where none are in view.
+    `apex_mm` is the height of the lung apices, None if they are not visible.
     """
     median = median_uptake(coarse)
     lowest_mm = apex_mm if apex_mm is not None else _top_mm(coarse) - LOWEST_BRAIN_MM
@@ -97,14 +97,14 @@ class _Part:
 
 
 def _is_warm(part: _Part, median: float | None) -> bool:
-    """Whether the PET does not speak against a brain: it is absent, ends short of the part, or shows uptake.
+    """False if the PET covers the part and shows no uptake of a brain.
 
-    Zero is what PET files hold where nothing was measured.
+    PET files hold zero outside the measured field.
     """
-    seen = part.suv[part.suv > 0]
-    if median is None or len(seen) < len(part.suv) / 2:
+    uptake = part.suv[part.suv > 0]
+    if median is None or len(uptake) < len(part.suv) / 2:
         return True
-    return float(seen.mean()) >= WARM_MEDIANS * median
+    return float(uptake.mean()) >= WARM_MEDIANS * median
 
 
 def _enclosed(ct: _Float, bone: _Mask) -> _Mask:
@@ -114,7 +114,7 @@ def _enclosed(ct: _Float, bone: _Mask) -> _Mask:
 
 
 def _filled_by_slice(mask: _Mask) -> _Mask:
-    """The mask with the holes of each axial slice filled: what the slice's border cannot reach."""
+    """The mask with the holes of each axial slice filled."""
     around = np.pad(~mask, ((0, 0), (1, 1), (1, 1)), constant_values=True)
     parts, count = ndimage.label(around, IN_SLICE)
     outside = np.zeros(count + 1, dtype=np.bool_)
@@ -123,7 +123,7 @@ def _filled_by_slice(mask: _Mask) -> _Mask:
 
 
 def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
-    """Hot parts of the body with bone around a good part of them."""
+    """Hot parts of the body that are partly surrounded by bone."""
     hot = ndimage.binary_opening(coarse.body & (coarse.suv > HOT_MEDIANS * median), iterations=2)
     parts, count = ndimage.label(hot)
     if not count:
@@ -131,13 +131,13 @@ def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
     shell = ndimage.grey_dilation(parts, size=(7, 7, 7)) * (parts == 0)
     around = np.bincount(shell.ravel(), minlength=count + 1)
     bony = np.bincount(shell[bone], minlength=count + 1)
-    believed = bony >= BONE_AROUND * np.maximum(around, 1)
-    believed[0] = False
-    return np.asarray(believed[parts])
+    accepted = bony >= BONE_AROUND * np.maximum(around, 1)
+    accepted[0] = False
+    return np.asarray(accepted[parts])
 
 
 def _brains(coarse: Coarse, soft: _Mask, lowest_mm: float) -> Iterator[_Part]:
-    """The connected parts of an opened mask that have the size and fill of a brain and a centre above `lowest_mm`."""
+    """The connected parts of an opened mask with the size and fill of a brain and a centre above `lowest_mm`."""
     parts, _ = ndimage.label(ndimage.binary_opening(soft, iterations=2))
     for number, box in enumerate(ndimage.find_objects(parts), start=1):
         part = parts[box] == number
@@ -148,7 +148,7 @@ def _brains(coarse: Coarse, soft: _Mask, lowest_mm: float) -> Iterator[_Part]:
 
 
 def neck_centre_mm(brain_mm: _Vector, coarse: Coarse) -> _Vector:
-    """Centre of the thinnest body sections 90 to 200 mm below the brain; the brain's own where none are in view."""
+    """Centre of the thinnest body sections 90 to 200 mm below the brain; the brain's centre if none are visible."""
     z_mm, body = coarse.z_mm, without_cold(coarse)
     area = body.sum(axis=(1, 2)).astype(np.float64)
     inside = (z_mm > brain_mm[2] - 200) & (z_mm < brain_mm[2] - 90) & (area > 0)

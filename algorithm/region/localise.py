@@ -1,7 +1,7 @@
-"""Find the head and neck in any scan, from head-only to whole body, in physical space, from CT and PET together.
+"""Find the head and neck in any scan, from head-only to whole body, from CT and PET together.
 
-The brain is the landmark. Where it is not in view the lungs are, and where those are not either the body's upper
-end. Without the brain the region is unsure and therefore larger, but bounded: never a small wrong one.
+The brain is the landmark. If the brain is not visible, use the lung apices; if those are not visible either, use the
+top of the body. Without the brain the region is unsure and therefore larger, but bounded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from algorithm.case.read import Case
 from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, without_cold
 from algorithm.region.landmarks import brain_centre_mm, lung_apex_mm, neck_centre_mm
 
-# Half widths around the head, and reach below and above the centre of the brain: 20 litres, 23 at most.
+# Half widths around the head, and extent below and above the centre of the brain: 20 litres, at most 23.
 HALF_WIDTH_MM: Final = 125.0
 BELOW_BRAIN_MM: Final = 280.0
 MOST_BELOW_BRAIN_MM: Final = 330.0
 ABOVE_BRAIN_MM: Final = 32.0
-# Lungs in view tell how far down the neck goes; without them a short scan is taken further down.
+# Visible lungs mark the lower end of the neck; without them the region reaches further down.
 NECK_BELOW_APEX_MM: Final = 25.0
-# Without a brain: reach below and above the lungs' upper end, or below the body's; 41 litres at most.
+# Without a brain: extent below and above the lung apices, or below the top of the body; at most 41 litres.
 BELOW_APEX_MM: Final = 100.0
 ABOVE_APEX_MM: Final = 320.0
 UNSURE_HALF_WIDTH_MM: Final = 150.0
@@ -38,7 +38,7 @@ _Vector = npt.NDArray[np.float64]
 class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
-    `brain_z_mm` is the height of the brain's centre, None where it was not found.
+    `brain_z_mm` is the height of the brain's centre, None without a visible brain.
     """
 
     lower_mm: tuple[float, float, float]
@@ -48,7 +48,7 @@ class Region:
 
     @property
     def sure(self) -> bool:
-        """Whether the brain was found."""
+        """True if the brain is visible."""
         return self.brain_z_mm is not None
 
     @property
@@ -58,7 +58,7 @@ class Region:
 
 
 def localise(case: Case) -> Region:
-    """The region that holds every GTVp and GTVn, clipped to the CT's field of view."""
+    """The region of head and neck with every GTVp and GTVn, clipped to the CT's field of view."""
     corners = case.ct.geometry.corners_mm()
     field_low, field_high = corners.min(0), corners.max(0)
     coarse = coarse_picture(case)
@@ -85,7 +85,7 @@ def _around_brain(brain_mm: _Vector, apex_mm: float | None, coarse: Coarse) -> t
 
 
 def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:
-    """What lies around and above the lungs' upper end; without lungs the upper end of the body, all of a short one."""
+    """The box around and above the lung apices; without lungs the upper end of the body."""
     body = without_cold(coarse)
     if not body.any():
         body = np.ones_like(body)

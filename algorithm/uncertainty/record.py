@@ -1,11 +1,12 @@
-"""How far a case's answer can be trusted, from its passes: beside the answer, on request, and never in a socket.
+"""Uncertainty of a case's answers from its passes, written on request outside the sockets.
 
-docs/uncertainty.md has the formulae and what the figures are worth.
+docs/uncertainty.md has the formulae and their evaluation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,44 +15,57 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import Case
-from algorithm.heads.features.region import TOUCHING
-from algorithm.heads.hpv import hpv_positive, hpv_probability
-from algorithm.heads.linear import LinearHead
-from algorithm.heads.measure import clinical_features, image_features
+from algorithm.deadline import Deadline
+from algorithm.heads.classes import ClassHead, Head
+from algorithm.heads.features.structure import TOUCHING
+from algorithm.heads.measure import Features, clinical_features, image_features
+from algorithm.heads.values import answer_value, class_probability
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
 from contract import labels, platform
-from contract.editions import load_edition
+from contract.editions import Answer, ClinicalVariable
+from contract.editions.declaration import ClassValue
 from contract.errors import OutputError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.tasks import HPV, Task
 
 FORMAT_VERSION: Final = 1
 RECORD: Final = "uncertainty.json"
 ENTROPY: Final = "uncertainty.mha"
 INFORMATION: Final = "disagreement.mha"
-# The maps are uint8: hundredths of a bit, of which there are at most 100 log2(3) = 158.
+# The maps are uint8 in hundredths of a bit, at most 100 log2(3) = 158.
 STEPS_A_BIT: Final = 100
-# Of a label; no patient has more, but a network that was hardly trained may find thousands of specks.
+# Per label. No patient has more, but a poorly trained network may find thousands of specks.
 MOST_LESIONS: Final = 500
 
 
+@dataclass(frozen=True)
+class HeadAnswer:
+    """A risk or class answer with its head and the value that was written."""
+
+    answer: Answer
+    head: Head
+    written: float | ClassValue
+
+
+def check_outside_sockets(option: str, path: Path, input_dir: Path, output_dir: Path) -> None:
+    """Raise `OutputError` if the path of a command line's option lies in a folder of the platform's sockets."""
+    for root in (output_dir, input_dir, platform.OUTPUT_DIR, platform.INPUT_DIR):
+        if path.resolve().is_relative_to(root.resolve()):
+            raise OutputError(
+                option, f"{path} lies within {root}, which may hold the platform's sockets only", "a path outside"
+            )
+
+
 def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
-    """Make the folder for the uncertainty, without an earlier case's.
+    """Create the folder for the uncertainty and delete an earlier case's files.
 
     Raises:
-        OutputError: it lies where the platform's sockets are, or cannot be made.
+        OutputError: the folder lies in a folder of the platform's sockets, or cannot be created.
     """
-    for root in (output_dir, input_dir, platform.OUTPUT_DIR, platform.INPUT_DIR):
-        if folder.resolve().is_relative_to(root.resolve()):
-            raise OutputError(
-                "--uncertainty",
-                f"{folder} lies within {root}, where nothing but the platform's sockets may be",
-                "a folder outside",
-            )
+    check_outside_sockets("--uncertainty", folder, input_dir, output_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (RECORD, ENTROPY, INFORMATION):
@@ -62,14 +76,15 @@ def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
         ) from None
 
 
-def describe(segmentation: Segmentation, told: Disagreement) -> dict[str, Any]:
+def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str, Any]:
     """The case as plain data: its passes, each label's expected DSC, and each lesion's confidence.
 
-    Everything is measured on the network's grid. What needs a pass is None where none was made, what needs two where
-    there is but one; a label that the mask has not has no expected DSC. Of each label's lesions the 500 largest stand.
+    All figures are measured on the network's grid. A figure is None without the one or two passes that it needs, and
+    so is the expected DSC of a label that the mask does not have. At most the 500 largest lesions of a label are
+    listed.
     """
     mask = segmentation.mask()
-    known = told if segmentation.by_network and told.passes else None
+    known = disagreement if segmentation.by_network and disagreement.passes else None
     lesions = [lesion for label in labels.FOREGROUND for lesion in _lesions(mask, label, segmentation.grid, known)]
     return {
         "format_version": FORMAT_VERSION,
@@ -79,17 +94,17 @@ def describe(segmentation: Segmentation, told: Disagreement) -> dict[str, Any]:
             "planned": segmentation.passes_planned if segmentation.by_network else 0,
             "made": [] if known is None else [{"fold": p.fold, "mirrored": list(p.axes)} for p in known.passes],
         },
-        "why_not": told.fault or (None if known else "no pass of the network was made"),
+        "why_not": disagreement.fault or (None if known else "no pass of the network was made"),
         "labels": {labels.NAMES[label]: _label(mask, label, segmentation.grid, known) for label in labels.FOREGROUND},
         "lesions": lesions,
     }
 
 
 def expected_dsc(mask: npt.NDArray[np.bool_], probability: npt.NDArray[np.float32]) -> float | None:
-    """Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p); None where `mask` is empty.
+    """Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p); None for an empty `mask`.
 
-    With voxels independent at these probabilities it is close to the expected DSC of `mask` against the truth (soft
-    Dice confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665). Both are of one shape.
+    With independent voxels it is close to the expected DSC of `mask` against the truth (soft Dice confidence, Borges,
+    Pacheco and Silva 2024, arXiv 2402.10665). Both arrays have one shape.
     """
     size = int(np.count_nonzero(mask))
     if size == 0:
@@ -99,22 +114,22 @@ def expected_dsc(mask: npt.NDArray[np.bool_], probability: npt.NDArray[np.float3
 
 
 def _label(
-    mask: npt.NDArray[np.uint8], label: int, grid: Geometry, told: Disagreement | None
+    mask: npt.NDArray[np.uint8], label: int, grid: Geometry, disagreement: Disagreement | None
 ) -> dict[str, float | None]:
     voxel_ml, own = grid.voxel_volume_mm3 / 1000, mask == label
-    found: dict[str, float | None] = {"volume_ml": float(np.count_nonzero(own)) * voxel_ml}
-    if told is None:
-        return found | {"expected_volume_ml": None, "expected_dsc": None, "pairwise_dsc": None}
-    probability = told.probability(label)
-    return found | {
+    row: dict[str, float | None] = {"volume_ml": float(np.count_nonzero(own)) * voxel_ml}
+    if disagreement is None:
+        return row | {"expected_volume_ml": None, "expected_dsc": None, "pairwise_dsc": None}
+    probability = disagreement.probability(label)
+    return row | {
         "expected_volume_ml": float(probability.sum(dtype=np.float64)) * voxel_ml,
         "expected_dsc": expected_dsc(own, probability),
-        "pairwise_dsc": told.pairwise_dsc(label),
+        "pairwise_dsc": disagreement.pairwise_dsc(label),
     }
 
 
 def lesions_of(mask: npt.NDArray[np.uint8], label: int) -> list[npt.NDArray[np.intp]]:
-    """The places in the flattened mask of each 26-connected lesion of a label, the largest first."""
+    """The voxels of each 26-connected lesion of a label as indices into the flattened mask, largest lesion first."""
     numbered, count = ndimage.label(mask == label, structure=TOUCHING)
     if not count:
         return []
@@ -125,14 +140,14 @@ def lesions_of(mask: npt.NDArray[np.uint8], label: int) -> list[npt.NDArray[np.i
 
 
 def _lesions(
-    mask: npt.NDArray[np.uint8], label: int, grid: Geometry, told: Disagreement | None
+    mask: npt.NDArray[np.uint8], label: int, grid: Geometry, disagreement: Disagreement | None
 ) -> list[dict[str, Any]]:
-    probability = None if told is None else told.probability(label).ravel()
+    probability = None if disagreement is None else disagreement.probability(label).ravel()
     matrix = grid.index_to_physical_matrix()
     rows = []
     for voxels in lesions_of(mask, label)[:MOST_LESIONS]:
         index = np.array([axis.mean() for axis in np.unravel_index(voxels, mask.shape)])[::-1]
-        shares = None if told is None else told.overlaps(label, voxels)
+        shares = None if disagreement is None else disagreement.overlaps(label, voxels)
         several = shares is not None and len(shares) > 1
         rows.append(
             {
@@ -148,39 +163,57 @@ def _lesions(
 
 
 def answers_over_folds(
-    task: Task,
-    head: LinearHead,
+    heads: Sequence[HeadAnswer],
     case: Case,
+    clinical: Sequence[ClinicalVariable],
     segmentation: Segmentation,
-    told: Disagreement,
-    go_on: Callable[[], bool],
-) -> dict[str, Any]:
-    """The head's answer from each fold's own unmirrored mask, and how far they lie apart.
+    disagreement: Disagreement,
+    deadline: Deadline,
+) -> dict[str, dict[str, Any]]:
+    """Each head's answers from each fold's own unmirrored mask, and their spread, by the answer's name.
 
     `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
-    hazard, or the logit of HPV positive. Folds are left out, and counted, once `go_on` says no.
+    hazard, or the logit of the second class; a head of several classes has none. When the deadline is overdue the
+    remaining folds are left out and counted.
     """
-    folds: list[dict[str, Any]] = []
-    unmirrored = [(number, step.fold) for number, step in enumerate(told.passes) if not step.axes]
-    clinical, centre = clinical_features(case.patient, load_edition().clinical), case.patient.centre
+    unmirrored = [(number, step.fold) for number, step in enumerate(disagreement.passes) if not step.axes]
+    features: dict[int, Features] = {}
     for number, fold in unmirrored:
-        if not go_on():
+        if deadline.overdue():
             break
-        mask = told.mask(number)
-        features = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | clinical
-        row: dict[str, Any] = {"fold": fold, "score": head.score(features, centre)}
-        if task is HPV:
-            row["positive"] = hpv_positive(head, features, centre)
-            row["probability"] = hpv_probability(head, features, centre)
-        folds.append(row)
+        mask = disagreement.mask(number)
+        image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose)
+        features[fold] = image | clinical_features(case.patient, clinical)
+    left_out = len(unmirrored) - len(features)
+    return {head.answer.name: _over_folds(head, features, case.patient.centre, left_out) for head in heads}
+
+
+def _over_folds(
+    answer: HeadAnswer, features: Mapping[int, Features], centre: str | None, left_out: int
+) -> dict[str, Any]:
+    folds = [{"fold": fold, **_fold_row(answer, values, centre)} for fold, values in features.items()]
+    content = {"written": answer.written, "folds": folds, "folds_left_out": left_out}
+    if isinstance(answer.head, ClassHead):
+        return content
     scores = [float(row["score"]) for row in folds]
     return {
-        "folds": folds,
-        "folds_left_out": len(unmirrored) - len(folds),
+        **content,
         "low": min(scores, default=None),
         "high": max(scores, default=None),
         "spread": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
     }
+
+
+def _fold_row(answer: HeadAnswer, features: Features, centre: str | None) -> dict[str, Any]:
+    declared, head = answer.answer, answer.head
+    value = answer_value(declared, head, features, centre)
+    if isinstance(head, ClassHead):
+        return {"class": value, "scores": head.scores(features, centre)}
+    score = head.score(features, centre)
+    if declared.kind == "risk":
+        return {"score": score}
+    positive = value == declared.classes[1]
+    return {"score": score, "positive": positive, "probability": class_probability(head, score)}
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -188,11 +221,11 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> None:
     write_json(folder / RECORD, record)
 
 
-def write_maps(folder: Path, grid: Geometry, ct: Geometry, told: Disagreement) -> None:
-    """Write the entropy and, with two passes or more, the mutual information on the CT's grid: uint8, 0.01 bit a step.
+def write_maps(folder: Path, grid: Geometry, ct: Geometry, disagreement: Disagreement) -> None:
+    """Write the entropy and, with two passes or more, the mutual information on the CT's grid: uint8 in 0.01 bit.
 
     Raises `OutputError`.
     """
-    for name, values in ((ENTROPY, told.entropy()), (INFORMATION, told.information())):
+    for name, values in ((ENTROPY, disagreement.entropy()), (INFORMATION, disagreement.information())):
         if values is not None:
             write_volume(folder / name, Volume(restore_bytes(values, grid, ct, STEPS_A_BIT), ct))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.heads.measure import Features, image_features
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.devices import device_named
@@ -102,7 +102,7 @@ def _segmented(
             unmirrored.append(logits)
 
     passes = _passes(fold, networks)
-    Passes(data, passes, networks, Budget.start(_NO_LIMIT_S), device, seen=seen).run()
+    Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=seen).run()
     logits = sum(unmirrored[1:], unmirrored[0]) / np.float32(len(unmirrored))
     shown_pet = pet.array if pet.array.any() else None
     return Segmentation(logits, ct.array, shown_pet, ct.geometry, len(unmirrored), len(passes), f"fold {fold}"), told

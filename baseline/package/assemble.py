@@ -21,7 +21,6 @@ from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.images.geometry import Geometry
-from contract.tasks import HPV
 
 PURPOSE: Final = "research; not a medical device"
 # These normalise by what the image itself holds.
@@ -125,7 +124,8 @@ def read_heads(path: Path) -> dict[str, LinearHead]:
         ModelPackageError: no object, an unknown name or feature, a malformed head, or an HPV head without threshold.
     """
     content = read_json(path, error=ModelPackageError)
-    known = sorted({head for method in METHODS.values() for head in method.heads.values()})
+    answers = [answer for algorithm in load_edition().algorithms for answer in algorithm.heads]
+    known = sorted({method.head_name(answer) for method in METHODS.values() for answer in answers})
     if not isinstance(content, dict) or not content or not set(content) <= set(known):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(known)}")
@@ -137,7 +137,8 @@ def read_heads(path: Path) -> dict[str, LinearHead]:
             raise ModelPackageError(
                 path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {', '.join(sorted(features))}"
             )
-        if head.threshold is None and any(method.heads.get(HPV.name) == name for method in METHODS.values()):
+        binary = {method.head_name(answer) for method in METHODS.values() for answer in answers if answer.is_binary}
+        if head.threshold is None and name in binary:
             raise ModelPackageError(path.name, f"{name}: no threshold", "a number on the logit's scale")
     return heads
 

@@ -128,7 +128,7 @@ def _prepare_one(case: ReleaseCase, raw_dir: Path, spacing_mm: tuple[float, floa
         _write(label_path(raw_dir, case), resample_mask(reference, grid), grid)
     seconds = round(time.perf_counter() - began, 2)
     prepared = Prepared(
-        case.patient_id, region.volume_litres, region.found_by, inside, tuple(notices.messages), seconds, key
+        case.patient_id, region.volume_litres, region.found_by, inside, tuple(map(str, notices.findings)), seconds, key
     )
     # The note comes last: what it stands for is whole.
     keep(_note(raw_dir, case), key, asdict(prepared))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.heads.measure import image_features
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.package import load_package
@@ -155,7 +155,7 @@ class PatientStages:
         channels = segment.network_channels(case, network_grid(case, package))
         data, device = segment.normalise(channels, package), devices.device_named("cpu")
         ready = networks.Networks(package)
-        return lambda: passes.Passes(data, (windows.Pass(0),), ready, Budget.start(600.0), device).run()
+        return lambda: passes.Passes(data, (windows.Pass(0),), ready, Deadline(600.0), device).run()
 
     def _restore(self, _: Path) -> Work:
         segmentation, ct = self._reference_segmentation()

@@ -12,12 +12,14 @@ from algorithm.case.read import Case, read_case
 from algorithm.network.package import ModelPackage
 from algorithm.region import grids
 from algorithm.region.localise import localise
+from contract.editions import load_edition
 from contract.images.geometry import Geometry
 
 
 def patient_case(input_dir: Path) -> Case:
     """The patient of an `/input` folder, read as the algorithm reads it."""
-    return read_case(input_dir, Notices())
+    edition = load_edition()
+    return read_case(input_dir, edition, edition.algorithms[0], Notices())
 
 
 def network_grid(case: Case, package: ModelPackage) -> Geometry:

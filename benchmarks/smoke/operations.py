@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.network.devices import cpu_has_bfloat16, device_named, prepare_gpu, synchronise
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import CHANNELS, load_package
@@ -65,7 +65,7 @@ def t4_prediction(flops_per_pass: float, other_s: float, limit_s: float, planned
         limit_s: time limit of the task.
         planned: passes of the plan.
     """
-    left_s = Budget.start(limit_s, spent_s=other_s).left_s()
+    left_s = Deadline(limit_s, spent_s=other_s).left_s()
     prediction = {}
     for name, tflops in zip(("slow", "fast"), T4_TFLOPS, strict=True):
         pass_s = flops_per_pass / (tflops * 1e12)

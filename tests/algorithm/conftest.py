@@ -12,7 +12,7 @@ from contract.errors import run_main
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run left: exit status, stderr's lines, files below the output folder."""
+    """Result of a run: exit status, lines of stderr, files below the output folder."""
 
     status: int
     lines: list[str]
@@ -32,7 +32,7 @@ Predict = Callable[..., Answer]
 
 @pytest.fixture
 def predict(tmp_path: Path, tiny_package: Path, capfd: pytest.CaptureFixture[str], root_logger: None) -> Predict:
-    """Run the entry point's own code over `tmp_path/input`; what C++ libraries print is seen as well."""
+    """Run the entry point's own code over `tmp_path/input`; output of C++ libraries is captured, too."""
 
     def run(task: str, *options: str, model: Path = tiny_package, output: Path | None = None) -> Answer:
         target = output or tmp_path / "output"

@@ -168,10 +168,10 @@ def test_an_earlier_answer_survives_a_failure(case_folder: Any, predict: Any) ->
 def test_a_method_of_another_task(case_folder: Any, predict: Any) -> None:
     case_folder.write()
     answer = predict("rfs", "--method", "threshold")
-    check_refusal(answer, "method 'threshold' does not answer task rfs, expected segmentation")
+    check_refusal(answer, "method 'threshold': cannot answer task rfs, expected segmentation")
 
 
-def test_cuda_where_none_answers(case_folder: Any, predict: Any) -> None:
+def test_cuda_without_a_card(case_folder: Any, predict: Any) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("a CUDA device answers here")

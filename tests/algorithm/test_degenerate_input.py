@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract import platform, sockets
+from contract import platform
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
+from tests.algorithm.edition import SEGMENTATION
 
-MASK = f"{sockets.MASK.relative_path}/{platform.MASK_FILE_NAME}"
+MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/{platform.MASK_FILE_NAME}"
 
 
 def alter(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any], None]:
@@ -45,17 +46,17 @@ def record(**changes: Any) -> Callable[[Any], None]:
 
 
 DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
-    "ct-nan": (alter("ct", put(math.nan)), "CT 0a1b2c3d-ct.mha: 2 voxels are NaN or infinite, set to air"),
-    "ct-infinite": (alter("ct", put(math.inf)), "2 voxels are NaN or infinite, set to air"),
-    "ct-all-nan": (alter("ct", put(math.nan, everywhere=True)), "11520 voxels are NaN or infinite, set to air"),
+    "ct-nan": (alter("ct", put(math.nan)), "CT 0a1b2c3d-ct.mha: 2 voxels are NaN or infinite; set to air"),
+    "ct-infinite": (alter("ct", put(math.inf)), "2 voxels are NaN or infinite; set to air"),
+    "ct-all-nan": (alter("ct", put(math.nan, everywhere=True)), "11520 voxels are NaN or infinite; set to air"),
     "ct-all-air": (alter("ct", put(-3024, everywhere=True)), "11520 voxels below -1024 HU"),
-    "ct-padding": (alter("ct", put(-3024)), "2 voxels below -1024 HU (lowest -3024), counted as air"),
-    "pet-nan": (alter("pet", put(math.nan)), "PET 4e5f6a7b-pet.mha: 2 voxels are NaN or infinite, set to zero"),
-    "pet-negative": (alter("pet", put(-1)), "2 voxels below zero, set to zero"),
-    "pet-zero": (alter("pet", put(0, everywhere=True)), "all voxels are zero, going on with the CT alone"),
+    "ct-padding": (alter("ct", put(-3024)), "2 voxels below -1024 HU (lowest -3024); counted as air"),
+    "pet-nan": (alter("pet", put(math.nan)), "PET 4e5f6a7b-pet.mha: 2 voxels are NaN or infinite; set to zero"),
+    "pet-negative": (alter("pet", put(-1)), "2 voxels below zero; set to zero"),
+    "pet-zero": (alter("pet", put(0, everywhere=True)), "all voxels are zero; going on with the CT alone"),
     "pet-elsewhere": (moved, "does not overlap the CT"),
     "pet-in-becquerels": (alter("pet", lambda array: array * 5000), "taken for Bq/ml and scaled by"),
-    "unknown-key": (record(Shoe_size=44), "ehr.json: unknown key 'Shoe size' is ignored"),
+    "unknown-key": (record(Shoe_size=44), "ehr.json: unknown key 'Shoe size'; ignored"),
     "missing-value": (record(Age=None), "ehr.json: missing Age"),
     "impossible-value": (record(Age=-3), "ehr.json: Age '-3', expected an age from 0 to 120 years; counts as missing"),
     "unknown-category": (record(Gender="divers"), "ehr.json: Gender 'divers', expected a whole number"),
@@ -117,7 +118,7 @@ def test_each_head_states_its_rule_for_missing_values(case_folder: Any, predict:
     case_folder.ehr["Age"] = None
     case_folder.write()
     answer = predict("rfs", "--method", "clinical")
-    assert any("rfs: age_years is missing, its training median 1 counts" in line for line in answer.lines)
+    assert any("rfs: age_years is missing, its training median 1 is used" in line for line in answer.lines)
 
 
 def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:
@@ -140,7 +141,7 @@ def test_a_pet_of_the_chest_alone_leaves_the_ct_alone(case_folder: Any, predict:
     case_folder.pet = Volume(case_folder.pet.array, Geometry(there.size, there.spacing_mm, (-95.0, -95.0, -985.0)))
     case_folder.write()
     answer = predict("1")
-    assert answer.warnings == ["PET: does not reach the head and neck that the CT shows, going on with the CT alone"]
+    assert answer.warnings == ["PET: does not reach the head and neck that the CT shows; going on with the CT alone"]
     assert predict("1", "--strict").status == 1
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract import sockets
+from contract.editions import Algorithm
 from contract.images.volumes import read_volume
-from contract.tasks import TASKS, Task
+from tests.algorithm.edition import SEGMENTATION, TASKS
 
 
 def start(
@@ -28,7 +28,7 @@ def start(
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def answer(task: Task, case: Any, package: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def answer(task: Algorithm, case: Any, package: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return start(
         "--task", task.name, "--input", case.input, "--output", case.output, "--model", package, "--device", "cpu", *options
     )  # fmt: skip
@@ -43,7 +43,7 @@ def test_each_task_writes_its_socket_and_nothing_else(case_folder: Any, tiny_pac
     files = sorted(
         path.relative_to(case_folder.output).as_posix() for path in case_folder.output.rglob("*") if path.is_file()
     )
-    mask_path = f"{sockets.MASK.relative_path}/output.mha"
+    mask_path = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
     assert files == ["hpv-status.json", mask_path, "rfs.json"]
     mask = read_volume(case_folder.output / mask_path)
     assert mask.array.dtype == np.uint8
@@ -85,7 +85,7 @@ def test_the_start_of_python_counts_against_the_time_limit(case_folder: Any, tmp
 def test_wrong_usage_ends_with_status_2() -> None:
     done = start("--task", "staging")
     assert done.returncode == 2
-    assert "invalid choice: 'staging'" in done.stderr.splitlines()[-1]
+    assert "found task 'staging', expected one of segmentation, 1, rfs, 2, hpv, 3" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("task", "method"), [("segmentation", "threshold"), ("rfs", "clinical"), ("hpv", "clinical")])

@@ -22,38 +22,40 @@ from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from torch import nn
 
-from algorithm import pipeline
 from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import DEFAULT_PACKAGE, file_entry, load_package
+from algorithm.network.resident import Resident
 from algorithm.network.segment import network_grid
-from algorithm.pipeline import Request
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
 from algorithm.region.localise import localise
-from contract import labels, platform, sockets
+from contract import labels, platform
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
-from contract.tasks import SEGMENTATION
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.scanner import render
+from tests.algorithm.edition import EDITION, SEGMENTATION
 
 CPU = torch.device("cpu")
 
 
 def write_case(root: Path, ct: Volume, pet: Volume) -> Path:
-    write_volume(sockets.CT.path_under(root) / "ct.mha", ct)
-    write_volume(sockets.PET.path_under(root) / "pet.mha", pet)
-    sockets.EHR.path_under(root).write_text(json.dumps({"Age": 60}))
+    write_volume(EDITION.inputs["ct"].path_under(root) / "ct.mha", ct)
+    write_volume(EDITION.inputs["pet"].path_under(root) / "pet.mha", pet)
+    EDITION.inputs["ehr"].path_under(root).write_text(json.dumps({"Age": 60}))
     return root
 
 
 def answer(case: Path, output: Path, model: Path) -> Path:
     """Run the pipeline over a case on disk; returns the mask's file."""
-    pipeline.run(Request(SEGMENTATION, METHODS["baseline"], case, output, model, "cpu", 600.0, strict=False))
-    return SEGMENTATION.output.path_under(output) / platform.MASK_FILE_NAME
+    request = PredictRequest(EDITION, SEGMENTATION, METHODS["baseline"], case, output, "cpu", 600.0)
+    predict(request, Resident(model, "cpu"))
+    return SEGMENTATION.answers[0].socket.path_under(output) / platform.MASK_FILE_NAME
 
 
 # nnU-Net's own answer
@@ -97,13 +99,13 @@ def nnunet_mask(case: Path) -> np.ndarray:
     mirrors = tuple(package.manifest["mirror_axes"])
     configuration = manager.get_configuration(package.manifest["configuration"])
     predictor.manual_initialization(network, manager, configuration, weights, dataset, "nnUNetTrainer", mirrors)
-    images = [next(socket.path_under(case).glob("*.mha")) for socket in (sockets.CT, sockets.PET)]
+    images = [next(socket.path_under(case).glob("*.mha")) for socket in (EDITION.inputs["ct"], EDITION.inputs["pet"])]
     data, properties = SimpleITKIO().read_images([str(path) for path in images])
     return np.asarray(predictor.predict_single_npy_array(data, properties))
 
 
 def test_the_phantom_needs_no_crop(phantom: Path) -> None:
-    case = read_case(phantom, Notices(strict=False))
+    case = read_case(phantom, EDITION, SEGMENTATION, Notices())
     assert network_grid(localise(case), load_package(DEFAULT_PACKAGE).spacing_mm) == case.ct.geometry
 
 
@@ -247,7 +249,7 @@ def test_every_voxel_comes_back_in_its_place(
     so coarse that f of the network's voxels are averaged first, the spread of the block adds (f^2 - 1) h^2 / 12 to the
     variance: at most 0.58 of that block, which is no larger than the CT's voxel.
 
-    Not judged is what lies within a voxel of the PET's own faces and of the region's.
+    Not checked is what lies within a voxel of the PET's own faces and of the region's.
     """
     assume(np.linalg.norm(slope) > 0.2)
     normal = np.asarray(slope) / np.linalg.norm(slope)
@@ -265,7 +267,7 @@ def test_every_voxel_comes_back_in_its_place(
         found = read_volume(answer(case, root / "output", layers_model)).array
 
     package = load_package(layers_model)
-    region = localise(read_case(case, Notices(strict=False)))
+    region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
     grid = network_grid(region, package.spacing_mm)
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
@@ -274,7 +276,7 @@ def test_every_voxel_comes_back_in_its_place(
     in_pet, in_region = depth_mm(points, pet), depth_mm(points, grid)
     truth[(in_pet < 0) | (in_region < 0)] = 0
     from_face = np.abs(value[..., None] - (GTVP_FROM, GTVN_FROM, GTVN_TO)).min(-1)
-    judged = from_face > half_voxel_mm(normal, package.spacing_mm, ct) + ROUNDING_MM
-    judged &= (np.abs(in_pet) > math.sqrt(3) * max(voxel, *pet_spacing)) & (np.abs(in_region) > math.sqrt(3) * voxel)
-    assert np.count_nonzero(judged) > 0.1 * judged.size
-    np.testing.assert_array_equal(found[judged], truth[judged])
+    checked = from_face > half_voxel_mm(normal, package.spacing_mm, ct) + ROUNDING_MM
+    checked &= (np.abs(in_pet) > math.sqrt(3) * max(voxel, *pet_spacing)) & (np.abs(in_region) > math.sqrt(3) * voxel)
+    assert np.count_nonzero(checked) > 0.1 * checked.size
+    np.testing.assert_array_equal(found[checked], truth[checked])

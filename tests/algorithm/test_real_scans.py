@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from algorithm.network.package import DEFAULT_PACKAGE
-from contract import platform, sockets
+from contract import platform
 from contract.images.volumes import read_header, read_volume
+from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
@@ -27,11 +28,11 @@ def real_case(request: pytest.FixtureRequest, sts_scans: Path, tmp_path_factory:
     if not (DEFAULT_PACKAGE / "manifest.json").is_file():
         pytest.skip("no default model package in this checkout")
     root = tmp_path_factory.mktemp(request.param)
-    for socket, name in ((sockets.CT, "CT_image"), (sockets.PET, "PET_image")):
+    for socket, name in ((EDITION.inputs["ct"], "CT_image"), (EDITION.inputs["pet"], "PET_image")):
         folder = socket.path_under(root / "input")
         folder.mkdir(parents=True)
         shutil.copy(sts_scans / request.param / f"{name}.nii.gz", folder / "scan.nii.gz")
-    sockets.EHR.path_under(root / "input").write_text(json.dumps({"Age": 55, "Gender": 1, "M-stage": "M0"}))
+    EDITION.inputs["ehr"].path_under(root / "input").write_text(json.dumps({"Age": 55, "Gender": 1, "M-stage": "M0"}))
     return root
 
 
@@ -46,8 +47,8 @@ def run(root: Path, task: str) -> None:
 
 def test_segmentation(real_case: Path) -> None:
     run(real_case, "segmentation")
-    mask = read_volume(sockets.MASK.path_under(real_case / "output") / platform.MASK_FILE_NAME)
-    ct = read_header(sockets.CT.path_under(real_case / "input") / "scan.nii.gz")
+    mask = read_volume(SEGMENTATION.answers[0].socket.path_under(real_case / "output") / platform.MASK_FILE_NAME)
+    ct = read_header(EDITION.inputs["ct"].path_under(real_case / "input") / "scan.nii.gz")
     assert mask.geometry.differences(ct.geometry) == []
     assert mask.array.dtype == np.uint8
     assert set(np.unique(mask.array)) <= {0, 1, 2}
@@ -55,11 +56,11 @@ def test_segmentation(real_case: Path) -> None:
 
 def test_rfs(real_case: Path) -> None:
     run(real_case, "rfs")
-    risk = json.loads(sockets.RFS_RISK.path_under(real_case / "output").read_text())
+    risk = json.loads(RFS.answers[0].socket.path_under(real_case / "output").read_text())
     assert isinstance(risk, float)
     assert math.isfinite(risk)
 
 
 def test_hpv(real_case: Path) -> None:
     run(real_case, "hpv")
-    assert isinstance(json.loads(sockets.HPV_STATUS.path_under(real_case / "output").read_text()), bool)
+    assert isinstance(json.loads(HPV.answers[0].socket.path_under(real_case / "output").read_text()), bool)

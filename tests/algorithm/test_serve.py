@@ -1,4 +1,4 @@
-"""The server of the `invoke` mode: what it answers to which call, and how it starts and ends."""
+"""The server of the `invoke` mode: replies, start and end."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, service: S
 
 
 def test_the_next_case_may_follow_the_reply_at_once(service: Service, port: int):
-    """A case is over before its caller hears of it, so that no hurry of the caller is met with a refusal."""
+    """A case is over before its reply is sent, so that a fast caller is not rejected."""
     service.open()
     assert {call(port, "POST", "/invoke") for _ in range(200)} == {(201, "answered")}
 
 
 def test_one_case_at_a_time(cases: Cases, service: Service, port: int):
-    """The second call is refused at once, the first is not disturbed, and health is told meanwhile."""
+    """The second call is rejected, the first one continues, and health is reported meanwhile."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -155,7 +155,7 @@ def test_other_paths_and_methods(service: Service, port: int, method, path, stat
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"x" * 60_000])
-def test_a_body_is_not_looked_at(service: Service, port: int, body):
+def test_a_body_is_ignored(service: Service, port: int, body):
     service.open()
     assert call(port, "POST", "/invoke", body) == (201, "answered")
 
@@ -206,7 +206,7 @@ def test_a_port_that_is_taken(service: Service, port: int):
         Server(service, port)
 
 
-def test_what_cannot_be_loaded_ends_the_server(service: Service):
+def test_a_failed_load_ends_the_server(service: Service):
     def load() -> None:
         raise InputError("manifest.json: not found")
 
@@ -266,7 +266,7 @@ def test_a_signal_without_a_case_ends_the_process_with_0():
         assert process.wait(30) == 0
 
 
-def test_a_signal_while_the_model_is_loaded_is_heeded_after_it():
+def test_a_signal_during_the_load_takes_effect_after_it():
     with server_process(1) as process:
         time.sleep(0.5)
         process.terminate()

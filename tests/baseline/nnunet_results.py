@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Passes, plan_passes
@@ -171,4 +171,4 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
     passes = plan_passes(len(model.fold_files), tuple(model.manifest["mirror_axes"]))
-    return Passes(data, passes, Networks(model), Budget.start(600), CPU).run().logits
+    return Passes(data, passes, Networks(model), Deadline(600), CPU).run().logits

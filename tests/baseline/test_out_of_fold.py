@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
@@ -66,7 +66,7 @@ def alone(case: ReleaseCase, folders: Folders, package: Path) -> Segmentation:
     ct, pet = (read_volume(image_path(folders.raw, case, number), "float32") for number in (0, 1))
     networks, step = Networks(load_package(package)), Pass(FOLD_OF[case.patient_id])
     data = normalise((ct.array, pet.array), networks.package)
-    logits = Passes(data, (step,), networks, Budget.start(600), torch.device("cpu")).run().logits
+    logits = Passes(data, (step,), networks, Deadline(600), torch.device("cpu")).run().logits
     return Segmentation(logits, ct.array, pet.array, GRID)
 
 

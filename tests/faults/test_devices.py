@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from contract.tasks import HPV, RFS, SEGMENTATION, Task
+from contract.editions import Algorithm
+from tests.algorithm.edition import HPV, RFS, SEGMENTATION
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
 CARD: Final = "return algorithm.network.passes:backends 1 three_backends()"
@@ -66,7 +67,7 @@ Runs = Callable[..., Any]
     ],
 )
 def test_there_is_an_answer_all_the_same(
-    run: Runs, task: Task, faults: list[str], lines: list[tuple[str, int]], passes: str
+    run: Runs, task: Algorithm, faults: list[str], lines: list[tuple[str, int]], passes: str
 ) -> None:
     ended = run(task, CARD, *faults).whole()
     assert ended.status == 0, ended.said
@@ -76,7 +77,7 @@ def test_there_is_an_answer_all_the_same(
         assert ended.said.count(text) == count, ended.said
 
 
-@pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:image_features"])
+@pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:measure"])
 def test_a_bug_that_leaves_no_answer(run: Runs, at: str) -> None:
     """Before the region is known, and where every answer would go through it."""
     ended = run(RFS, f"raise {at} 0 bug").whole()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.network import devices
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
@@ -24,7 +24,7 @@ CARD, CPU = torch.device("cuda", 0), torch.device("cpu")
 def passes(package: Path, device: torch.device) -> Progress:
     """One pass over 128^3 voxels: images and sums are 48 MiB in float32, a tile of 16^3 next to nothing."""
     data = np.random.default_rng(0).normal(0, 1, (2, 128, 128, 128)).astype(np.float32)
-    return Passes(data, (Pass(0),), Networks(load_package(package)), Budget.start(600), device).run()
+    return Passes(data, (Pass(0),), Networks(load_package(package)), Deadline(600), device).run()
 
 
 @pytest.mark.parametrize(("limit_mib", "where", "failures"), [(36, "sums on cpu", 1), (1, "cpu (", 2)])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from contract.tasks import RFS, SEGMENTATION
+from tests.algorithm.edition import RFS, SEGMENTATION
 
 Runs = Callable[..., Any]
 THRESHOLD: Final = ("--method", "threshold")

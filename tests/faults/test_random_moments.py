@@ -14,19 +14,20 @@ from typing import Any, Final
 
 import pytest
 
-from contract.tasks import RFS, SEGMENTATION, Task
+from contract.editions import Algorithm
+from tests.algorithm.edition import RFS, SEGMENTATION
 from tests.faults.conftest import ENTRIES, Ended, case_arguments, held_to_promise
 
 MOMENTS: Final = 20
 # The first call of each stage, in the order of a run; a pass over the small case has 8 tiles.
 BEGINNINGS: Final = {
-    "read": "algorithm.cli:answer 1",
+    "read": "algorithm.cli:predict 1",
     "localise": "algorithm.pipeline:localise 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 1",
     "later pass": "algorithm.network.windows:_tile_logits 9",
     "restore": "algorithm.region.grids:restore_labels 1",
-    "measure": "algorithm.pipeline:image_features 1",
+    "measure": "algorithm.steps:image_features 1",
     "head": "algorithm.heads.linear:LinearHead.missing 1",
     "write": "contract.files:_link 1",
 }
@@ -37,7 +38,7 @@ ENVIRONMENT: Final = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "
 class Moments:
     """The program `moments.py`, asked for one run after another."""
 
-    def __init__(self, process: subprocess.Popen[str], case: Any, package: Path, entry: str, task: Task) -> None:
+    def __init__(self, process: subprocess.Popen[str], case: Any, package: Path, entry: str, task: Algorithm) -> None:
         self.process, self.case, self.task = process, case, task
         self.command = [*ENTRIES[entry], *case_arguments(case, package, task)]
         self.log = case.root / "log"

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from contract.tasks import HPV, RFS, SEGMENTATION, Task
+from contract.editions import Algorithm
+from tests.algorithm.edition import HPV, RFS, SEGMENTATION
 
 # In the middle of each stage; a pass over the small case has 8 tiles. In `write` the answer is whole and has no name.
 STAGES: Final = {
@@ -20,7 +21,7 @@ STAGES: Final = {
     "first pass": "algorithm.network.windows:_tile_logits 3",
     "later pass": "algorithm.network.windows:_tile_logits 11",
     "restore": "algorithm.region.grids:restore_labels 1",
-    "measure": "algorithm.pipeline:image_features 1",
+    "measure": "algorithm.steps:image_features 1",
     "head": "algorithm.heads.linear:LinearHead.missing 1",
     "write": "contract.files:_link 1",
 }
@@ -45,7 +46,7 @@ CASES: Final = [
 
 @BOTH_ENTRIES
 @pytest.mark.parametrize(("task", "stage"), CASES)
-def test_sigterm(run: Runs, task: Task, stage: str) -> None:
+def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
     """Before the region is known there is no answer; then there always is one, within 5 s."""
     seconds = 1 if stage in WRITING else FOR_EVER_S
     ended = run(task, f"pause {STAGES[stage]} {seconds}").at_pause().send(signal.SIGTERM).end()
@@ -63,7 +64,7 @@ def test_sigterm(run: Runs, task: Task, stage: str) -> None:
 
 
 @pytest.mark.parametrize(("task", "stage"), CASES)
-def test_sigkill(run: Runs, task: Task, stage: str) -> None:
+def test_sigkill(run: Runs, task: Algorithm, stage: str) -> None:
     ended = run(task, f"pause {STAGES[stage]} {FOR_EVER_S}").at_pause().send(signal.SIGKILL).end()
     assert (ended.status, ended.files) == (-signal.SIGKILL, [])
 
@@ -88,7 +89,7 @@ def test_sigterm_twice(run: Runs) -> None:
 
 
 @BOTH_ENTRIES
-@pytest.mark.parametrize("at", ["algorithm.pipeline:hpv_positive", "algorithm.stages:Stages.summary"])
+@pytest.mark.parametrize("at", ["algorithm.steps:answer_value", "algorithm.prediction:RunRecord.summary"])
 def test_sigterm_with_clinical_variables_alone(run: Runs, at: str) -> None:
     """While the head answers, and when the answer is written but the last line is not."""
     ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).at_pause().send(signal.SIGTERM).end()

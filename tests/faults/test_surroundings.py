@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from contract.tasks import RFS, SEGMENTATION, TASKS, Task
+from contract.editions import Algorithm
+from tests.algorithm.edition import RFS, SEGMENTATION, TASKS
 
 Runs = Callable[..., Any]
 Namespace = Callable[..., list[str]]
@@ -24,7 +25,7 @@ BY_TASK: Final = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.na
 
 
 @BY_TASK
-def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespace, task: Task) -> None:
+def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespace, task: Algorithm) -> None:
     """A disk of 64 KiB that is full to the last block; what was written is looked at afterwards."""
     disk, output = case_folder.root / "disk", case_folder.output
     script = f"""
@@ -42,7 +43,7 @@ def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespa
 @pytest.mark.parametrize(
     ("task", "size"), [(SEGMENTATION, 300), (RFS, 2)], ids=lambda value: str(getattr(value, "name", value))
 )
-def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Task, size: int) -> None:
+def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Algorithm, size: int) -> None:
     """The first bytes are taken, the others refused."""
     ended = run(task, before=["prlimit", f"--fsize={size}"], options=QUICK[task.name]).whole()
     assert (ended.status, ended.files) == (1, [])
@@ -50,7 +51,7 @@ def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Task, size: i
 
 
 @BY_TASK
-def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, task: Task) -> None:
+def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, task: Algorithm) -> None:
     output = case_folder.output
     script = f'mount --bind {output} {output} && mount -o remount,bind,ro {output} && exec "$@"'
     ended = run(task, before=namespace(script), options=QUICK[task.name]).whole()
@@ -60,7 +61,7 @@ def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, t
 
 @BY_TASK
 def test_nothing_but_the_output_can_be_written(
-    run: Runs, case_folder: Any, tiny_package: Path, namespace: Namespace, task: Task
+    run: Runs, case_folder: Any, tiny_package: Path, namespace: Namespace, task: Algorithm
 ) -> None:
     """A read-only root file system, an empty /tmp that cannot be written either, and no home.
 
@@ -99,7 +100,7 @@ def test_a_log_that_cannot_be_written(run: Runs) -> None:
 # Limits
 
 
-def test_the_platforms_limit_of_data_disturbs_nobody(run: Runs) -> None:
+def test_the_platforms_memory_limit(run: Runs) -> None:
     """16 GB of RAM less one."""
     ended = run(RFS, before=["prlimit", f"--data={15 * 2**30}"]).whole()
     assert ended.status == 0, ended.said
@@ -126,5 +127,5 @@ def test_a_wall_clock_that_is_not_there(run: Runs) -> None:
     """Without the log's own time stamps nobody asks for it."""
     broken = "[setattr(time, name, None) for name in ('time', 'time_ns', 'localtime', 'gmtime')]"
     silent = "sys.modules['logging'].disable()"
-    ended = run(SEGMENTATION, f"run algorithm.pipeline:read_case 1 [{silent}, {broken}]").whole()
+    ended = run(SEGMENTATION, f"run algorithm.steps:read_case 1 [{silent}, {broken}]").whole()
     assert (ended.status, ended.said) == (0, "")

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from algorithm.network.networks import build_network, load_weights, own_tensors
 from algorithm.network.package import load_package
 from contract.errors import ModelPackageError
-from contract.tasks import RFS, SEGMENTATION
+from tests.algorithm.edition import RFS, SEGMENTATION
 
 Runs = Callable[..., Any]
 Change = Callable[[bytes], bytes]

@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.features.region import Feature, Region
+from algorithm.heads.features.structure import Feature, Structure
 
 NAMES: Final = ("hu_mean", "hu_sd", "hu_p10", "hu_median", "hu_p90")
 
 
-def density(structure: Region | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
+def density(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
     """Mean, standard deviation, 10th percentile, median and 90th percentile (IBSI Q4LE, the root of ECT3, QG58,
     Y12H, 8DWT); None for an absent structure. `ct` is HU on the whole grid.
     """

@@ -1,4 +1,4 @@
-"""What of the planned radiation dose reaches the lesions."""
+"""Planned radiation dose in the lesions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.features.region import Feature, Region
+from algorithm.heads.features.structure import Feature, Structure
 from algorithm.region.grids import resample
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -17,18 +17,18 @@ NAMES: Final = ("dose_mean_gy", "dose_d95_gy", *(f"dose_v{level}_share" for leve
 
 
 def dose_on(dose: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
-    """A dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels, where nothing is known."""
+    """A dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels."""
     return resample(dose, grid, float("nan"))
 
 
-def dose_volume(structure: Region | None, dose: npt.NDArray[np.float32] | None) -> dict[str, Feature]:
-    """Mean dose and D95 (the dose that 95% of the volume gets at least) in Gy, V60 and V66 (the share of the volume
-    that gets at least so many Gy).
+def dose_volume(structure: Structure | None, dose: npt.NDArray[np.float32] | None) -> dict[str, Feature]:
+    """Mean dose and D95 (minimum dose to 95% of the volume) in Gy, V60 and V66 (share of the volume with at least 60
+    and 66 Gy).
 
     Args:
         structure: GTVp or GTVn, None where absent.
-        dose: `dose_on` the whole grid, None where there is none. Every value is None without either, and where part
-            of the structure lies beyond the dose.
+        dose: `dose_on` the whole grid, or None. Every value is None without structure or dose, and if part of the
+            structure lies beyond the dose.
     """
     if structure is None or dose is None:
         return dict.fromkeys(NAMES)

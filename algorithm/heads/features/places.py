@@ -1,4 +1,4 @@
-"""Where the lesions lie: distances between them, their dispersion, and whether nodes lie on both sides."""
+"""Positions of the lesions: distances between them, their dispersion, and bilateral nodes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist
 
-from algorithm.heads.features.region import Feature, Region
+from algorithm.heads.features.structure import Feature, Structure
 from contract.images.geometry import Geometry
 
 BODY_HU: Final = -300.0
-# A node this close to the midline is on neither side.
+# A node this close to the midline counts for neither side.
 MIDLINE_MM: Final = 5.0
 
 _Float = npt.NDArray[np.float64]
 
 
-def spread_mm(lesions: Sequence[Region]) -> float:
+def spread_mm(lesions: Sequence[Structure]) -> float:
     """Largest distance between the centres of any two lesions; 0 with fewer than two."""
     return float(pdist([lesion.centre_mm for lesion in lesions]).max()) if len(lesions) > 1 else 0.0
 
 
-def distances(primary: Region | None, nodes: Sequence[Region], lesions: Sequence[Region]) -> dict[str, Feature]:
-    """Farthest node from node, farthest node from the primary, and the lesions' dispersion, all between centres in
-    mm; None where there are too few lesions for it.
+def distances(
+    primary: Structure | None, nodes: Sequence[Structure], lesions: Sequence[Structure]
+) -> dict[str, Feature]:
+    """Largest distance between two nodes, largest distance of a node from the primary, and dispersion of the lesions.
+
+    All are in mm between centres; None with too few lesions.
 
     The dispersion is the root mean square distance of the lesions' centres from their common centre.
     """
@@ -42,11 +45,11 @@ def distances(primary: Region | None, nodes: Sequence[Region], lesions: Sequence
     }
 
 
-def bilateral(nodes: Sequence[Region], ct: npt.NDArray[np.float32], grid: Geometry) -> Feature:
-    """1 where nodes lie on both sides of the midline, else 0; None where the CT shows no body beside a node.
+def bilateral(nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geometry) -> Feature:
+    """1 for nodes on both sides of the midline, else 0; None if the CT shows no body in the slices of a node.
 
-    The midline is where the body has its centre in the slices that the node occupies; nodes within 5 mm of it
-    count for neither side.
+    The midline is the centre of the body in the slices that the node occupies; nodes within 5 mm of it count for
+    neither side.
     """
     sides = [_side(node, ct, grid) for node in nodes]
     known = [side for side in sides if side is not None]
@@ -60,14 +63,14 @@ def _dispersion(places: Sequence[_Float]) -> float:
     return float(np.sqrt((away**2).sum(1).mean()))
 
 
-def _side(node: Region, ct: npt.NDArray[np.float32], grid: Geometry) -> int | None:
+def _side(node: Structure, ct: npt.NDArray[np.float32], grid: Geometry) -> int | None:
     """1 on the patient's left, -1 on the right, 0 on neither; None without a body."""
     slices = node.box[0]
     body = np.argwhere(ct[slices] > BODY_HU)
     if not len(body):
         return None
     middle = (body.mean(0) + np.array([slices.start, 0, 0])) * node.spacing_mm
-    # How far each axis of the grid, (x, y, z), leads to the patient's left.
+    # Component of each grid axis (x, y, z) towards the patient's left.
     leftwards = np.asarray(grid.direction).reshape(3, 3)[0]
     offset = float(leftwards @ (node.centre_mm - middle)[::-1])
     return 0 if abs(offset) <= MIDLINE_MM else int(np.sign(offset))

@@ -9,13 +9,13 @@ import numpy.typing as npt
 from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
-from algorithm.heads.features.region import Feature, Region
+from algorithm.heads.features.structure import Feature, Structure
 
 _Float = npt.NDArray[np.float64]
 NAMES = ("surface_mm2", "sphericity", "diameter_mm", "elongation", "flatness")
 
 
-def shape(lesion: Region | None) -> dict[str, Feature]:
+def shape(lesion: Structure | None) -> dict[str, Feature]:
     """Surface area of the mesh (IBSI C0JK), sphericity (QCFX), largest diameter (L0JK), elongation (Q3CK) and
     flatness (N17B); None for an absent lesion, elongation and flatness also for a single voxel.
     """
@@ -33,7 +33,7 @@ def shape(lesion: Region | None) -> dict[str, Feature]:
     }
 
 
-def mesh(lesion: Region) -> tuple[_Float, npt.NDArray[np.int64]]:
+def mesh(lesion: Structure) -> tuple[_Float, npt.NDArray[np.int64]]:
     """Vertices (n, 3) in mm and triangles (m, 3) of the surface midway between inside and outside voxels."""
     from skimage.measure import marching_cubes
 
@@ -55,13 +55,13 @@ def mesh_volume_mm3(vertices: _Float, faces: npt.NDArray[np.int64]) -> float:
 
 
 def diameter_mm(points: _Float) -> float:
-    """Largest distance between any two points (n, 3); only corners of the convex hull can be that far apart."""
-    with suppress(QhullError):  # points in one plane have no hull
+    """Largest distance between any two points (n, 3); only corners of the convex hull count."""
+    with suppress(QhullError):  # points in one plane have no convex hull
         points = points[ConvexHull(points).vertices]
     return float(pdist(points).max()) if len(points) > 1 else 0.0
 
 
-def axis_lengths_mm(lesion: Region) -> tuple[float, float, float]:
+def axis_lengths_mm(lesion: Structure) -> tuple[float, float, float]:
     """Major, minor and least axis of the ellipsoid with the voxel centres' covariance (IBSI TDIC, P9VJ, 7J51)."""
     places = np.argwhere(lesion.inside) * lesion.spacing_mm
     spread = np.cov(places.T) if len(places) > 1 else np.zeros((3, 3))

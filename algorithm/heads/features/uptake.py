@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.heads.features.region import TOUCHING, Feature, Region
+from algorithm.heads.features.structure import TOUCHING, Feature, Structure
 
 # Within a structure, voxels below this share of its SUVmax count as cold (necrotic or cystic).
 COLD_SHARE: Final = 0.4
@@ -25,8 +25,8 @@ THRESHOLD_NAMES: Final = tuple(
 )
 
 
-def statistics(structure: Region | None, pet: _Image | None) -> dict[str, Feature]:
-    """SUVmax, mean, peak, coefficient of variation (IBSI 84IY, Q4LE, 0F91, 7TET) and the share of cold voxels.
+def statistics(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
+    """SUVmax, mean, peak, coefficient of variation (IBSI 84IY, Q4LE, 0F91, 7TET) and share of cold voxels.
 
     Args:
         structure: GTVp or GTVn, None where absent.
@@ -46,11 +46,11 @@ def statistics(structure: Region | None, pet: _Image | None) -> dict[str, Featur
     }
 
 
-def thresholded(structure: Region | None, pet: _Image | None) -> dict[str, Feature]:
-    """Volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels of at least SUV 2.5, 4.0, and 41% of the
-    SUVmax of the 26-connected lesion that they belong to.
+def thresholded(structure: Structure | None, pet: _Image | None) -> dict[str, Feature]:
+    """Volume in ml (`mtv`) and SUV x ml (`tlg`) of the structure's voxels above three thresholds.
 
-    An absent structure has none of either: 0. Without PET every value is None.
+    The thresholds are SUV 2.5, SUV 4.0, and 41% of the SUVmax of the 26-connected lesion that a voxel belongs to. An
+    absent structure has the values 0. Without PET every value is None.
     """
     if pet is None:
         return dict.fromkeys(THRESHOLD_NAMES)
@@ -64,7 +64,7 @@ def thresholded(structure: Region | None, pet: _Image | None) -> dict[str, Featu
     return dict(zip(THRESHOLD_NAMES, values, strict=True))
 
 
-def glycolysis(structure: Region | None, pet: _Image | None) -> Feature:
+def glycolysis(structure: Structure | None, pet: _Image | None) -> Feature:
     """Mean SUV times volume of the whole structure, in SUV x ml; 0 for an absent one, None without PET."""
     if structure is None:
         return 0.0
@@ -73,13 +73,13 @@ def glycolysis(structure: Region | None, pet: _Image | None) -> Feature:
     return float(structure.cut(pet)[structure.inside].sum(dtype=np.float64)) * structure.voxel_ml
 
 
-def intensity_peak(structure: Region, image: npt.NDArray[np.floating]) -> float:
+def intensity_peak(structure: Structure, image: npt.NDArray[np.floating]) -> float:
     """The highest mean over a sphere of 1 ml around any voxel of the structure (IBSI 0F91, global intensity peak).
 
-    The sphere holds the voxels whose centres lie within 6.2 mm, also those outside the structure; where the image
-    ends it holds fewer. `image` is the structure's box.
+    The sphere holds all voxels with centres within 6.2 mm, inside the structure or not, but fewer at the image's edge.
+    `image` is the structure's box.
     """
-    from scipy.signal import oaconvolve  # its import costs more than what it computes here
+    from scipy.signal import oaconvolve  # the import takes longer than the computation
 
     sphere = _sphere(structure.spacing_mm)
     sums = oaconvolve(image.astype(np.float64), sphere, mode="same")

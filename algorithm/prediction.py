@@ -1,0 +1,132 @@
+"""The request for one case, the prediction, and the record of the run that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.case.read import CaseVolumes
+from algorithm.heads.methods import Method
+from contract.editions import Algorithm, Edition
+from contract.editions.declaration import ClassValue
+from contract.errors import Finding
+from contract.images.geometry import Geometry
+
+RECORD_VERSION: Final = 1
+HeadValue = float | ClassValue
+SegmentedBy = Literal["network", "PET threshold"]
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """One case to answer.
+
+    Attributes:
+        edition: gives the inputs and the clinical variables.
+        algorithm: gives the answers.
+        method: the baseline or a comparator.
+        source: the platform's `/input` folder, or scans in memory.
+        output_dir: the platform's `/output` folder; None writes no files.
+        device: "auto", "cpu" or "cuda".
+        time_limit_s: seconds for the case, of which `spent_s` are already used.
+        strict: degenerate input is an error, not a warning.
+        most_passes: limit on the passes of the network; None makes all that fit the time.
+        uncertainty_dir: folder for the uncertainty (`algorithm.uncertainty.record`); None computes none.
+        record_path: JSON file for the run record; None writes none.
+    """
+
+    edition: Edition
+    algorithm: Algorithm
+    method: Method
+    source: Path | CaseVolumes
+    output_dir: Path | None
+    device: str
+    time_limit_s: float
+    strict: bool = False
+    spent_s: float = 0.0
+    most_passes: int | None = None
+    uncertainty_dir: Path | None = None
+    record_path: Path | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """How a case was answered.
+
+    `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by their stand-in.
+    `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`
+    those that were still running after an early end.
+    """
+
+    edition: str
+    task: str
+    method: str
+    device: str | None
+    segmented_by: SegmentedBy | None
+    passes_done: int
+    passes_planned: int
+    plan: str | None
+    answers: Mapping[str, HeadValue | None]
+    stand_ins: tuple[str, ...]
+    notices: tuple[Finding, ...]
+    seconds: Mapping[str, float]
+    peak_memory_mib: float
+    gpu_peak_memory_mib: float | None
+    time_limit_s: float
+    left_s: float
+    unfinished: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as plain data, with its format version."""
+        content = asdict(self)
+        del content["unfinished"]
+        return {"format_version": RECORD_VERSION, **content, "stand_ins": list(self.stand_ins)} | {
+            "notices": [asdict(notice) for notice in self.notices]
+        }
+
+    def summary(self) -> str:
+        """One line: seconds of each stage, passes done and planned, peak memory of RAM and GPU, time left."""
+        parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
+        parts += [f"{name} {seconds:.1f} s so far" for name, seconds in self.unfinished.items()]
+        if self.segmented_by == "network":
+            parts.append(f"{self.passes_done} of {self.passes_planned} passes over {self.plan} on {self.device}")
+        elif self.segmented_by is not None:
+            parts.append("no pass, by PET threshold")
+        parts.append(f"peak memory {self.peak_memory_mib:.0f} MiB")
+        if self.gpu_peak_memory_mib is not None:
+            parts.append(f"on the GPU {self.gpu_peak_memory_mib:.0f} MiB")
+        return ", ".join([*parts, f"{self.left_s:.1f} s of {self.time_limit_s:g} s left"])
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answers of one case.
+
+    Attributes:
+        mask: labels (0 background, 1 GTVp, 2 GTVn) on the CT's grid, uint8 in (z, y, x); None for an algorithm
+            without a mask.
+        geometry: the CT's grid.
+        risks: risk answers by name: higher means earlier recurrence, or days for an answer declared as a time.
+        classes: class answers by name, such as True for HPV positive.
+        record: how the case was answered.
+    """
+
+    mask: npt.NDArray[np.uint8] | None
+    geometry: Geometry
+    risks: Mapping[str, float]
+    classes: Mapping[str, HeadValue]
+    record: RunRecord
+
+    def to_dict(self) -> dict[str, Any]:
+        """Answers and record as plain data, but for `mask`, which stays an array."""
+        return {
+            "mask": self.mask,
+            "risks": dict(self.risks),
+            "classes": dict(self.classes),
+            "record": self.record.as_json(),
+        }

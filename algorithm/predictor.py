@@ -1,0 +1,110 @@
+"""Python interface of the algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from algorithm.case.read import CaseVolumes
+from algorithm.cpus import limit_itk_threads
+from algorithm.heads.methods import method_for
+from algorithm.network.package import default_package_path
+from algorithm.network.resident import Resident
+from algorithm.pipeline import predict
+from algorithm.prediction import Prediction, PredictRequest
+from contract.editions import DEFAULT_EDITION, load_edition
+from contract.errors import InputError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+
+
+class Predictor:
+    """Answers cases with one model package, loaded once. Errors are those of `hecktor predict`."""
+
+    def __init__(
+        self,
+        package: Path | str | None = None,
+        edition: str = DEFAULT_EDITION,
+        task: str | None = "segmentation",
+        device: str = "auto",
+        *,
+        passes: int | None = None,
+        time_limit_s: float | None = None,
+    ) -> None:
+        """Load the package and its network.
+
+        Args:
+            package: folder of the model package; None takes /opt/ml/model if it holds one, else the shipped package.
+            edition: name of an edition, or path of a declaration.json.
+            task: task of the edition by name or number; None for the only one.
+            device: "auto", "cpu" or "cuda".
+            passes: largest number of passes of the network for each case; None makes all that fit the time.
+            time_limit_s: seconds for each case; None takes the task's own limit.
+
+        Raises:
+            HecktorError: edition, task, package or device is unknown or unusable.
+        """
+        self.edition = load_edition(edition)
+        self.algorithm = self.edition.algorithm(task)
+        self._method = method_for("baseline", self.edition, self.algorithm)
+        self._device, self._passes = device, passes
+        self._time_limit_s = self.algorithm.time_limit_s if time_limit_s is None else time_limit_s
+        limit_itk_threads()
+        self._resident = Resident(default_package_path() if package is None else Path(package), device)
+        self._resident.load()
+
+    def predict(self, folder: Path | str) -> Prediction:
+        """Answer the case in a folder of the platform's `/input` layout; writes no file.
+
+        Raises:
+            HecktorError: the case cannot be answered.
+        """
+        return self._predict(Path(folder))
+
+    def predict_arrays(
+        self,
+        ct: npt.NDArray[Any],
+        ct_geometry: Geometry,
+        pet: npt.NDArray[Any],
+        pet_geometry: Geometry,
+        ehr: Mapping[str, Any] | None = None,
+    ) -> Prediction:
+        """Answer a case in memory.
+
+        Args:
+            ct: HU in (z, y, x).
+            ct_geometry: the CT's grid, LPS in mm.
+            pet: SUV in (z, y, x), on a grid of its own.
+            pet_geometry: the PET's grid, LPS in mm.
+            ehr: clinical variables with the keys of `ehr.json`; absent ones count as missing.
+
+        Raises:
+            HecktorError: an array does not fit its geometry, or the case cannot be answered.
+        """
+        return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
+
+    def _predict(self, source: Path | CaseVolumes) -> Prediction:
+        return predict(
+            PredictRequest(
+                edition=self.edition,
+                algorithm=self.algorithm,
+                method=self._method,
+                source=source,
+                output_dir=None,
+                device=self._device,
+                time_limit_s=self._time_limit_s,
+                most_passes=self._passes,
+            ),
+            self._resident,
+        )
+
+
+def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:
+    if array.shape != geometry.array_shape:
+        raise InputError(
+            name, f"an array of shape {array.shape}", f"{geometry.array_shape} (z, y, x) as of its geometry"
+        )
+    return Volume(array, geometry)

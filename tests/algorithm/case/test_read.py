@@ -1,0 +1,216 @@
+"""Degenerate images are repaired with a notice; strict mode refuses them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm.case.notices import Notices
+from algorithm.case.read import clean_ct, clean_pet, overlap, reaches_into, read_case
+from contract.errors import Finding, InputError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+from tests.algorithm.edition import EDITION, RFS, SEGMENTATION
+
+GRID = Geometry((4, 4, 4), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
+
+
+def ct_of(*values: float, dtype: type = np.float32) -> Volume:
+    array = np.zeros(GRID.array_shape, dtype)
+    array.ravel()[: len(values)] = values
+    return Volume(array, GRID)
+
+
+@pytest.fixture
+def notices() -> Notices:
+    return Notices()
+
+
+def test_a_sound_ct_is_unchanged(notices: Notices) -> None:
+    ct = ct_of(-1024, 3071, dtype=np.int16)
+    assert clean_ct(ct, "CT", notices) is ct
+    assert notices.findings == []
+
+
+def test_ct_values_that_are_not_finite_become_air(notices: Notices) -> None:
+    found = clean_ct(ct_of(math.nan, math.inf, -math.inf, 40), "CT a.mha", notices)
+    assert found.array.ravel()[:5].tolist() == [-1024, -1024, -1024, 40, 0]
+    assert [str(finding) for finding in notices.findings] == ["CT a.mha: 3 voxels are NaN or infinite; set to air"]
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32, np.float64])
+def test_padding_below_air_counts_as_air(notices: Notices, dtype: type) -> None:
+    found = clean_ct(ct_of(-3024, -2000, -1024, 40, dtype=dtype), "CT", notices)
+    assert found.array.ravel()[:4].tolist() == [-1024, -1024, -1024, 40]
+    assert found.array.dtype == np.int16
+    assert [str(finding) for finding in notices.findings] == [
+        "CT: 2 voxels below -1024 HU (lowest -3024); counted as air"
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.uint64])
+def test_every_integer_type_is_read(notices: Notices, dtype: type) -> None:
+    found = clean_ct(ct_of(0, 100, dtype=dtype), "CT", notices)
+    assert found.array.dtype == np.int16
+    assert found.array.ravel()[:2].tolist() == [0, 100]
+
+
+def test_fractions_are_rounded_and_extremes_held(notices: Notices) -> None:
+    found = clean_ct(ct_of(-0.6, 0.6, 99.5, 1e9, 3e38), "CT", notices)
+    assert found.array.ravel()[:5].tolist() == [-1, 1, 100, 32767, 32767]
+
+
+def pet_of(*values: float, dtype: type = np.float32) -> Volume:
+    return ct_of(*values, dtype=dtype)
+
+
+def cleaned(pet: Volume, notices: Notices, ct: Geometry = GRID) -> Volume | None:
+    return clean_pet(pet, Volume(np.zeros(ct.array_shape, np.int16), ct), "PET b.mha", notices)
+
+
+def test_pet_values_that_are_not_finite_or_negative_become_zero(notices: Notices) -> None:
+    found = cleaned(pet_of(math.nan, math.inf, -0.5, 4.5), notices)
+    assert found is not None
+    assert found.array.ravel()[:4].tolist() == [0, 0, 0, 4.5]
+    assert [str(finding) for finding in notices.findings] == [
+        "PET b.mha: 2 voxels are NaN or infinite; set to zero",
+        "PET b.mha: 1 voxels below zero; set to zero",
+    ]
+
+
+def test_doubles_beyond_float32_count_as_infinite(notices: Notices) -> None:
+    found = cleaned(pet_of(1e300, 3, dtype=np.float64), notices)
+    assert found is not None
+    assert found.array.max() == 3
+    assert "1 voxels are NaN or infinite" in str(notices.findings[0])
+
+
+@pytest.mark.parametrize("values", [(), (-1.0, -2.0), (math.nan,)])
+def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float, ...]) -> None:
+    assert cleaned(pet_of(*values), notices) is None
+    assert [str(finding) for finding in notices.findings][
+        -1
+    ] == "PET b.mha: all voxels are zero; going on with the CT alone"
+
+
+def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
+    far = Geometry(GRID.size, GRID.spacing_mm, (500.0, 0.0, 0.0))
+    assert cleaned(pet_of(5), notices, far) is None
+    assert "does not overlap the CT" in str(notices.findings[0])
+
+
+def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
+    """A body of 32 voxels at 5,000 Bq/ml, half of the image, averages 1 after scaling: every voxel is divided by
+    5,000."""
+    array = np.zeros(GRID.array_shape, np.float32)
+    array[:2] = 5000
+    found = cleaned(Volume(array, GRID), notices)
+    assert found is not None
+    np.testing.assert_allclose(found.array[:2], 1.0, rtol=1e-5)
+    assert [str(finding) for finding in notices.findings] == [
+        "PET b.mha: highest value 5000, expected SUV; taken for Bq/ml and scaled by 0.0002"
+    ]
+
+
+def test_a_single_hot_voxel_in_becquerels_is_finite(notices: Notices) -> None:
+    found = cleaned(pet_of(40000), notices)
+    assert found is not None
+    assert np.isfinite(found.array).all()
+    assert found.array.max() == pytest.approx(1)
+
+
+def test_a_plain_pet_is_left_alone(notices: Notices) -> None:
+    found = cleaned(pet_of(0, 25, 400), notices)
+    assert found is not None
+    assert found.array.max() == 400
+    assert notices.findings == []
+
+
+def test_overlap() -> None:
+    moved = Geometry(GRID.size, GRID.spacing_mm, (7.9, 0.0, 0.0))
+    touching = Geometry(GRID.size, GRID.spacing_mm, (8.0, 0.0, 0.0))
+    assert overlap(GRID, moved)
+    assert not overlap(GRID, touching)
+    assert reaches_into(GRID, (6.0, 0.0, 0.0), (9.0, 1.0, 1.0))
+    assert not reaches_into(GRID, (7.5, 0.0, 0.0), (9.0, 1.0, 1.0))
+
+
+def test_a_sound_case(case_folder: Any, notices: Notices) -> None:
+    case = read_case(case_folder.write().input, EDITION, SEGMENTATION, notices)
+    assert case.pet is not None
+    assert case.patient.values["age_years"] == 61
+    assert case.ct.geometry.differences(case_folder.ct.geometry) == []
+    assert notices.findings == []
+
+
+@pytest.mark.parametrize("socket", ["ct", "pet"])
+@pytest.mark.parametrize("size", [(1, 1, 1), (15, 24, 20), (24, 24, 3)])
+def test_a_scan_too_small_for_a_head(case_folder: Any, notices: Notices, socket: str, size: tuple[int, ...]) -> None:
+    geometry = Geometry(size, (8.0, 8.0, 9.0), (-92.0, -92.0, -85.0))  # type: ignore[arg-type]
+    setattr(case_folder, socket, Volume(np.zeros(geometry.array_shape, np.int16), geometry))
+    with pytest.raises(InputError, match=r"size \(.*\), expected at least \(16, 16, 4\) voxels"):
+        read_case(case_folder.write().input, EDITION, SEGMENTATION, notices)
+
+
+def test_notices_are_logged_as_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "hecktor"):
+        Notices().warn(Finding("PET", "odd"))
+    assert [record.getMessage() for record in caplog.records] == ["*** WARNING *** PET: odd"]
+
+
+STRICT: dict[str, Callable[[Notices], object]] = {
+    "nan": lambda notices: clean_ct(ct_of(math.nan), "CT", notices),
+    "padding": lambda notices: clean_ct(ct_of(-3024), "CT", notices),
+    "zero": lambda notices: cleaned(pet_of(), notices),
+    "apart": lambda notices: cleaned(pet_of(5), notices, Geometry(GRID.size, GRID.spacing_mm, (500.0, 0.0, 0.0))),
+    "becquerels": lambda notices: cleaned(pet_of(5000), notices),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_strict_mode_refuses(name: str) -> None:
+    with pytest.raises(InputError, match=r"\(strict mode\)$"):
+        STRICT[name](Notices(strict=True))
+
+
+def test_strict_mode_refuses_odd_records(case_folder: Any) -> None:
+    folder = case_folder.write()
+    for change in ({"Shoe size": 44}, {"Age": None}, {"Age": 500}):
+        folder.ehr_path.write_text(json.dumps(folder.ehr | change))
+        read_case(folder.input, EDITION, RFS, Notices())
+        with pytest.raises(InputError, match="strict mode"):
+            read_case(folder.input, EDITION, RFS, Notices(strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "notice"),
+    [
+        (None, None),
+        (60.0, None),
+        (-1.0, "RT dose: values below zero, NaN or infinite, expected Gy; going on without it"),
+        (np.nan, "RT dose: values below zero, NaN or infinite, expected Gy; going on without it"),
+        (b"not an image", "RT dose dose.mha: not a readable image"),
+    ],
+    ids=["none", "sound", "negative", "nan", "damaged"],
+)
+def test_the_dose_is_optional(case_folder: Any, content: float | bytes | None, notice: str | None) -> None:
+    case_folder.write()
+    path = EDITION.inputs["rt_dose"].path_under(case_folder.input) / "dose.mha"
+    if isinstance(content, bytes):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    elif content is not None:
+        write_volume(path, Volume(np.full((4, 4, 4), content, np.float32), GRID))
+    notices = Notices()
+    dose = read_case(case_folder.input, EDITION, RFS, notices).dose
+    assert (dose is not None) == (content == 60.0)
+    found = [message for message in [str(finding) for finding in notices.findings] if "RT dose" in message]
+    assert len(found) == (notice is not None)
+    assert notice is None or found[0].startswith(notice)
+    assert read_case(case_folder.input, EDITION, SEGMENTATION, Notices(strict=True)).dose is None

@@ -1,0 +1,278 @@
+"""Each family of features on structures small or plain enough to be reckoned by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.features.dose import dose_on, dose_volume
+from algorithm.heads.features.places import bilateral, distances, spread_mm
+from algorithm.heads.features.shape import shape
+from algorithm.heads.features.structure import Structure, components, structure_of
+from algorithm.heads.features.uptake import intensity_peak, thresholded
+from algorithm.heads.measure import image_features
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def grid_of(shape_zyx: tuple[int, int, int], spacing: tuple[float, float, float], **more: Any) -> Geometry:
+    z, y, x = shape_zyx
+    return Geometry((x, y, z), spacing, (0.0, 0.0, 0.0), **more)
+
+
+def ball(grid: Geometry, centre_mm: tuple[float, float, float], radius_mm: float) -> Array:
+    """Voxels whose centres lie within the radius; the centre is (z, y, x) in mm from the first voxel."""
+    axes = [np.arange(n) * s - c for n, s, c in zip(grid.array_shape, grid.array_spacing_mm, centre_mm, strict=True)]
+    z, y, x = np.meshgrid(*axes, indexing="ij", sparse=True)
+    return np.asarray(z**2 + y**2 + x**2 <= radius_mm**2)
+
+
+def found(structure: Array, grid: Geometry) -> Structure:
+    whole = structure_of(structure, grid)
+    assert whole is not None
+    return whole
+
+
+# Regions
+
+
+def test_a_region_is_cut_out_with_a_margin_that_ends_at_the_image() -> None:
+    """Margins of 7 mm: 4 voxels of 2 mm, 2 of 5, 1 of 10."""
+    grid = grid_of((4, 20, 20), (2.0, 5.0, 10.0))
+    structure = np.zeros(grid.array_shape, bool)
+    structure[0, 10, 10] = True
+    whole = found(structure, grid)
+    assert [(cut.start, cut.stop) for cut in whole.box] == [(0, 2), (8, 13), (6, 15)]
+    assert whole.volume_ml == pytest.approx(0.1)
+    assert whole.centre_mm.tolist() == [0, 50, 20]
+    assert whole.centre_mm is whole.centre_mm  # found once, however many nodes ask for their distance from it
+    assert structure_of(np.zeros_like(structure), grid) is None
+    assert components(np.zeros_like(structure), grid) == []
+
+
+def test_components_touch_by_corners_and_know_their_place() -> None:
+    grid = grid_of((9, 9, 9), (1.0, 1.0, 1.0))
+    structure = np.zeros(grid.array_shape, bool)
+    structure[1, 1, 1] = structure[2, 2, 2] = structure[7, 7, 6] = True
+    parts = components(structure, grid)
+    assert [part.centre_mm.tolist() for part in parts] == [[1.5, 1.5, 1.5], [7, 7, 6]]
+    for part in parts:
+        assert part.cut(structure)[part.inside].all()
+
+
+# Shape
+
+
+def test_a_large_ball_is_nearly_a_sphere() -> None:
+    """Radius 20 mm in voxels of 1 mm. A stepped surface is a little larger than the sphere's 5027 mm2."""
+    grid = grid_of((45, 45, 45), (1.0, 1.0, 1.0))
+    values = shape(found(ball(grid, (22, 22, 22), 20), grid))
+    assert values["diameter_mm"] == pytest.approx(41, abs=0.5)
+    assert values["sphericity"] == pytest.approx(0.95, abs=0.05)
+    assert values["surface_mm2"] == pytest.approx(4 * np.pi * 20**2, rel=0.1)
+    assert values["elongation"] == values["flatness"] == pytest.approx(1)
+
+
+def test_a_single_voxel() -> None:
+    """The mesh of one voxel of edge a is an octahedron of half axes a / 2: diameter a, volume a^3 / 6, faces
+    sqrt(3) / 8 a^2 each. It has no axes."""
+    grid = grid_of((3, 3, 3), (2.0, 2.0, 2.0))
+    structure = np.zeros(grid.array_shape, bool)
+    structure[1, 1, 1] = True
+    values = shape(found(structure, grid))
+    area, volume = np.sqrt(3) * 4, 8 / 6
+    assert values["diameter_mm"] == pytest.approx(2)
+    assert values["surface_mm2"] == pytest.approx(area)
+    assert values["sphericity"] == pytest.approx((36 * np.pi * volume**2) ** (1 / 3) / area)
+    assert values["elongation"] is None
+    assert values["flatness"] is None
+
+
+def test_a_rod_is_neither_round_nor_flat() -> None:
+    """Five voxels in a row, 2 mm apart: all variance along x, and the mesh reaches half a voxel beyond."""
+    grid = grid_of((3, 3, 7), (2.0, 1.0, 1.0))
+    structure = np.zeros(grid.array_shape, bool)
+    structure[1, 1, 1:6] = True
+    values = shape(found(structure, grid))
+    assert values["diameter_mm"] == pytest.approx(10)
+    assert (values["elongation"], values["flatness"]) == (0, 0)
+
+
+def test_nothing_has_no_shape() -> None:
+    assert set(shape(None).values()) == {None}
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_turning_a_lesion_does_not_change_its_shape(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    structure = rng.random((4, 5, 6)) < 0.5
+    structure[1, 2, 3] = True
+    spacing = (1.0, 2.0, 3.0)
+    before = shape(found(structure, grid_of((4, 5, 6), spacing)))
+    turned = np.ascontiguousarray(structure.transpose(2, 0, 1)[::-1])
+    after = shape(found(turned, grid_of((6, 4, 5), (2.0, 3.0, 1.0))))
+    assert before["diameter_mm"] == pytest.approx(after["diameter_mm"])
+    assert before["elongation"] == pytest.approx(after["elongation"], abs=1e-6)
+    assert before["flatness"] == pytest.approx(after["flatness"], abs=1e-6)
+
+
+# Uptake
+
+
+def test_thresholds_by_hand() -> None:
+    """Two lesions, voxels of 0.1 ml. First: SUV 10, 4.2, 4, 2; 41% of its maximum is 4.1. Second: SUV 3, 2.5, 1;
+    41% is 1.23."""
+    grid = grid_of((1, 1, 9), (2.0, 5.0, 10.0))
+    suv = np.array([[[10, 4.2, 4, 2, 99, 99, 3, 2.5, 1]]], np.float32)
+    whole = found(suv < 50, grid)
+    values = thresholded(whole, suv)
+    assert values == pytest.approx(
+        {
+            "mtv_over_2.5_ml": 0.5,
+            "tlg_over_2.5": 2.37,  # 10 + 4.2 + 4 + 3 + 2.5
+            "mtv_over_4.0_ml": 0.3,
+            "tlg_over_4.0": 1.82,
+            "mtv_over_41pct_ml": 0.4,
+            "tlg_over_41pct": 1.97,  # 10 + 4.2 and 3 + 2.5
+        }
+    )
+    assert set(thresholded(None, suv).values()) == {0.0}
+    assert set(thresholded(whole, None).values()) == {None}
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(1.0, 2.0, 3.0), (2.0, 2.0, 2.0), (4.0, 4.0, 9.0)]))
+def test_the_peak_is_the_highest_mean_over_a_sphere(seed: int, spacing: tuple[float, float, float]) -> None:
+    """Against the definition, voxel by voxel; spheres reach beyond the structure and stop at the image's end."""
+    rng = np.random.default_rng(seed)
+    grid = grid_of((6, 7, 8), spacing)
+    image = rng.random(grid.array_shape).astype(np.float32)
+    structure = rng.random(grid.array_shape) < 0.1
+    structure[3, 3, 3] = True
+    places = np.argwhere(np.ones_like(structure)) * grid.array_spacing_mm
+    values = image.reshape(-1)
+    means = [
+        values[((places - place) ** 2).sum(1) <= (750 / np.pi) ** (2 / 3)].mean()
+        for place in np.argwhere(structure) * grid.array_spacing_mm
+    ]
+    whole = found(structure, grid)
+    assert intensity_peak(whole, whole.cut(image)) == pytest.approx(max(means), rel=1e-5)
+
+
+# Places
+
+WIDE = grid_of((8, 8, 40), (2.0, 2.0, 5.0))
+
+
+def nodes_at(*columns: int) -> Array:
+    structure = np.zeros(WIDE.array_shape, bool)
+    structure[4, 4, list(columns)] = True
+    return structure
+
+
+def body() -> Array:
+    """Soft tissue from 20 to 58 mm along x, its middle at 39 mm; air around."""
+    ct = np.full(WIDE.array_shape, -1000, np.float32)
+    ct[:, :, 10:30] = 40
+    return ct
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ((), 0.0),
+        ((12,), 0.0),
+        ((12, 15), 0.0),
+        ((12, 27), 1.0),
+        ((12, 20), 0.0),  # 1 mm beside the middle: neither side
+        ((12, 17, 23), 1.0),
+    ],
+)
+def test_nodes_on_both_sides(columns: tuple[int, ...], expected: float) -> None:
+    nodes = components(nodes_at(*columns), WIDE)
+    assert bilateral(nodes, body(), WIDE) == expected
+
+
+def test_sides_follow_the_patient_and_not_the_array() -> None:
+    """Columns run to the patient's back instead of to the left, rows to the left: nodes in one row are on one side,
+    nodes in two rows on two."""
+    turned = grid_of((8, 40, 8), (5.0, 2.0, 2.0), direction=(0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+    ct = np.full(turned.array_shape, -1000, np.float32)
+    ct[:, 10:30] = 40
+    across, along = np.zeros(turned.array_shape, bool), np.zeros(turned.array_shape, bool)
+    across[4, [12, 27], 4] = True
+    along[4, 12, [1, 6]] = True
+    assert bilateral(components(across, turned), ct, turned) == 1.0
+    assert bilateral(components(along, turned), ct, turned) == 0.0
+
+
+def test_without_a_body_the_side_is_unknown() -> None:
+    assert bilateral(components(nodes_at(12, 27), WIDE), np.full(WIDE.array_shape, -1000, np.float32), WIDE) is None
+
+
+def test_distances_by_hand() -> None:
+    """Primary at x = 0, nodes at 20 and 50 mm (columns 10 and 25), voxels 2 mm apart. Around the common centre
+    70 / 3: squares 4900, 100 and 6400 over 9, mean 11400 / 27."""
+    primary, nodes = nodes_at(0), nodes_at(10, 25)
+    lesions = components(primary | nodes, WIDE)
+    assert distances(structure_of(primary, WIDE), components(nodes, WIDE), lesions) == pytest.approx(
+        {"node_to_node_mm": 30, "primary_to_node_mm": 50, "dispersion_mm": np.sqrt(11400 / 27)}
+    )
+    assert spread_mm(lesions) == pytest.approx(50)
+    assert set(distances(None, components(nodes_at(3), WIDE), components(nodes_at(3), WIDE)).values()) == {None}
+    assert spread_mm(components(nodes_at(3), WIDE)) == 0
+
+
+# Dose
+
+
+def test_dose_by_hand() -> None:
+    """Doses 1 to 100 Gy in a hundred voxels: the 5th percentile lies at 0.05 x 99 + 1."""
+    grid = grid_of((4, 5, 5), (1.0, 1.0, 1.0))
+    dose = np.arange(1, 101, dtype=np.float32).reshape(grid.array_shape)
+    whole = found(np.ones(grid.array_shape, bool), grid)
+    assert dose_volume(whole, dose) == pytest.approx(
+        {"dose_mean_gy": 50.5, "dose_d95_gy": 5.95, "dose_v60_share": 0.41, "dose_v66_share": 0.35}
+    )
+    assert set(dose_volume(None, dose).values()) == set(dose_volume(whole, None).values()) == {None}
+
+
+def test_a_dose_is_brought_onto_the_grid_and_unknown_beyond() -> None:
+    """The dose rises by 1 Gy a mm along x from x = 10 mm on its own grid of 4 mm, and ends at 30 mm."""
+    coarse = Geometry((6, 3, 3), (4.0, 4.0, 4.0), (10.0, 0.0, 0.0))
+    ramp = np.broadcast_to(np.arange(10, 34, 4, dtype=np.float32), coarse.array_shape)
+    dose = Volume(np.ascontiguousarray(ramp), coarse)
+    grid = Geometry((30, 4, 4), (1.0, 2.0, 2.0), (5.0, 0.0, 0.0))
+    here = dose_on(dose, grid)
+    x = 5.0 + np.arange(30)
+    known = (x >= 10) & (x <= 30)
+    assert here[1, 1, known] == pytest.approx(x[known], abs=1e-4)
+    assert np.isnan(here[1, 1, x < 7]).all()
+    mask = np.zeros(grid.array_shape, np.uint8)
+    mask[1, 1, (x >= 12) & (x <= 16)], mask[2, 2, x <= 12] = 1, 2
+    image = np.zeros(grid.array_shape, np.float32)
+    features = image_features(mask, image, image, grid, dose)
+    assert features["gtvp_dose_mean_gy"] == pytest.approx(14, abs=1e-4)
+    assert features["gtvn_dose_mean_gy"] is None
+    assert image_features(mask, image, image, grid)["gtvp_dose_mean_gy"] is None
+
+
+def test_a_patient_takes_well_under_a_second() -> None:
+    """A large tumour and three nodes on a fine grid of 12 million voxels."""
+    grid = grid_of((310, 200, 200), (1.0, 1.0, 1.0))
+    mask = np.zeros(grid.array_shape, np.uint8)
+    for place, radius, label in (((150, 100, 80), 22, 1), ((150, 90, 40), 15, 2), ((100, 100, 160), 12, 2)):
+        mask[ball(grid, place, radius)] = label
+    ct, pet = np.full(grid.array_shape, 40, np.float32), np.full(grid.array_shape, 5, np.float32)
+    image_features(mask[:60, :60, :60], ct[:60, :60, :60], pet[:60, :60, :60], grid_of((60, 60, 60), (1.0, 1.0, 1.0)))
+    begun = time.process_time()  # what other processes take of the machine does not count
+    features = image_features(mask, ct, pet, grid)
+    assert time.process_time() - begun < 3
+    assert features["suv_peak"] == pytest.approx(5)
+    assert features["gtvn_bilateral"] == 1.0

@@ -1,0 +1,139 @@
+"""Features of a mask small enough to be counted by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.heads.features.uptake import THRESHOLD_NAMES
+from algorithm.heads.measure import clinical_features, image_features
+from contract.editions import load_edition
+from contract.images.geometry import Geometry
+from contract.patient import Patient, parse_ehr
+
+# Voxels of 2 x 5 x 10 mm, 0.1 ml each.
+GRID = Geometry((6, 5, 4), (2.0, 5.0, 10.0), (0.0, 0.0, 0.0))
+
+CLINICAL = load_edition().clinical
+
+
+def scene() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A GTVp of two voxels; a node of one; a node of three of which two touch by a corner only."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    ct = np.zeros(GRID.array_shape, np.float32)
+    pet = np.ones(GRID.array_shape, np.float32)
+    mask[0, 0, 0:2] = 1
+    ct[0, 0, 0:2], pet[0, 0, 0:2] = (40, 60), (10, 3)
+    mask[3, 4, 5] = 2
+    mask[0, 3, 3] = mask[1, 4, 4] = mask[1, 4, 5] = 2
+    pet[3, 4, 5], pet[0, 3, 3], pet[1, 4, 4], pet[1, 4, 5] = 4, 6, 8, 2
+    return mask, ct, pet
+
+
+def test_by_hand() -> None:
+    mask, ct, pet = scene()
+    found = image_features(mask, ct, pet, GRID)
+    expected = {
+        "gtvp_volume_ml": 0.2,
+        "gtvp_suv_max": 10,
+        "gtvp_suv_mean": 6.5,
+        "gtvp_tlg": 1.3,  # (10 + 3) * 0.1
+        "gtvp_cold_share": 0.5,  # 3 < 0.4 * 10
+        "gtvp_hu_mean": 50,
+        "gtvp_hu_sd": 10,
+        "gtvn_volume_ml": 0.4,
+        "gtvn_suv_max": 8,
+        "gtvn_suv_mean": 5,
+        "gtvn_tlg": 2.0,
+        "gtvn_cold_share": 0.25,  # 2 < 0.4 * 8
+        "gtvn_hu_mean": 0,
+        "gtvn_hu_sd": 0,
+        "gtvn_count": 2,
+        "gtvn_largest_ml": 0.3,
+        "total_volume_ml": 0.6,
+        "total_lesion_glycolysis": 3.3,
+    }
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+
+
+def test_every_feature_is_listed_in_the_documentation() -> None:
+    mask, ct, pet = scene()
+    document = (Path(__file__).parents[3] / "docs" / "features.md").read_text()
+    listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
+    names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
+    assert names <= listed, names - listed
+
+
+def test_the_two_together() -> None:
+    """Over SUV 4: 10 of GTVp; 4, 6 and 8 of GTVn. Voxels are 0.1 ml."""
+    mask, ct, pet = scene()
+    found = image_features(mask, ct, pet, GRID)
+    assert found["mtv_over_4.0_ml"] == pytest.approx(0.4)
+    assert found["tlg_over_4.0"] == pytest.approx(2.8)
+    assert found["suv_max"] == 10
+
+
+def test_spread_by_hand() -> None:
+    """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
+    mask, ct, pet = scene()
+    assert image_features(mask, ct, pet, GRID)["spread_mm"] == pytest.approx(np.sqrt(9**2 + 20**2 + 30**2))
+
+
+def test_without_lesions() -> None:
+    """Volumes and glycolysis are 0, whatever would be measured inside or between lesions is missing."""
+    _, ct, pet = scene()
+    found = image_features(np.zeros(GRID.array_shape, np.uint8), ct, pet, GRID)
+    zero = {name for name, value in found.items() if value == 0}
+    assert {name for name, value in found.items() if value is not None} == zero
+    assert zero == {
+        *(f"{part}_{key}" for part in ("gtvp", "gtvn") for key in ("volume_ml", "tlg", *THRESHOLD_NAMES)),
+        *THRESHOLD_NAMES,
+        *("gtvn_count", "gtvn_largest_ml", "gtvn_bilateral"),
+        *("total_volume_ml", "total_lesion_glycolysis", "spread_mm"),
+    }
+
+
+def test_pet_features_are_missing_without_a_pet() -> None:
+    mask, ct, pet = scene()
+    found, full = image_features(mask, ct, None, GRID), image_features(mask, ct, pet, GRID)
+    missing = {name for name, value in found.items() if value is None and full[name] is not None}
+    assert missing == {name for name in full if "suv" in name or "tlg" in name or "mtv" in name or "cold" in name} | {
+        "total_lesion_glycolysis"
+    }
+    assert found["gtvp_hu_mean"] == 50
+
+
+def test_glycolysis_without_pet_is_missing_even_without_nodes() -> None:
+    mask, ct, _ = scene()
+    found = image_features(np.where(mask == 1, mask, 0).astype(np.uint8), ct, None, GRID)
+    assert found["gtvn_tlg"] == 0
+    assert found["total_lesion_glycolysis"] is None
+
+
+def test_clinical_variables_as_numbers() -> None:
+    full = clinical_features(
+        parse_ehr(
+            {
+                "Age": 61,
+                "Gender": 1,
+                "Tobacco Consumption": 0,
+                "Alcohol Consumption": 1,
+                "Performance Status": 2,
+                "Treatment": 0,
+                "M-stage": "M1",
+                "CenterID": "CHUM",
+            },
+            "ehr.json",
+            CLINICAL,
+        ).patient,
+        CLINICAL,
+    )
+    assert full == {
+        "age_years": 61.0, "gender": 1.0, "tobacco": 0.0, "alcohol": 1.0, "performance_status": 2.0,
+        "treatment": 0.0, "m1": 1.0,
+    }  # fmt: skip
+    assert clinical_features(Patient({"m_stage": "M0"}), CLINICAL)["m1"] == 0.0
+    assert set(clinical_features(Patient(), CLINICAL).values()) == {None}

@@ -1,0 +1,39 @@
+"""Methods by the kinds of answers that they can give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from algorithm.heads.methods import METHODS, method_for
+from contract.editions import Algorithm, load_edition
+from contract.errors import HecktorError
+from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
+
+FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "names"),
+    [
+        (SEGMENTATION, {"baseline", "threshold"}),
+        (RFS, {"baseline", "clinical"}),
+        (HPV, {"baseline", "clinical"}),
+        (FOUR.algorithms[0], {"baseline"}),
+    ],
+)
+def test_methods_of_an_algorithm(algorithm: Algorithm, names: set[str]) -> None:
+    assert {method.name for method in METHODS.values() if method.answers(algorithm)} == names
+
+
+def test_each_method_reads_its_own_heads() -> None:
+    assert METHODS["baseline"].head_name(RFS.answers[0]) == "rfs"
+    assert METHODS["clinical"].head_name(HPV.answers[0]) == "hpv_clinical"
+
+
+def test_a_method_that_cannot_answer() -> None:
+    with pytest.raises(HecktorError, match="method 'threshold': cannot answer task rfs, expected segmentation"):
+        method_for("threshold", EDITION, RFS)
+    with pytest.raises(HecktorError, match="method 'clinical': cannot answer task everything, expected another method"):
+        method_for("clinical", FOUR, FOUR.algorithms[0])

@@ -1,0 +1,109 @@
+"""Values of answers by their kind, by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from algorithm.heads.classes import ClassHead, Head, read_head
+from algorithm.heads.linear import Calibration, LinearHead, Term
+from algorithm.heads.values import answer_value, check_head, class_probability
+from contract.editions import Answer, Socket
+from contract.errors import ModelPackageError
+
+SOCKET = Socket("slug", "Title", "Float", "answer.json", 1)
+RISK = Answer("risk", "risk", SOCKET, head="risk")
+TIME = replace(RISK, direction="time")
+POSITIVE = Answer("positive", "class", SOCKET, head="positive", classes=(False, True))
+STAGE = Answer("stage", "class", SOCKET, head="stage", classes=("T1", "T2", "T3"))
+
+
+def head_of(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
+    """A head whose score is `intercept + weight * x`, x up to 4; a missing x counts as 0."""
+    return LinearHead("test", intercept, (Term("x", "identity", 0.0, 0.0, 1.0, weight),), **{"threshold": None, **more})
+
+
+STAGES = ClassHead({"T2": head_of(0.0, 1.0), "T1": head_of(-1.0, 1.0), "T3": head_of(1.0)})
+
+
+def test_a_risk_is_the_score() -> None:
+    assert answer_value(RISK, head_of(0.5, 0.25), {"x": 3.0}) == 1.75
+
+
+def test_a_time_falls_with_the_score() -> None:
+    """Score 0 is the median of 900 days, score ln 2 half of it, score -ln 3 three times as long."""
+    head = head_of(1.0, median_days=900.0)
+    times = [answer_value(TIME, head, {"x": x}) for x in (0.0, math.log(2), -math.log(3))]
+    assert times == pytest.approx([900.0, 450.0, 2700.0])
+
+
+@pytest.mark.parametrize("weight", [1e99, -1e99])
+def test_a_time_is_finite_and_above_zero_for_any_head(weight: float) -> None:
+    days = answer_value(TIME, head_of(weight, median_days=1e9), {"x": 4.0})
+    assert math.isfinite(days)
+    assert days > 0
+
+
+def test_the_second_of_two_classes_is_given_at_the_threshold_and_above() -> None:
+    head = head_of(1.0, threshold=0.5)
+    values = [answer_value(POSITIVE, head, {"x": x}) for x in (0.49, 0.5, 0.51, None)]
+    assert values == [False, True, True, False]
+    assert all(type(value) is bool for value in values)
+
+
+@pytest.mark.parametrize(
+    ("x", "stage"), [(-2.0, "T1"), (0.5, "T2"), (3.0, "T3"), (0.0, "T1"), (1.0, "T2"), (None, "T1")]
+)
+def test_the_class_with_the_highest_score_wins_and_the_lower_of_equal_ones(x: float | None, stage: str) -> None:
+    """Scores 1 - x, 1 and x: T1 below 0, T3 above 1; at 0 and without x T1 and T2 are equal, at 1 T2 and T3."""
+    assert answer_value(STAGE, STAGES, {"x": x}) == stage
+
+
+def test_a_probability_by_hand() -> None:
+    """Score 1.5 and Platt scaling 2 x 1.5 - 1 = 2: 1 / (1 + e^-2)."""
+    calibrated = head_of(1.0, calibration=Calibration(2.0, -1.0))
+    assert class_probability(calibrated, 1.5) == pytest.approx(1 / (1 + math.exp(-2)))
+    assert class_probability(head_of(1.0), 1.5) is None
+    assert Calibration(1e50, 0.0).probability(-4.0) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "head", "message"),
+    [
+        (POSITIVE, head_of(1.0), "head 'name': no threshold, expected a number"),
+        (TIME, head_of(1.0), "head 'name': no median_days, expected the median time in days"),
+        (STAGE, head_of(1.0, threshold=0.0), "head 'name': a linear head, expected a head for each of 3 classes"),
+        (RISK, STAGES, "head 'name': classes T2, T1, T3, expected a linear head for a risk"),
+        (replace(STAGE, classes=("T1", "T2")), STAGES, "classes T2, T1, T3, expected classes T1, T2"),
+    ],
+)
+def test_a_head_must_fit_its_answer(answer: Answer, head: Head, message: str) -> None:
+    with pytest.raises(ModelPackageError, match=message):
+        check_head(answer, head, "name")
+
+
+def test_a_head_of_classes_is_the_same_after_json() -> None:
+    assert read_head(json.loads(json.dumps(STAGES.as_json())), "heads/stage.json") == STAGES
+    assert read_head(head_of(1.0).as_json(), "heads/risk.json") == head_of(1.0)
+    assert [term.feature for term in STAGES.missing({})] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"classes": {"T1": head_of(1.0).as_json()}},
+            "heads/stage.json: not a head of classes, expected `classes` alone",
+        ),
+        ({"classes": [1, 2]}, "not a head of classes"),
+        ({**STAGES.as_json(), "threshold": 0.0}, "not a head of classes"),
+        ({"classes": {"T1": head_of(1.0).as_json(), "T2": {}}}, "heads/stage.json T2: not a head"),
+    ],
+)
+def test_content_that_is_no_head_of_classes(content: Any, message: str) -> None:
+    with pytest.raises(ModelPackageError, match=message):
+        read_head(content, "heads/stage.json")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from algorithm.network.devices import GIB, Backend, backends, device_named, is_device_failure
+from contract.errors import HecktorError
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_named("auto") == device_named("cpu") == CPU
+    with pytest.raises(HecktorError, match="device cuda: no CUDA device answers, expected one"):
+        device_named("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_named("auto") == device_named("cuda") == torch.device("cuda:0")
+    assert device_named("cpu") == CPU
+
+
+def test_sums_move_to_ram_before_the_card_is_full() -> None:
+    """Up to 4 GiB of sums stay on the card; after the card comes the card with sums in RAM, then the CPU."""
+    assert backends(CPU, 100 * GIB) == (Backend(CPU, CPU),)
+    assert backends(CUDA, 4 * GIB) == (Backend(CUDA, CUDA), Backend(CUDA, CPU), Backend(CPU, CPU))
+    assert backends(CUDA, 4 * GIB + 1) == (Backend(CUDA, CPU), Backend(CPU, CPU))
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("CUDA error: unspecified launch failure"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), True),
+        (MemoryError(), True),
+        (RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"), False),
+        (ValueError("CUDA"), False),
+    ],
+    ids=["out of memory", "launch failure", "RAM", "cuDNN", "MemoryError", "a bug", "another error"],
+)
+def test_failures_of_a_device_are_distinguished_from_bugs(problem: Exception, expected: bool) -> None:
+    assert is_device_failure(problem) is expected

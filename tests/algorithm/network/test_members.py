@@ -1,0 +1,224 @@
+"""A package of two networks: each answers as it would alone, within one budget and with one of them in memory."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import shutil
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dynamic_network_architectures.architectures.unet import PlainConvUNet
+from scipy.ndimage import gaussian_filter
+from torch import nn
+
+from algorithm.deadline import Deadline
+from algorithm.network import networks as networks_module
+from algorithm.network import passes as passes_module
+from algorithm.network import windows
+from algorithm.network.devices import Backend
+from algorithm.network.enhance import Enhanced
+from algorithm.network.networks import Networks
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.passes import Passes, Progress, plan_passes
+from algorithm.network.resident import Resident
+from algorithm.network.windows import Pass
+from contract.errors import ModelPackageError
+
+CPU = torch.device("cpu")
+U_NET, SEGRESNET = 0, 1  # folds 0 and 2 are the U-Net's, 1 and 3 SegResNet's
+
+
+@pytest.fixture
+def package(pair_package: Path) -> ModelPackage:
+    return load_package(pair_package)
+
+
+@pytest.fixture
+def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+
+
+def noise(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(3).normal(0, 1, (2, *shape)).astype(np.float32)
+
+
+def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
+    return Passes(data, passes, Networks(package), Deadline(600), CPU).run().logits
+
+
+@pytest.mark.usefixtures("_float32")
+def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -> None:
+    """40 x 16 x 25 voxels, patch 24 x 16 x 20: tiles at most half a patch apart.
+
+    Along z 16 voxels are left behind the first tile: two steps of 8, so 0, 8, 16. Along x five are: one step, 0 and 5.
+    Weights are a Gaussian whose standard deviation is an eighth of the patch.
+    """
+    data, patch = noise((40, 16, 25)), (24, 16, 20)
+    network = Networks(package).of(SEGRESNET, CPU)
+    centre = np.zeros(patch)
+    centre[12, 8, 10] = 1.0
+    weight = gaussian_filter(centre, [n / 8 for n in patch], mode="constant")
+    weight = np.maximum(weight, weight[weight > 0].min())
+    total, norm = np.zeros((3, 40, 16, 25)), np.zeros((40, 16, 25))
+    for z, x in itertools.product((0, 8, 16), (0, 5)):
+        tile = (slice(z, z + 24), slice(None), slice(x, x + 20))
+        with torch.inference_mode():
+            answer = network(torch.from_numpy(data[(slice(None), *tile)][None].copy()))[0].numpy()
+        total[(slice(None), *tile)] += answer * weight
+        norm[tile] += weight
+    found = logits_of(package, data, [Pass(SEGRESNET)])
+    np.testing.assert_allclose(found, total / norm, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("_float32")
+def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packages: dict[str, Path]) -> None:
+    """All folds and mirrors, on a grid that is smaller than one patch and larger than the other along z."""
+    data = noise((20, 18, 24))
+    both = logits_of(package, data, plan_passes(4, (2,)))
+    apart = [logits_of(load_package(root), data, plan_passes(2, (2,))) for root in single_packages.values()]
+    assert np.abs(apart[0] - apart[1]).max() > 0.1
+    np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
+
+
+def test_the_other_network_is_let_go_before_one_is_built(
+    package: ModelPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a member is built, nothing holds on to the one before it; folds of one member share a network."""
+    networks, alive = Networks(package), list[Any]()
+    built: list[weakref.ref[nn.Module]] = []
+
+    def build(package: ModelPackage, fold: int) -> nn.Module:
+        gc.collect()
+        alive.append([reference() for reference in built if reference() is not None])
+        network = original(package, fold)
+        built.append(weakref.ref(network))
+        return network
+
+    original = networks_module.build_network
+    monkeypatch.setattr(networks_module, "build_network", build)
+    kinds = [type(networks.of(fold, CPU)) for fold in (0, 2, 1, 3, 0)]
+    assert kinds == [PlainConvUNet, PlainConvUNet, Enhanced, Enhanced, PlainConvUNet]
+    assert alive == [[], [], []]
+
+
+def test_a_member_that_cannot_be_built_is_known_at_once(
+    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> None:
+    """Before the first member has answered anything."""
+    root = Path(shutil.copytree(pair_package, tmp_path / "package"))
+    plans = json.loads((root / "plans.json").read_text())
+    plans["configurations"]["segresnet"]["architecture"]["network_class_name"] = "SwinUNETR"
+    (root / "plans.json").write_text(json.dumps(plans))
+    sign_package(root, fold_configurations=["3d_fullres", "segresnet"] * 2)
+    with pytest.raises(ModelPackageError, match="network 'SwinUNETR', expected one of"):
+        Resident(root, "cpu").load()
+
+
+def test_the_algorithm_runs_both(pair_package: Path, predict: Any, case_folder: Any) -> None:
+    """Four folds and one mirror axis: eight passes."""
+    case_folder.write()
+    answer = predict("segmentation", model=pair_package)
+    assert answer.status == 0
+    assert any("8 of 8 passes" in line for line in answer.lines)
+
+
+# Time and devices, by tiles that only pretend
+
+
+class Tiles:
+    """Tiles that take their network's seconds of a clock of its own; those of a network in `failing` fail."""
+
+    def __init__(self, seconds: dict[type, float], failing: dict[type, Exception] | None = None) -> None:
+        self.now, self.seconds, self.failing = 0.0, seconds, failing or {}
+        self.run: list[type] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+        self.run.append(type(network))
+        if type(network) in self.failing:
+            raise self.failing[type(network)]
+        self.now += self.seconds[type(network)]
+        return torch.zeros(3, *part.shape[2:])
+
+    def of(self, kind: type) -> int:
+        return self.run.count(kind)
+
+
+@pytest.fixture
+def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
+    """Run over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
+
+    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
+        monkeypatch.setattr(windows, "_tile_logits", tiles)
+        budget = Deadline(limit_s, tiles.clock)
+        return Passes(noise((24, 24, 24)), passes, Networks(package), budget, CPU).run()
+
+    return run
+
+
+def test_each_pass_has_its_own_tiles(timed: Callable[..., Progress]) -> None:
+    """Two folds and two mirrors of each member: four passes of 8 tiles and four of 4."""
+    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 2.0})
+    assert timed(tiles, 600.0).done == 8
+    assert (tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (4 * 8, 4 * 4)
+
+
+def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(timed: Callable[..., Progress]) -> None:
+    """90 s are usable. The first pass takes 8 s, SegResNet's tiles 30 s each.
+
+    After its second tile two are left, 60 s, and 22 s remain: given up, for good. Then the U-Net makes a second pass,
+    8 s; of the 14 s left a third takes 8 s (1.2 x 8 fit), and the 6 s after it are too few for the fourth.
+    """
+    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 30.0})
+    found = timed(tiles, 100.0)
+    assert (found.done, tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (3, 3 * 8, 2)
+
+
+def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(timed: Callable[..., Progress]) -> None:
+    """90 s are usable. U-Net 40 s, SegResNet 4 s, then 46 s are left: too few for 1.2 x 40 s, not for three more of 4 s.
+
+    The order is U-Net, SegResNet, U-Net, SegResNet, then the same mirrored.
+    """
+    tiles = Tiles({PlainConvUNet: 5.0, Enhanced: 1.0})
+    found = timed(tiles, 100.0)
+    assert (found.done, tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (1 + 4, 8, 4 * 4)
+
+
+@pytest.mark.parametrize(("limit_s", "begun"), [(60.9, False), (61.1, True)])
+def test_the_first_pass_of_a_member_is_reckoned_by_voxels(
+    timed: Callable[..., Progress], limit_s: float, begun: bool
+) -> None:
+    """The U-Net's pass of 8 x 4096 voxels takes 24 s, so SegResNet's of 4 x 7680 is reckoned at 24 x 0.9375 = 22.5 s.
+
+    1.2 times that, 27 s, must fit what the first pass leaves of all but 10 s: 26.9 s of 60.9, and 27.1 of 61.1.
+    """
+    tiles = Tiles({PlainConvUNet: 3.0, Enhanced: 0.0})
+    timed(tiles, limit_s, [Pass(U_NET), Pass(SEGRESNET)])
+    assert (tiles.of(Enhanced) > 0) is begun
+
+
+def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
+    timed: Callable[..., Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SegResNet runs out of memory everywhere, once on each of two devices; the U-Net stays on the first."""
+    ladder = (Backend(CPU, CPU), Backend(CPU, CPU))
+    used: list[tuple[type, int]] = []
+
+    def slide(data: Any, axes: Any, network: nn.Module, plan: Any, backend: Backend, done: Any) -> torch.Tensor:
+        used.append((type(network), next(n for n, known in enumerate(ladder) if known is backend)))
+        return windows.slide(data, axes, network, plan, backend, done)
+
+    monkeypatch.setattr(passes_module, "backends", lambda *_: ladder)
+    monkeypatch.setattr(passes_module, "slide", slide)
+    found = timed(Tiles({PlainConvUNet: 1.0}, {Enhanced: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
+    assert found.done == 4
+    assert used == [(PlainConvUNet, 0), (Enhanced, 0), (Enhanced, 1), *[(PlainConvUNet, 0)] * 3]

@@ -1,0 +1,255 @@
+"""Weights and plans choose nothing that is not known."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from algorithm.network.networks import Networks, build_network, load_weights, own_tensors, untrained_network
+from algorithm.network.package import ModelPackage, load_package
+from contract.errors import ModelPackageError
+
+CPU = torch.device("cpu")
+# Installed for training, evaluation and tests, absent from the algorithm's image.
+DEVELOPMENT_ONLY = ("matplotlib", "sklearn", "lifelines", "seaborn", "joblib", "pytest", "yaml", "cloudpickle")
+
+
+@pytest.fixture
+def package(tiny_package: Path) -> ModelPackage:
+    return load_package(tiny_package)
+
+
+def change(package: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(package, tmp_path / "package"))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda w: w.pop(next(iter(w))), "is in only one of weights and network"),
+        (lambda w: w.update(extra=torch.zeros(1)), "tensor extra is in only one"),
+        (lambda w: w.update({next(iter(w)): torch.zeros(7, 7)}), r"of shape \(7, 7\), expected"),
+        (lambda w: next(iter(w.values())).fill_(float("nan")), "NaN or infinity"),
+    ],
+)
+def test_weights_that_do_not_fit(
+    tiny_package: Path, tmp_path: Path, edit: Callable[[dict[str, torch.Tensor]], Any], message: str
+) -> None:
+    path = change(tiny_package, tmp_path) / "fold_0.safetensors"
+    weights = load_file(str(path))
+    edit(weights)
+    save_file(weights, str(path))
+    with pytest.raises(ModelPackageError, match=rf"^fold_0\.safetensors: .*{message}"):
+        load_weights(build_network(load_package(tiny_package)), path)
+
+
+def test_a_pickle_under_the_name_of_weights_is_not_loaded(tiny_package: Path, tmp_path: Path) -> None:
+    path = tmp_path / "fold_0.safetensors"
+    torch.save({"network_weights": torch.zeros(3)}, path)
+    with pytest.raises(ModelPackageError, match="not a safetensors file"):
+        load_weights(build_network(load_package(tiny_package)), path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "network_class_name",
+            "os.system",
+            "network 'system', expected one of PlainConvUNet, ResidualEncoderUNet, SegResNet",
+        ),
+        ("_kw_requires_import", ["n_stages"], "module 2, expected one of"),
+        ("arch_kwargs", {}, "not an architecture"),
+    ],
+)
+def test_plans_choose_only_among_known_networks(package: ModelPackage, key: str, value: object, message: str) -> None:
+    configuration = copy.deepcopy(dict(package.configuration))
+    configuration["architecture"][key] = value
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        untrained_network(configuration, 2, 3)
+
+
+def test_a_module_that_is_not_known_is_not_imported(package: ModelPackage) -> None:
+    configuration = copy.deepcopy(dict(package.configuration))
+    configuration["architecture"]["arch_kwargs"]["nonlin"] = "os.system"
+    with pytest.raises(ModelPackageError, match=r"module 'os\.system', expected one of"):
+        untrained_network(configuration, 2, 3)
+
+
+def test_residual_encoders_are_built_too(package: ModelPackage) -> None:
+    """The architecture of the larger presets."""
+    configuration = copy.deepcopy(dict(package.configuration))
+    architecture = configuration["architecture"]
+    architecture["network_class_name"] = "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
+    architecture["arch_kwargs"]["n_blocks_per_stage"] = [1, 1]
+    del architecture["arch_kwargs"]["n_conv_per_stage"]
+    with torch.inference_mode():
+        assert untrained_network(configuration, 2, 3).eval()(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
+
+
+def test_each_tensor_has_one_name(package: ModelPackage) -> None:
+    tensors = [tensor for _, tensor in own_tensors(build_network(package))]
+    assert all(first is not second for first, second in itertools.combinations(tensors, 2))
+
+
+def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPackage) -> None:
+    """The same module serves both folds; after it was forgotten a new one is built."""
+    networks = Networks(package)
+    first = networks.of(0, CPU)
+    before = [tensor.clone() for _, tensor in own_tensors(first)]
+    assert networks.of(1, CPU) is first
+    assert any(not torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
+    assert networks.of(0, CPU) is first
+    assert all(torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
+    networks.forget()
+    assert networks.of(0, CPU) is not first
+
+
+def changed(package: ModelPackage, architecture: dict[str, Any]) -> dict[str, Any]:
+    """The package's configuration with another architecture."""
+    return {**package.configuration, "architecture": architecture}
+
+
+def test_segresnet_is_monais(package: ModelPackage, segresnet: dict[str, Any]) -> None:
+    """The same seed gives the same weights and the same answer as MONAI's own class, called directly."""
+    from monai.networks.nets.segresnet import SegResNet
+
+    torch.manual_seed(5)
+    ours = untrained_network(changed(package, segresnet), 2, 3, deep_supervision=True).eval()
+    torch.manual_seed(5)
+    theirs = SegResNet(3, 8, 2, 3, norm=("GROUP", {"num_groups": 8}), blocks_down=(1, 1, 1), blocks_up=(1, 1)).eval()
+    data = torch.randn(1, 2, 16, 16, 16)
+    with torch.inference_mode():
+        assert torch.equal(ours(data), theirs(data))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"use_conv_final": False}, "argument 'use_conv_final' of SegResNet, expected act, blocks_down, blocks_up, "),
+        ({"spatial_dims": 2}, "argument 'spatial_dims' of SegResNet"),
+        ({"blocks_down": [1, 1, 1, 1]}, "4 entries of blocks_down and 2 of blocks_up, expected one more down than up"),
+        ({"blocks_down": [1] * 6, "blocks_up": [1] * 5}, r"patch_size \[16, 16, 16\], expected multiples of 32"),
+        ({"init_filters": 12}, "not an architecture"),
+        ({"init_filters": "os.system"}, "not an architecture"),
+        ({"norm": ["os.system", {}]}, "not an architecture"),
+        ({"act": 3}, "not an architecture"),
+    ],
+    ids=str,
+)
+def test_a_segresnet_that_cannot_be(
+    package: ModelPackage, segresnet: dict[str, Any], arguments: dict[str, Any], message: str
+) -> None:
+    """Among them a group norm whose eight groups do not divide twelve filters."""
+    segresnet["arch_kwargs"] |= arguments
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        untrained_network(changed(package, segresnet), 2, 3)
+
+
+@pytest.mark.parametrize("name", ["PlainConvUNet", "SegResNet"])
+def test_an_enhanced_network_still_takes_two_channels(
+    package: ModelPackage, segresnet: dict[str, Any], name: str
+) -> None:
+    """Its answer is that of the network inside to what is enhanced by hand; that network has four channels."""
+    architecture = segresnet if name == "SegResNet" else copy.deepcopy(package.configuration["architecture"])
+    architecture["enhance"] = ["ct_square", "ct_cube_root"]
+    network = untrained_network(changed(package, architecture), 2, 3).eval()
+    data = torch.randn(1, 2, 16, 16, 16)
+    ct = data[:, :1].double()
+    by_hand = torch.cat([data, (ct**2).float(), (ct.sign() * ct.abs() ** (1 / 3)).float()], dim=1)
+    with torch.inference_mode():
+        torch.testing.assert_close(network(data), network.network(by_hand), atol=1e-5, rtol=1e-5)
+    assert next(tensor for _, tensor in own_tensors(network) if tensor.ndim == 5).shape[1] == 4
+
+
+def test_an_enhancement_that_is_not_known(package: ModelPackage) -> None:
+    architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": ["ct_log"]}
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_log'\], expected some of ct_square, "):
+        untrained_network(changed(package, architecture), 2, 3)
+
+
+@pytest.mark.parametrize("enhance", [[], ["ct_square"]], ids=str)
+def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(
+    package: ModelPackage, enhance: list[str]
+) -> None:
+    """Three stages answer at two resolutions in training, at one afterwards."""
+    architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": enhance}
+    architecture["arch_kwargs"] |= {
+        "n_stages": 3,
+        "features_per_stage": [4, 8, 8],
+        "kernel_sizes": [3, 3, 3],
+        "strides": [1, 2, 2],
+        "n_conv_per_stage": 1,
+        "n_conv_per_stage_decoder": 1,
+    }
+    network = untrained_network(changed(package, architecture), 2, 3, deep_supervision=True)
+    data = torch.zeros(1, 2, 16, 16, 16)
+    assert [tuple(answer.shape[2:]) for answer in network(data)] == [(16, 16, 16), (8, 8, 8)]
+    network.decoder.deep_supervision = False
+    assert network(data).shape == (1, 3, 16, 16, 16)
+
+
+@given(
+    st.sampled_from(["PlainConvUNet", "SegResNet", "SegResNet of one activation"]),
+    st.lists(st.sampled_from(["ct_square", "ct_cube_root"]), unique=True),
+)
+def test_weights_there_and_back(tiny_package: Path, name: str, enhance: list[str]) -> None:
+    """Each tensor once in the file, also where MONAI lists the last activation's under two names."""
+    configuration = load_package(tiny_package).configuration
+    architecture = copy.deepcopy(dict(configuration["architecture"])) | {"enhance": enhance}
+    if name != "PlainConvUNet":
+        arguments: dict[str, Any] = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
+        arguments |= {"act": "PRELU"} if "activation" in name else {}
+        architecture |= {"network_class_name": "SegResNet", "arch_kwargs": arguments, "_kw_requires_import": []}
+    there, back = (untrained_network(configuration | {"architecture": architecture}, 2, 3).eval() for _ in range(2))
+    data = torch.randn(1, 2, 16, 16, 16)
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        path = Path(folder) / "fold_0.safetensors"
+        save_file({key: tensor.contiguous() for key, tensor in own_tensors(there)}, str(path))
+        assert not torch.equal(there(data), back(data))
+        load_weights(back, path)
+        assert torch.equal(there(data), back(data))
+
+
+def test_u_nets_never_wait_for_monai() -> None:
+    """The shipped network in a process of its own."""
+    code = """
+import sys
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from algorithm.network.networks import build_network
+from algorithm import cli, pipeline, serve
+from algorithm.network import segment
+build_network(load_package(DEFAULT_PACKAGE))
+assert "torch" in sys.modules
+sys.exit("monai" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False, timeout=900).returncode == 0
+
+
+def test_monai_needs_nothing_that_the_image_lacks_and_warns_of_nothing(segresnet: dict[str, Any]) -> None:
+    """A SegResNet where only what `requirements/algorithm.txt` names can be imported, warnings being errors."""
+    code = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {DEVELOPMENT_ONLY!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+from algorithm.network.networks import untrained_network
+untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
+assert "monai" in sys.modules
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=900)

@@ -1,0 +1,233 @@
+"""A package is refused unless every byte is what its manifest says, and before anything is computed with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm.network.package import DEFAULT_PACKAGE, default_package_path, load_package
+from contract.errors import ModelPackageError
+
+
+@pytest.fixture
+def root(tiny_package: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_package, tmp_path / "package"))
+
+
+def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
+    content = json.loads(path.read_text())
+    changed = change(content)
+    path.write_text(json.dumps(content if changed is None else changed))
+
+
+def test_a_sound_package(tiny_package: Path) -> None:
+    package = load_package(tiny_package)
+    assert package.name == "tiny (for tests)"
+    assert [path.name for path in package.fold_files] == ["fold_0.safetensors", "fold_1.safetensors"]
+    assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
+    assert package.head("rfs").terms[1].feature == "age_years"
+
+
+def test_spacing_is_turned_to_x_y_z(root: Path, sign_package: Callable[..., None]) -> None:
+    """The plans hold (z, y, x)."""
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[5.0, 2.0, 1.0]))
+    sign_package(root)
+    assert load_package(root).spacing_mm == (1.0, 2.0, 5.0)
+
+
+def test_a_head_that_is_not_there(tiny_package: Path) -> None:
+    with pytest.raises(ModelPackageError, match="no head 'staging', expected one of hpv"):
+        load_package(tiny_package).head("staging")
+
+
+def test_a_package_without_heads_segments_only(root: Path, sign_package: Callable[..., None]) -> None:
+    shutil.rmtree(root / "heads")
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match="no head 'rfs', expected a package with heads: this one segments only"):
+        load_package(root).head("rfs")
+
+
+@pytest.mark.parametrize("name", ["plans.json", "fold_1.safetensors", "heads/rfs.json"])
+def test_a_missing_file_is_named(root: Path, name: str) -> None:
+    (root / name).unlink()
+    with pytest.raises(ModelPackageError, match=rf"^{name}: not in the model package, though its manifest lists it"):
+        load_package(root)
+
+
+@pytest.mark.parametrize("name", ["plans.json", "fold_1.safetensors", "heads/rfs.json"])
+def test_a_single_changed_byte_is_noticed(root: Path, name: str) -> None:
+    content = bytearray((root / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (root / name).write_bytes(content)
+    with pytest.raises(ModelPackageError, match=rf"^{name}: sha256 .*, expected .*: altered"):
+        load_package(root)
+
+
+def test_a_truncated_file_is_noticed_by_its_size(root: Path) -> None:
+    path = root / "fold_0.safetensors"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelPackageError, match=rf"^fold_0\.safetensors: {size - 1} bytes, expected {size}"):
+        load_package(root)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 2}, "format version 2, expected 1"),
+        ({"format_version": "1"}, "format version '1', expected 1"),
+        ({"channels": ["PET", "CT"]}, r"channels \['PET', 'CT'\], expected \['CT', 'PET'\]"),
+        ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels .*, expected"),
+        ({"folds": []}, r"folds \[\], expected a list of weight files"),
+        ({"folds": "fold_0.safetensors"}, "folds 'fold_0"),
+        ({"folds": ["fold_7.safetensors"]}, r"does not list fold_7\.safetensors"),
+        ({"mirror_axes": [3]}, r"mirror_axes \[3\], expected a list of 0, 1 or 2"),
+        ({"mirror_axes": 2}, "mirror_axes 2"),
+        (
+            {"fold_configurations": ["3d_fullres"]},
+            r"fold_configurations \['3d_fullres'\], expected the name of one for each",
+        ),
+        ({"fold_configurations": [1, 2]}, r"fold_configurations \[1, 2\], expected the name"),
+        ({"fold_configurations": None}, "fold_configurations None"),
+        ({"files": []}, "`files` is a list, expected an object"),
+        ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
+        ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
+        ({"files": {"plans.json": "abc"}}, "entry of 'plans.json' is no object"),
+        ({"files": {}}, "does not list plans.json"),
+    ],
+)
+def test_manifests_that_do_not_fit(
+    root: Path, sign_package: Callable[..., None], changes: dict[str, Any], message: str
+) -> None:
+    sign_package(root, **changes)
+    with pytest.raises(ModelPackageError, match=rf"^manifest\.json: {message}"):
+        load_package(root)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"format_version": NaN}', "\x00"])
+def test_invalid_manifests(root: Path, text: str) -> None:
+    (root / "manifest.json").write_text(text)
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: "):
+        load_package(root)
+
+
+def test_no_package_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: not found in .*, expected"):
+        load_package(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plans: [], "found a list, expected an object"),
+        (lambda plans: plans.update(configurations=3), "no configuration '3d_fullres'"),
+        (lambda plans: plans["configurations"].clear(), "no configuration '3d_fullres'"),
+        (lambda plans: plans["configurations"]["3d_fullres"].pop("patch_size"), "no 'patch_size'"),
+        (lambda plans: plans.pop("foreground_intensity_properties_per_channel"), "no 'foreground_intensity"),
+        (
+            lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2]),
+            r"spacing \[1, 2\], expected three",
+        ),
+        (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
+        (
+            lambda plans: plans.update(transpose_forward=[2, 0, 1]),
+            r"transpose_forward \[2, 0, 1\], expected \[0, 1, 2\]",
+        ),
+    ],
+)
+def test_plans_that_do_not_fit(
+    root: Path, sign_package: Callable[..., None], change: Callable[[Any], Any], message: str
+) -> None:
+    def keep(plans: Any) -> Any:
+        result = change(plans)
+        return result if result == [] else plans
+
+    edit_json(root / "plans.json", keep)
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
+
+
+def test_folds_without_a_word_belong_to_the_one_configuration(tiny_package: Path) -> None:
+    package = load_package(tiny_package)
+    assert package.fold_configurations == ("3d_fullres", "3d_fullres")
+    assert package.configuration_of(1) == package.configuration
+    assert package.patch_of(1) == (16, 16, 16)
+
+
+def test_folds_of_two_members(pair_package: Path) -> None:
+    package = load_package(pair_package)
+    assert package.fold_configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
+    assert [package.patch_of(fold) for fold in range(3)] == [(16, 16, 16), (24, 16, 20), (16, 16, 16)]
+    assert package.configuration_of(1)["architecture"]["network_class_name"].endswith(".SegResNet")
+    assert package.spacing_mm == (9.0, 9.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"spacing": [9.0, 9.0, 8.0]},
+            r"spacing \[9\.0, 9\.0, 8\.0\] of 'segresnet', expected \[9\.0, 9\.0, 9\.0\] as of '3d_",
+        ),
+        (
+            {"normalization_schemes": ["CTNormalization"] * 2},
+            "normalization_schemes .* of 'segresnet', expected .*ZScore",
+        ),
+        ({"patch_size": [16, 16]}, r"patch_size \[16, 16\], expected three positive numbers"),
+        ({"spacing": None}, "spacing None, expected three positive numbers"),
+    ],
+    ids=str,
+)
+def test_members_that_do_not_go_together(
+    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None], changes: dict[str, Any], message: str
+) -> None:
+    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
+    of = json.loads((root / "manifest.json").read_text())["fold_configurations"]
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["segresnet"].update(changes))
+    sign_package(root, fold_configurations=of)
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
+
+
+def test_a_member_that_the_plans_do_not_know(root: Path, sign_package: Callable[..., None]) -> None:
+    sign_package(root, fold_configurations=["3d_fullres", "segresnet"])
+    with pytest.raises(
+        ModelPackageError, match=r"^plans\.json: no configuration 'segresnet', which the manifest names"
+    ):
+        load_package(root)
+
+
+def test_a_head_on_encoder_features_is_refused(root: Path, sign_package: Callable[..., None]) -> None:
+    path = root / "heads" / "rfs.json"
+    head = json.loads(path.read_text())
+    head["terms"][0]["feature"] = "encoder_001"
+    path.write_text(json.dumps(head))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=r"^heads/rfs\.json: the encoder feature 'encoder_001'"):
+        load_package(root)
+
+
+def test_nan_in_a_head(root: Path, sign_package: Callable[..., None]) -> None:
+    path = root / "heads" / "rfs.json"
+    path.write_text(path.read_text().replace("0.02", "NaN"))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=r"^rfs\.json: found NaN, expected standard JSON"):
+        load_package(root)
+
+
+def test_which_package_is_taken(tmp_path: Path) -> None:
+    """The uploaded one where there is one; one that was packed wrongly is not passed over for the shipped one."""
+    assert default_package_path(tmp_path / "absent") == DEFAULT_PACKAGE
+    uploaded = tmp_path / "model"
+    uploaded.mkdir()
+    assert default_package_path(uploaded) == DEFAULT_PACKAGE
+    (uploaded / "a-folder-too-many").mkdir()
+    assert default_package_path(uploaded) == uploaded
+    with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
+        load_package(default_package_path(uploaded))

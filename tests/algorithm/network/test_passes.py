@@ -1,0 +1,355 @@
+"""The sliding window is nnU-Net's own, pass by pass; as many passes are made as time and devices allow."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nnunetv2.inference import predict_from_raw_data
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian
+from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+from torch import nn
+
+from algorithm.deadline import Deadline
+from algorithm.network import passes as module
+from algorithm.network import windows
+from algorithm.network.devices import Backend
+from algorithm.network.networks import Networks, build_network, load_weights
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.passes import NOT_LOOKED_AT, NoPassFitsError, Passes, Progress, StoppedError, plan_passes
+from algorithm.network.windows import Pass
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def package(tiny_package: Path) -> ModelPackage:
+    return load_package(tiny_package)
+
+
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both sides in float32: nnU-Net sums in half precision, and this code may multiply in bfloat16."""
+    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(torch, "half", torch.float32)
+    monkeypatch.setattr(
+        predict_from_raw_data, "compute_gaussian", functools.partial(compute_gaussian, dtype=torch.float32)
+    )
+    yield
+    compute_gaussian.cache_clear()
+
+
+def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
+    """Averaged logits and the number of passes, with time to spare."""
+    found = Passes(data, passes, Networks(package), Deadline(600), CPU).run()
+    return found.logits, found.done
+
+
+def nnunet_logits(package: ModelPackage, fold: int, data: np.ndarray, mirror: tuple[int, ...]) -> np.ndarray:
+    """What nnU-Net's own predictor makes of the same weights."""
+    network = build_network(package)
+    load_weights(network, package.fold_files[fold])
+    predictor = nnUNetPredictor(
+        tile_step_size=0.5,
+        use_gaussian=True,
+        use_mirroring=bool(mirror),
+        perform_everything_on_device=False,
+        device=CPU,
+        verbose=False,
+        allow_tqdm=False,
+    )
+    plans = copy.deepcopy(dict(package.plans))
+    configuration = plans["configurations"]["3d_fullres"]
+    configuration["batch_size"] = 2
+    manager = PlansManager(plans)
+    dataset = {"labels": {"background": 0, "GTVp": 1, "GTVn": 2}, "channel_names": {"0": "CT", "1": "PET"}}
+    predictor.manual_initialization(
+        network, manager, manager.get_configuration("3d_fullres"), None, dataset, "nnUNetTrainer", mirror or None
+    )
+    logits = predictor.predict_sliding_window_return_logits(torch.from_numpy(data))
+    return np.asarray(logits)
+
+
+def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 1, (2, *shape)).astype(np.float32)
+
+
+@pytest.mark.usefixtures("in_float32")
+@pytest.mark.parametrize(
+    "shape",
+    [(16, 16, 16), (24, 24, 24), (30, 17, 21), (9, 16, 40), (5, 7, 9), (15, 33, 16)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_one_pass_is_nnunets_sliding_window(package: ModelPackage, shape: tuple[int, int, int]) -> None:
+    """Shapes below, at and above the 16^3 patch, odd and even, so that padding and steps must agree too."""
+    data = noise(shape)
+    found, done = made(data, (Pass(0, ()),), package)
+    assert done == 1
+    assert found.shape == (3, *shape)
+    np.testing.assert_allclose(found, nnunet_logits(package, 0, data, ()), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_all_mirrors_are_nnunets_test_time_augmentation(package: ModelPackage) -> None:
+    """nnU-Net averages mirrored tiles before it weights them, here whole passes are averaged: the same sum."""
+    data = noise((20, 18, 25), 1)
+    found, done = made(data, plan_passes(1, (0, 2)), package)
+    assert done == 4
+    np.testing.assert_allclose(found, nnunet_logits(package, 0, data, (0, 2)), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_folds_are_averaged(package: ModelPackage) -> None:
+    data = noise((18, 18, 18), 2)
+    both, _ = made(data, plan_passes(2, ()), package)
+    apart = [made(data, (Pass(fold, ()),), package)[0] for fold in (0, 1)]
+    assert np.abs(apart[0] - apart[1]).max() > 0.01
+    np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
+
+
+def test_passes_come_most_valuable_first() -> None:
+    """Every fold unmirrored, then one mirror after the other over all folds."""
+    assert plan_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
+    passes = plan_passes(5, (0, 1, 2))
+    assert len(passes) == len(set(passes)) == 40
+    assert [step.axes for step in passes[::5]] == [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+
+
+class Tiles:
+    """A network whose every tile takes `tile_s` of a clock of its own and answers GTVp; some tiles may fail."""
+
+    def __init__(self, tile_s: float, failures: dict[int, Exception] | None = None) -> None:
+        self.now, self.tile_s, self.failures = 0.0, tile_s, failures or {}
+        self.done = 0
+        self.on_tile: Callable[[int], None] = lambda _: None
+
+    def clock(self) -> float:
+        return self.now
+
+    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+        self.done += 1
+        self.on_tile(self.done)
+        if self.done in self.failures:
+            raise self.failures[self.done]
+        self.now += self.tile_s
+        return torch.tensor([0.0, 5.0, 1.0])[:, None, None, None].expand(3, *part.shape[2:])
+
+
+@pytest.fixture
+def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Passes]:
+    """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
+
+    def make(tiles: Tiles, limit_s: float, stop_after: int | None = None, **options: Any) -> Passes:
+        monkeypatch.setattr(windows, "_tile_logits", tiles)
+        deadline = Deadline(limit_s, tiles.clock)
+        tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
+        return Passes(noise((24, 24, 24)), plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
+
+    return make
+
+
+def test_all_passes_are_made_in_time(timed: Callable[..., Passes]) -> None:
+    progresses: list[Progress] = []
+    found = timed(Tiles(1.0), 600.0, on_progress=progresses.append).run()
+    assert (found.done, found.planned, found.plan) == (4, 4, "the whole region")
+    assert [progress.done for progress in progresses] == [1, 2, 3, 4]
+    np.testing.assert_allclose(progresses[0].logits, progresses[3].logits)
+
+
+def test_a_pass_that_does_not_fit_is_not_started(timed: Callable[..., Passes]) -> None:
+    """Passes of 8 tiles of 3 s are 24 s, 90 s of 100 usable: after three a fourth of 1.2 x 24 s does not fit 18 s."""
+    assert timed(Tiles(3.0), 100.0).run().done == 3
+
+
+def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) -> None:
+    """The first pass takes 8 s. Then tiles take 20 s: after two of them six are left, 120 s, and 90 - 48 s remain."""
+    tiles = Tiles(1.0)
+
+    def slower(progress: Progress) -> None:
+        tiles.tile_s = 20.0
+
+    found = timed(tiles, 100.0, on_progress=slower).run()
+    assert (found.done, tiles.done, tiles.now) == (1, 8 + 2, 8.0 + 40.0)
+
+
+@pytest.mark.parametrize(
+    ("tile_s", "plan", "tiles_run"),
+    [
+        (2.8, "the whole region", 32),
+        (2.9, "the whole region, tiles 0.75 of a patch apart", 2 + 24),
+        (3.2, "the whole region, tiles 1 of a patch apart", 2 + 20),
+    ],
+)
+def test_the_plan_shrinks_to_coarser_steps_first(
+    timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture, tile_s: float, plan: str, tiles_run: int
+) -> None:
+    """A grid of 72 x 24 x 24 has 8 x 2 x 2 = 32 tiles 8 voxels apart, 6 x 4 = 24 at 12 and 5 x 4 = 20 at 16.
+
+    90 s are usable. After two tiles of t seconds 30 t must fit 90 - 2 t: t <= 2.81. Else 24 tiles must, at 1.2 t:
+    t <= 2.92; else 20: t <= 3.46.
+    """
+    tiles = Tiles(tile_s)
+    passes = timed(tiles, 100.0)
+    found = Passes(noise((72, 24, 24)), passes.passes, passes.networks, passes.deadline, CPU).run()
+    assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
+    assert ("the plan shrinks to " in caplog.text) == (tiles_run < 32)
+
+
+def test_the_plan_shrinks_to_suspected_lesions(timed: Callable[..., Passes]) -> None:
+    """Tiles of 20 s, 90 s usable: eight do not fit, one in the focus does, and once more; elsewhere is background."""
+    tiles = Tiles(20.0)
+    box = (slice(2, 18), slice(4, 20), slice(8, 24))
+    found = timed(tiles, 100.0, focus=lambda: box).run()
+    assert found.plan == "the PET-avid part, tiles 0.5 of a patch apart"
+    assert (found.done, tiles.done) == (2, 2 + 1 + 1)
+    mask = found.logits.argmax(0)
+    assert np.unique(mask[box]).tolist() == [1]
+    mask[box] = 0
+    assert not mask.any()
+    assert found.logits[:, 0, 0, 0].tolist() == [NOT_LOOKED_AT, -NOT_LOOKED_AT, -NOT_LOOKED_AT]
+
+
+@pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])
+def test_nothing_fits(timed: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
+    with pytest.raises(NoPassFitsError, match="s a tile, "):
+        timed(Tiles(tile_s), limit_s, focus=lambda: (slice(0, 16),) * 3).run()
+
+
+# Devices that fail
+
+
+FIRST, SPARED, LAST = (Backend(CPU, CPU) for _ in range(3))
+
+
+@pytest.fixture
+def three_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "backends", lambda *_: (FIRST, SPARED, LAST))
+
+
+@pytest.mark.usefixtures("three_backends")
+@pytest.mark.parametrize(
+    "problem",
+    [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"), RuntimeError("CUDA error: device lost")],
+    ids=["out of memory", "lost"],
+)
+def test_the_pass_is_repeated_on_the_next_backend(
+    timed: Callable[..., Passes], problem: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tile 3 fails, in the first pass, and tile 20, the first of the third: both passes are made again whole."""
+    tiles = Tiles(1.0, {3: problem, 20: problem})
+    found = timed(tiles, 600.0).run()
+    assert (found.done, tiles.done) == (4, 3 + 8 + 8 + 1 + 8 + 8)
+    assert caplog.text.count("going on with cpu") == 2
+    np.testing.assert_allclose(found.logits[:, 5, 5, 5], [0, 5, 1], atol=1e-5)
+
+
+@pytest.mark.usefixtures("three_backends")
+def test_the_sum_outlives_all_devices(timed: Callable[..., Passes]) -> None:
+    lost = RuntimeError("CUDA error: device lost")
+    assert timed(Tiles(1.0, {10: lost, 11: lost, 12: lost}), 600.0).run().done == 1
+
+
+@pytest.mark.usefixtures("three_backends")
+def test_all_devices_fail_in_the_first_pass(timed: Callable[..., Passes]) -> None:
+    lost = MemoryError()
+    with pytest.raises(NoPassFitsError, match="failed: MemoryError"):
+        timed(Tiles(1.0, {1: lost, 2: lost, 3: lost}), 600.0).run()
+
+
+def test_a_bug_is_not_taken_for_a_lost_device(timed: Callable[..., Passes]) -> None:
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        timed(Tiles(1.0, {1: RuntimeError("The size of tensor a must match")}), 600.0).run()
+
+
+def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
+    """In the first pass there is no result yet; in the second one the first pass is the result."""
+    tiles = Tiles(1.0)
+    with pytest.raises(StoppedError):
+        timed(tiles, 600.0, stop_after=3).run()
+    tiles = Tiles(1.0)
+    assert timed(tiles, 600.0, stop_after=12).run().done == 1
+    assert tiles.done == 12
+
+
+# NaN and infinity
+
+
+def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer is infinite, the second, in float32, is what counts."""
+    monkeypatch.setattr(
+        windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0)
+    )
+    part = torch.zeros(1, 2, 4, 4, 4)
+    assert windows._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
+
+
+def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan")))
+    with pytest.raises(NoPassFitsError, match="answers NaN"):
+        made(noise((8, 8, 8)), (Pass(0),), package)
+
+
+def test_no_pass_at_all_is_a_bug(package: ModelPackage) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        made(noise((8, 8, 8)), (), package)
+
+
+# Averages
+
+
+@pytest.fixture
+def of_probabilities(package: ModelPackage) -> ModelPackage:
+    return replace(package, manifest={**package.manifest, "average": "probabilities"})
+
+
+def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_probabilities: ModelPackage) -> None:
+    """Four passes one by one, their softmax averaged in float64."""
+    data, passes = noise((24, 24, 24)), plan_passes(2, (2,))
+    single = [made(data, (step,), package)[0].astype(np.float64) for step in passes]
+    naive = np.mean([np.exp(logits) / np.exp(logits).sum(0) for logits in single], axis=0)
+    logits, done = made(data, passes, of_probabilities)
+    assert (done, logits.dtype) == (4, np.float32)
+    np.testing.assert_allclose(np.exp(logits), naive, atol=1e-6)
+    top = np.sort(naive, axis=0)
+    clear = top[-1] - top[-2] > 1e-5
+    np.testing.assert_array_equal(logits.argmax(0)[clear], naive.argmax(0)[clear])
+    assert clear.mean() > 0.99
+
+
+@pytest.mark.parametrize(("average", "label"), [("logits", 1), ("probabilities", 0)])
+def test_a_confident_pass_outvotes_two_others_by_logits_only(
+    package: ModelPackage, monkeypatch: pytest.MonkeyPatch, average: str, label: int
+) -> None:
+    """GTVp has logits 6, -2, -2 against the background: mean 2/3, but a mean probability of (1.00 + 0.12 + 0.12) / 3."""
+    answers = iter((6.0, -2.0, -2.0))
+    monkeypatch.setattr(
+        windows,
+        "_tile_logits",
+        lambda _network, part, _axes: torch.tensor([0.0, next(answers), -20.0])[:, None, None, None].expand(
+            3, *part.shape[2:]
+        ),
+    )
+    averaging = replace(package, manifest={**package.manifest, "average": average})
+    logits, _ = made(noise((16, 16, 16)), [Pass(0), Pass(1), Pass(0, (2,))], averaging)
+    assert np.unique(logits.argmax(0)).tolist() == [label]
+
+
+def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        windows,
+        "_tile_logits",
+        lambda _network, part, _axes: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
+            3, *part.shape[2:]
+        ),
+    )
+    logits, _ = made(noise((16, 16, 16)), [Pass(0)], of_probabilities)
+    assert np.isfinite(logits).all()
+    assert np.unique(logits.argmax(0)).tolist() == [1]

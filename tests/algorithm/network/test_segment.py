@@ -1,0 +1,99 @@
+"""What the network sees of a patient."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.case.read import Case
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.segment import focus_box, network_channels, network_grid, normalise, scan_channels
+from algorithm.region.localise import Region
+from contract.errors import ModelPackageError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from contract.patient import Patient
+
+
+@pytest.fixture
+def package(tiny_package: Path) -> ModelPackage:
+    return load_package(tiny_package)
+
+
+def test_channels_are_normalised_as_the_plans_say(package: ModelPackage) -> None:
+    """CT: clipped to the training percentiles -1000 and 1000, then (x - 0) / 400. PET: z-score over the region."""
+    ct = np.array([-2000, -400, 0, 800, 3000, 0, 0, 0], np.float32).reshape(2, 2, 2)
+    pet = np.array([0, 1, 2, 3, 4, 5, 6, 7], np.float32).reshape(2, 2, 2)
+    data = normalise((ct, pet), package)
+    np.testing.assert_allclose(data[0].ravel(), [-2.5, -1, 0, 2, 2.5, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(data[1].ravel(), (np.arange(8) - 3.5) / np.std(np.arange(8)), atol=1e-5)
+    assert data.dtype == np.float32
+    assert ct.min() == -2000
+
+
+def test_an_empty_pet_gives_finite_numbers(package: ModelPackage) -> None:
+    zero = np.zeros((4, 4, 4), np.float32)
+    assert np.isfinite(normalise((zero, zero), package)).all()
+
+
+def test_air_and_no_uptake_beyond_the_scans() -> None:
+    scan = Geometry((10, 10, 10), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
+    case = Case(
+        Volume(np.full((10, 10, 10), 40, np.int16), scan), Volume(np.ones((10, 10, 10), np.float32), scan), Patient()
+    )
+    grid = network_grid(Region((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), "test"), (3.0, 3.0, 3.0))
+    ct, pet = network_channels(case, grid)
+    assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
+    assert not network_channels(Case(case.ct, None, case.patient), grid)[1].any()
+
+
+def test_an_unknown_normalisation(package: ModelPackage) -> None:
+    plans = copy.deepcopy(dict(package.plans))
+    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization", "Whitening"]
+    odd = ModelPackage(package.root, package.manifest, plans, package.fold_files, package.heads)
+    zero = np.zeros((2, 2, 2), np.float32)
+    with pytest.raises(ModelPackageError, match="normalisation 'Whitening', expected CTNormalization"):
+        normalise((zero, zero), odd)
+    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization"]
+    with pytest.raises(ModelPackageError, match="1 channels, expected 2"):
+        normalise((zero, zero), odd)
+
+
+def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
+    """Found: voxel 10 of 3 mm along each axis, so 28.5 to 31.5 mm. With 25 mm around 3.5 to 56.5 mm.
+
+    On a grid of 2 mm that begins at 0: voxels floor(1.75) = 1 to ceil(28.25) = 29.
+    """
+    coarse = Geometry((20, 20, 20), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
+    mask = np.zeros((20, 20, 20), np.uint8)
+    nothing = np.zeros(mask.shape, np.float32)
+    fine = Geometry((40, 40, 25), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
+    assert focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine) is None
+    mask[10, 10, 10] = 1
+    found = focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine)
+    assert found == (slice(1, 25), slice(1, 30), slice(1, 30))
+
+
+def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
+    """PET 1 in 5 of 25 slices and 0 elsewhere: mean 0.2, spread sqrt(0.2 x 0.8) = 0.4; 1 becomes 2, 0 becomes -0.5.
+
+    CT is scaled by what training saw, whatever the scan is.
+    """
+    over_scan = ModelPackage(
+        package.root, {**package.manifest, "normalised_over": "scan"}, package.plans, package.fold_files, package.heads
+    )
+    grid = Geometry((10, 10, 25), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    pet = np.zeros((25, 10, 10), np.float32)
+    pet[20:] = 1
+    case = Case(Volume(np.full(pet.shape, 40, np.int16), grid), Volume(pet, grid), Patient())
+    region = (np.full((2, 2, 2), 40, np.float32), np.ones((2, 2, 2), np.float32))
+    scan = scan_channels(case, over_scan)
+    assert scan is not None
+    data = normalise(region, over_scan, scan)
+    np.testing.assert_allclose(data[1], 2.0, atol=1e-5)
+    np.testing.assert_allclose(data[0], normalise(region, package)[0])
+    assert scan_channels(case, package) is None

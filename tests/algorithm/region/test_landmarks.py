@@ -1,0 +1,170 @@
+"""Landmarks of made-up scans whose places are known: balls of brain in shells of bone, tubes of lung in soft bodies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from algorithm.case.read import Case
+from algorithm.region.coarse import Coarse, coarse_picture, without_cold
+from algorithm.region.landmarks import brain_centre_mm, lung_apex_mm
+from algorithm.region.localise import localise
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from contract.patient import Patient
+
+# 400 x 320 x 800 mm; the body's axis is x = y = 0, its upper end z = 380.
+GRID = Geometry((100, 80, 200), (4.0, 4.0, 4.0), (-198.0, -158.0, -398.0))
+BRAIN_MM = (0.0, 0.0, 290.0)
+BRAIN_RADIUS_MM = 60.0
+APEX_MM = 60.0
+
+Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def coordinates() -> Coordinates:
+    z, y, x = (
+        origin + 4.0 * np.arange(size) for origin, size in zip(GRID.origin_mm[::-1], GRID.size[::-1], strict=True)
+    )
+    return x[None, None, :], y[None, :, None], z[:, None, None]
+
+
+def ball(centre: tuple[float, float, float], radius: float) -> np.ndarray:
+    x, y, z = coordinates()
+    return np.asarray((x - centre[0]) ** 2 + (y - centre[1]) ** 2 + (z - centre[2]) ** 2 < radius**2)
+
+
+def tube(x_mm: float, radius: float, low: float, high: float) -> np.ndarray:
+    x, y, z = coordinates()
+    return np.asarray(((x - x_mm) ** 2 + y**2 < radius**2) & (z > low) & (z < high))
+
+
+class Scan:
+    """A trunk with lungs from z = -100 to 60, a neck to 200, a head of 80 mm radius around `BRAIN_MM`."""
+
+    def __init__(self) -> None:
+        self.ct = np.full(GRID.array_shape, -1000.0, dtype=np.float32)
+        self.suv = np.zeros(GRID.array_shape, dtype=np.float32)
+        self.fill(tube(0, 130, -400, 120) | tube(0, 60, 100, 300) | ball(BRAIN_MM, 88), 40, 0.8)
+        for side in (-60, 60):
+            self.fill(tube(side, 45, -100, APEX_MM), -820, 0.5)
+
+    def fill(self, where: np.ndarray, hu: float, suv: float | None = None) -> Scan:
+        self.ct[where] = hu
+        if suv is not None:
+            self.suv[where] = suv
+        return self
+
+    def with_brain(self, centre: tuple[float, float, float] = BRAIN_MM, suv: float = 9.0) -> Scan:
+        return self.fill(ball(centre, 70), 900, 0.5).fill(ball(centre, BRAIN_RADIUS_MM), 35, suv)
+
+    def case(self, *, pet: bool = True, top_mm: float = 400.0) -> Case:
+        slices = int((top_mm - GRID.origin_mm[2]) / 4) + 1
+        grid = GRID.cropped((0, 0, 0), (GRID.size[0], GRID.size[1], min(slices, GRID.size[2])))
+        ct = Volume(self.ct[: grid.size[2]].astype(np.int16), grid)
+        return Case(ct, Volume(self.suv[: grid.size[2]], grid) if pet else None, Patient())
+
+    def coarse(self, *, pet: bool = True, top_mm: float = 400.0) -> Coarse:
+        return coarse_picture(self.case(pet=pet, top_mm=top_mm))
+
+
+def brain_of(coarse: Coarse) -> tuple[np.ndarray, str]:
+    found = brain_centre_mm(coarse, lung_apex_mm(coarse))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("pet", [True, False])
+def test_a_brain_in_its_case_is_found_at_its_centre(pet: bool) -> None:
+    centre, found_by = brain_of(Scan().with_brain().coarse(pet=pet))
+    assert found_by == "brain case"
+    np.testing.assert_allclose(centre, BRAIN_MM, atol=2.0)
+
+
+def test_a_brain_in_an_open_skull_is_found_by_its_uptake() -> None:
+    """All bone left of the midline is gone, so that no slice is closed; the CT alone sees no brain."""
+    scan = Scan().with_brain()
+    x, _, _ = coordinates()
+    scan.fill((scan.ct > 200) & (x > 0), 40)
+    centre, found_by = brain_of(scan.coarse())
+    assert found_by == "brain's uptake"
+    np.testing.assert_allclose(centre, BRAIN_MM, atol=4.0)
+    assert brain_centre_mm(scan.coarse(pet=False), APEX_MM) is None
+
+
+def test_a_part_enclosed_by_bone_without_uptake_is_no_brain() -> None:
+    assert brain_centre_mm(Scan().with_brain(suv=0.8).coarse(), APEX_MM) is None
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_pet_that_ends_below_the_head_does_not_speak_against_a_brain(padded: bool) -> None:
+    """The PET covers z below 200 only or holds zeros from there, the brain lies from 230 upwards."""
+    scan = Scan().with_brain()
+    scan.suv[150:] = 0.0
+    slices = 200 if padded else 150
+    pet = Volume(scan.suv[:slices], GRID.cropped((0, 0, 0), (*GRID.size[:2], slices)))
+    centre, found_by = brain_of(coarse_picture(Case(scan.case().ct, pet, Patient())))
+    assert found_by == "brain case"
+    np.testing.assert_allclose(centre, BRAIN_MM, atol=2.0)
+
+
+@pytest.mark.parametrize("pet", [True, False])
+def test_a_hot_bladder_in_a_closed_pelvis_is_no_brain(pet: bool) -> None:
+    """The only closed bone lies 200 mm below the lungs; the scan ends below the head."""
+    scan = Scan().with_brain((0.0, 0.0, -300.0), suv=60.0)
+    coarse = scan.coarse(pet=pet, top_mm=195.0)
+    assert brain_centre_mm(coarse, lung_apex_mm(coarse)) is None
+    assert localise(scan.case(pet=pet, top_mm=195.0)).found_by == "lung apices"
+
+
+def test_lungs_end_at_their_simulated_height() -> None:
+    """Slices are 4 mm apart and an opening takes up to one of them."""
+    assert lung_apex_mm(Scan().coarse()) == pytest.approx(APEX_MM, abs=6.0)
+
+
+def test_lungs_that_the_scan_cuts_have_no_apex() -> None:
+    assert lung_apex_mm(Scan().coarse(top_mm=20.0)) is None
+
+
+def test_foam_below_a_patient_is_no_lung() -> None:
+    """A table that touches the back closes in foam of a lung's HU, up to 350 mm; nothing there takes up any FDG.
+
+    Without a PET it counts as lung.
+    """
+    scan = Scan()
+    x, y, z = coordinates()
+    below = (np.abs(x) < 120) & (z > -400) & (z < 350)
+    scan.fill(below & (y > 90) & (y < 128) & (scan.ct < -900), -820, 0.0)
+    scan.fill(below & (y >= 128), 100, 0.0)
+    assert lung_apex_mm(scan.coarse(pet=False)) == pytest.approx(350.0, abs=6.0)
+    assert lung_apex_mm(scan.coarse()) == pytest.approx(APEX_MM, abs=6.0)
+
+
+def test_a_solid_table_larger_than_the_patient_is_not_the_patient() -> None:
+    """The scan shows the head (2.9 litres) and 13 litres of table 8 mm away from it."""
+    scan = Scan().with_brain()
+    x, y, _ = coordinates()
+    table = (np.abs(x) < 190) & (y > 96) & np.ones(GRID.array_shape, dtype=bool)
+    scan.fill(table, 100, 0.0)
+    grid = GRID.cropped((0, 0, 150), (100, 80, 50))
+    case = Case(Volume(scan.ct[150:].astype(np.int16), grid), Volume(scan.suv[150:], grid), Patient())
+    body = coarse_picture(case).body
+    assert not (body & table[150:]).any()
+    assert body[ball(BRAIN_MM, 50)[150:]].all()
+
+
+def test_a_table_that_touches_the_patient_is_cold() -> None:
+    scan = Scan().with_brain()
+    _, y, _ = coordinates()
+    table = (y > 120) & np.ones(GRID.array_shape, dtype=bool)
+    scan.fill(table & (scan.ct < 0), 100, 0.0)
+    coarse = scan.coarse()
+    assert (coarse.body & table).any()
+    assert not (without_cold(coarse) & table & (scan.suv == 0)).any()
+
+
+def test_a_bag_of_urine_is_neither_the_patient_nor_a_brain() -> None:
+    """Two litres of SUV 60 in the air beside the neck."""
+    scan = Scan().with_brain().fill(tube(150, 40, 150, 390) & (Scan().ct < -900), 5, 60.0)
+    centre, _ = brain_of(scan.coarse())
+    np.testing.assert_allclose(centre, BRAIN_MM, atol=2.0)

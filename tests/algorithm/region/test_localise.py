@@ -1,0 +1,112 @@
+"""The region holds every reference voxel, whatever the field of view; unsure means larger, never small and wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.case.notices import Notices
+from algorithm.case.read import Case, clean_ct, clean_pet
+from algorithm.region.localise import LONGEST_UNSURE_MM, Region, localise
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume
+from contract.patient import Patient
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import Rendered
+from rehearsal.phantoms.variants import KINDS, vary
+
+
+def varied_phantom(kind: str, index: int, coarsening: int = 8) -> Rendered:
+    case = make_case(31, index, CENTRES)
+    case = replace(case, protocol=coarsened(case.protocol, coarsening))
+    return vary(case, kind, np.random.default_rng((31, index, KINDS.index(kind))))
+
+
+def region_of(ct: Volume) -> Region:
+    return localise(Case(clean_ct(ct, "CT", Notices()), None, Patient()))
+
+
+def lesion_points_mm(mask: Volume) -> np.ndarray:
+    index = np.argwhere(mask.array > 0)[:, ::-1]
+    matrix = mask.geometry.index_to_physical_matrix()
+    return np.asarray(index @ matrix[:3, :3].T + matrix[:3, 3])
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str, index: int) -> None:
+    """Two patients of each kind; 450 x 300 x 300 mm is what an unsure region has at most, 330 + 32 a sure one."""
+    found = varied_phantom(kind, index)
+    ct = clean_ct(found.ct, "CT", Notices())
+    region = localise(Case(ct, clean_pet(found.pet, ct, "PET", Notices()), Patient()))
+    points = lesion_points_mm(found.mask)
+    assert len(points)
+    assert np.all(points >= region.lower_mm)
+    assert np.all(points <= region.upper_mm)
+    corners = found.ct.geometry.corners_mm()
+    assert np.all(region.lower_mm >= corners.min(0) - 1e-6)
+    assert np.all(region.upper_mm <= corners.max(0) + 1e-6)
+    assert region.volume_litres <= (0.25 * 0.25 * 362 if region.sure else 0.3 * 0.3 * LONGEST_UNSURE_MM) + 1e-6
+
+
+@pytest.mark.parametrize("kind", ["whole body", "head and neck", "shoulders cut off", "arms up"])
+def test_a_visible_brain_is_found_without_a_pet(kind: str) -> None:
+    assert region_of(varied_phantom(kind, 2, coarsening=4).ct).sure
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("patient", ["STS_001", "STS_035"])
+def test_real_scans_of_limbs_are_unsure_and_taken_up_to_the_limit(sts_scans: Path, patient: str) -> None:
+    """Both are cropped to a limb: no brain, no lungs. At most 193 x 206 x 197 mm, so all of them is taken but air."""
+    images = (read_volume(sts_scans / patient / f"{name}_image.nii.gz") for name in ("CT", "PET"))
+    ct, pet = images
+    ct = clean_ct(ct, "CT", Notices())
+    region = localise(Case(ct, clean_pet(pet, ct, "PET", Notices()), Patient()))
+    assert (region.sure, region.found_by) == (False, "body outline")
+    tumour = lesion_points_mm(read_volume(sts_scans / patient / "CT_mask.nii.gz"))
+    assert np.all(tumour >= region.lower_mm)
+    assert np.all(tumour <= region.upper_mm)
+
+
+def turned(volume: Volume, axes: tuple[int, ...]) -> Volume:
+    """The same patient stored in other directions: array axes (z, y, x) flipped, the header saying so."""
+    geometry = volume.geometry
+    last, signs = [0, 0, 0], [1.0, 1.0, 1.0]
+    for axis in axes:
+        last[2 - axis], signs[2 - axis] = geometry.size[2 - axis] - 1, -1.0
+    origin = (geometry.index_to_physical_matrix() @ [*last, 1])[:3]
+    direction = tuple(float(v) for v in (np.asarray(geometry.direction).reshape(3, 3) * signs).ravel())
+    flipped = Geometry(geometry.size, geometry.spacing_mm, (origin[0], origin[1], origin[2]), direction)
+    return Volume(np.flip(volume.array, axes).copy(), flipped)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1, 2), (0, 1, 2)])
+def test_the_order_of_voxels_in_the_file_makes_no_difference(axes: tuple[int, ...]) -> None:
+    ct = varied_phantom("head and neck", 1).ct
+    plain, other = region_of(ct), region_of(turned(ct, axes))
+    assert plain.found_by == other.found_by == "brain case"
+    np.testing.assert_allclose([other.lower_mm, other.upper_mm], [plain.lower_mm, plain.upper_mm], atol=8.0)
+
+
+GRID = Geometry((40, 40, 60), (8.0, 8.0, 10.0), (-160.0, -160.0, -300.0))
+
+
+@pytest.mark.parametrize("hu", [-1024, 0, 1500])
+def test_a_scan_without_anatomy_is_the_region(hu: int) -> None:
+    """600 mm of nothing, of water or of bone: unsure, and the upper 450 mm at most."""
+    region = region_of(Volume(np.full(GRID.array_shape, hu, np.int16), GRID))
+    assert not region.sure
+    assert region.upper_mm[2] == pytest.approx(295.0)
+    assert region.upper_mm[2] - region.lower_mm[2] <= LONGEST_UNSURE_MM + 8
+
+
+def test_a_small_scan_is_the_region() -> None:
+    grid = Geometry((20, 20, 10), (8.0, 8.0, 10.0), (0.0, 0.0, 0.0))
+    region = region_of(Volume(np.full(grid.array_shape, 40, np.int16), grid))
+    corners = grid.corners_mm()
+    np.testing.assert_allclose([region.lower_mm, region.upper_mm], [corners.min(0), corners.max(0)], atol=4.0)

@@ -1,0 +1,140 @@
+"""A made-up edition with a mask, two classes of four values and a time: no line of the product knows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import steps
+from algorithm.cli import main
+from algorithm.heads.methods import METHODS
+from algorithm.network.resident import Resident
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
+from contract.editions import load_edition
+from contract.errors import ModelPackageError, run_main
+from contract.files import read_json, write_json
+from contract.images.volumes import read_volume, write_volume
+from tests.conftest import head_json
+
+FOUR = Path(__file__).parents[1] / "editions" / "four_answers.json"
+EDITION = load_edition(str(FOUR))
+FILES = ["images/tumour-mask/output.mha", "n-stage.json", "survival.json", "t-stage.json"]
+
+
+@pytest.fixture
+def package(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]) -> Path:
+    """Heads over the clinical variables alone: ages count as +4 standard deviations, all scores begin at 0.5."""
+    root = shutil.copytree(tiny_package, tmp_path / "package")
+    t_stage = {f"T{n}": head_json(("age_years", weight)) for n, weight in enumerate((0.1, 0.2, 0.3, -1.0), start=1)}
+    n_stage = {f"N{n}": head_json(("hpv_status", weight)) for n, weight in enumerate((0.1, 0.3, 0.3, 0.2))}
+    write_json(root / "heads" / "t_stage.json", {"classes": t_stage})
+    write_json(root / "heads" / "n_stage.json", {"classes": n_stage})
+    write_json(root / "heads" / "survival.json", {**head_json(("age_years", 0.25)), "median_days": 1000.0})
+    sign_package(root)
+    return root
+
+
+@pytest.fixture
+def case(case_folder: Any) -> Any:
+    """The small sound case in the sockets of the made-up edition."""
+    write_volume(EDITION.inputs["ct"].path_under(case_folder.input) / "a.mha", case_folder.ct)
+    write_volume(EDITION.inputs["pet"].path_under(case_folder.input) / "b.mha", case_folder.pet)
+    record = {"Years": 61, "HPV": "positive", "Site": 3}
+    EDITION.inputs["ehr"].path_under(case_folder.input).write_text(json.dumps(record))
+    return case_folder
+
+
+@pytest.fixture
+def request_of(case: Any) -> PredictRequest:
+    return PredictRequest(
+        EDITION, EDITION.algorithms[0], METHODS["baseline"], case.input, case.output, "cpu", 600.0, strict=True
+    )
+
+
+def values(output: Path) -> dict[str, Any]:
+    return {path.stem: read_json(path) for path in output.glob("*.json")}
+
+
+def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger: None) -> None:
+    """T3 has the highest score; N1 and N2 are equal, so the lower one; 1000 e^-(0.5 + 4 x 0.25) days."""
+    options = ["--edition", str(FOUR), "--input", str(case.input), "--output", str(case.output), "--strict"]
+    options += ["--model", str(package), "--device", "cpu", "--record", str(tmp_path / "record.json")]
+    assert run_main(main, options) == 0
+    assert sorted(p.relative_to(case.output).as_posix() for p in case.output.rglob("*") if p.is_file()) == FILES
+    mask = read_volume(case.output / FILES[0])
+    assert mask.geometry.differences(case.ct.geometry) == []
+    assert set(np.unique(mask.array)) <= {0, 1, 2}
+    expected = {"t-stage": "T3", "n-stage": "N1", "survival": pytest.approx(1000 * math.exp(-1.5))}
+    assert values(case.output) == expected
+    record = read_json(tmp_path / "record.json")
+    assert (record["edition"], record["task"], record["stand_ins"]) == ("four-answers", "everything", [])
+    assert record["answers"] == {
+        "mask": None, "t_stage": "T3", "n_stage": "N1", "survival": values(case.output)["survival"]
+    }  # fmt: skip
+
+
+def test_a_missing_head_is_replaced_by_the_stand_in(
+    request_of: PredictRequest, package: Path, sign_package: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    (package / "heads" / "t_stage.json").unlink()
+    sign_package(package)
+    prediction = predict(request_of, Resident(package, "cpu"))
+    assert prediction.classes == {"t_stage": "T2", "n_stage": "N1"}
+    assert prediction.record.stand_ins == ("t_stage",)
+    assert "*** STAND-IN *** t_stage: 'T2' is written (manifest.json: no head 't_stage'" in caplog.text
+
+
+def test_a_missing_head_without_a_stand_in_is_an_error(request_of: PredictRequest, tiny_package: Path) -> None:
+    answers = tuple(replace(answer, stand_in=None) for answer in request_of.algorithm.answers)
+    request = replace(request_of, algorithm=replace(request_of.algorithm, answers=answers))
+    with pytest.raises(ModelPackageError, match="no head 't_stage'"):
+        predict(request, Resident(tiny_package, "cpu"))
+    assert request.output_dir is not None
+    assert not list(request.output_dir.rglob("*"))
+
+
+def test_a_bug_in_the_features_leaves_the_mask_and_the_stand_ins(
+    request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(steps, "image_features", bug)
+    record = predict(request_of, Resident(package, "cpu")).record
+    assert record.stand_ins == ("t_stage", "n_stage", "survival")
+    assert values(case.output) == {"t-stage": "T2", "n-stage": "N2", "survival": 1000.0}
+    assert (case.output / FILES[0]).is_file()
+
+
+def test_the_threshold_is_the_stand_in_of_the_mask(request_of: PredictRequest, package: Path) -> None:
+    """A time limit of a millisecond leaves no time for a pass."""
+    record = predict(replace(request_of, time_limit_s=0.001), Resident(package, "cpu")).record
+    assert (record.stand_ins, record.segmented_by, record.passes_done) == (("mask",), "PET threshold", 0)
+
+
+def test_a_bad_case_is_an_error_all_the_same(request_of: PredictRequest, package: Path, case: Any) -> None:
+    next((case.input / "images" / "pet-volume").iterdir()).unlink()
+    with pytest.raises(Exception, match="pet-volume: found nothing, expected exactly one image"):
+        predict(request_of, Resident(package, "cpu"))
+
+
+def test_the_uncertainty_has_each_answer(request_of: PredictRequest, package: Path, tmp_path: Path) -> None:
+    """Heads without image features answer alike from every fold's mask."""
+    (tmp_path / "beside").mkdir()
+    predict(replace(request_of, uncertainty_dir=tmp_path / "beside"), Resident(package, "cpu"))
+    answers = read_json(tmp_path / "beside" / "uncertainty.json")["answers"]
+    assert list(answers) == ["t_stage", "n_stage", "survival"]
+    assert answers["t_stage"]["written"] == "T3"
+    assert [row["class"] for row in answers["t_stage"]["folds"]] == ["T3", "T3"]
+    assert answers["t_stage"]["folds"][0]["scores"]["T3"] == pytest.approx(0.5 + 4 * 0.3)
+    assert [row["score"] for row in answers["survival"]["folds"]] == [1.5, 1.5]
+    assert answers["survival"]["spread"] == 0.0

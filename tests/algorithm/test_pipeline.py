@@ -1,0 +1,248 @@
+"""An answer in time despite signals, a network that hangs, a lost device, or too little time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import steps
+from algorithm.deadline import Termination
+from algorithm.heads.methods import METHODS
+from algorithm.network import passes as passes_module
+from algorithm.network.passes import NoPassFitsError, Passes
+from algorithm.network.resident import Resident
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
+from contract.editions import Algorithm
+from contract.errors import TimeLimitError
+from contract.images.volumes import read_volume
+from tests.algorithm.edition import EDITION, RFS, SEGMENTATION, TASKS
+
+MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
+
+
+@pytest.fixture
+def request_for(case_folder: Any) -> Callable[..., PredictRequest]:
+    case_folder.write()
+
+    def make(task: Algorithm = SEGMENTATION, time_limit_s: float = 600.0) -> PredictRequest:
+        method = METHODS["baseline"]
+        return PredictRequest(EDITION, task, method, case_folder.input, case_folder.output, "cpu", time_limit_s)
+
+    return make
+
+
+@pytest.fixture
+def resident(tiny_package: Path) -> Resident:
+    return Resident(tiny_package, "cpu")
+
+
+def mask_of(request: PredictRequest) -> np.ndarray:
+    return np.asarray(read_volume(request.output_dir / MASK).array)
+
+
+def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: Resident) -> None:
+    request = request_for()
+    record = predict(request, resident).record
+    assert list(record.seconds) == ["read", "localise", "load", "segment", "restore", "write"]
+    assert "passes over the whole region on cpu" in record.summary()
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_network_that_hangs_before_its_first_pass(
+    request_for: Callable[..., PredictRequest],
+    resident: Resident,
+    task: Algorithm,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of 3 s half are reserve; when half of that is gone, at 2.25 s, the PET threshold answers, though nothing ends."""
+    released = threading.Event()
+    monkeypatch.setattr(Passes, "run", lambda self: released.wait(60) and None)
+    request = request_for(task, 3.0)
+    begun = time.monotonic()
+    record = predict(request, resident).record
+    released.set()
+    assert 2.2 <= time.monotonic() - begun < 20
+    assert caplog.text.count("*** FALLBACK *** time is nearly up: no pass is made yet, the PET threshold answers") == 1
+    assert ", no pass, by PET threshold, " in record.summary()
+    assert task.answers[0].socket.path_under(request.output_dir).exists()
+
+
+def test_no_pass_fits(
+    request_for: Callable[..., PredictRequest],
+    resident: Resident,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def nothing(self: Passes) -> None:
+        raise NoPassFitsError("100.00 s a tile, 3.0 s left")
+
+    monkeypatch.setattr(Passes, "run", nothing)
+    request = request_for()
+    predict(request, resident)
+    line = "*** FALLBACK *** no pass of the network (100.00 s a tile, 3.0 s left): the PET threshold answers"
+    assert caplog.text.count(line) == 1
+    assert mask_of(request).any()
+
+
+def test_an_early_end_writes_the_completed_passes(
+    request_for: Callable[..., PredictRequest],
+    resident: Resident,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The end is asked for in the second pass: the mask is that of the first alone."""
+    request = request_for()
+    termination = Termination()
+    monkeypatch.setattr(passes_module, "planned_passes", lambda package: passes_module.plan_passes(1, ()))
+    predict(request, resident)
+    alone = (request.output_dir / MASK).read_bytes()
+    monkeypatch.undo()
+    real = Passes._whole_pass
+
+    def second_hangs(self: Passes, step: Any) -> Any:
+        if step != self.passes[0]:
+            termination.request()
+            while not self.deadline.stopped():
+                time.sleep(0.01)
+        return real(self, step)
+
+    monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
+    predict(request, resident, termination)
+    assert "*** EARLY END *** asked to end: the best answer so far is written" in caplog.text
+    assert (request.output_dir / MASK).read_bytes() == alone
+
+
+def test_an_early_end_before_there_is_an_answer(
+    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(steps, "read_case", lambda *_: released.wait(60))
+    request, termination = request_for(RFS), Termination()
+    termination.request()
+    with pytest.raises(TimeLimitError, match=r"asked to end: no answer yet after 0\.. s, nothing is written"):
+        predict(request, resident, termination)
+    released.set()
+    assert not list(request.output_dir.rglob("*"))
+
+
+def test_an_early_end_while_the_answer_is_being_written(
+    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The early end waits for it, and it is written once."""
+    request, termination = request_for(RFS), Termination()
+    real, calls = steps.write_json, []
+
+    def slow(*arguments: Any) -> None:
+        termination.request()
+        time.sleep(0.5)
+        calls.append(arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(steps, "write_json", slow)
+    predict(request, resident, termination)
+    assert len(calls) == 1
+    assert isinstance(json.loads((request.output_dir / "rfs.json").read_text()), float)
+
+
+def test_a_failure_of_the_worker_is_raised_in_the_caller(
+    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(steps, "head_and_neck", bug)
+    request = request_for()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        predict(request, resident)
+
+
+def test_a_case_waits_for_the_network_of_the_case_before_it(
+    request_for: Callable[..., PredictRequest], resident: Resident, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the network is in use the PET threshold is the best answer; then the network answers."""
+    request = request_for(RFS, 3.0)
+    with resident.in_use:
+        predict(request, resident)
+    assert "*** FALLBACK *** time is nearly up: no pass is made yet" in caplog.text
+    assert "passes over the whole region" in predict(request_for(RFS), resident).record.summary()
+
+
+# In a process of its own
+
+
+SLOW_SECOND_PASS = """
+import sys, time
+from algorithm.network import passes
+real = passes.Passes._whole_pass
+def slow(self, step):
+    if step != self.passes[0]:
+        print("second pass", flush=True)
+        time.sleep(600)
+    return real(self, step)
+passes.Passes._whole_pass = slow
+import runpy
+runpy.run_module("algorithm", run_name="__main__")
+"""
+SLOW_READING = """
+import time
+from algorithm import steps
+def slow(*_):
+    print("reading", flush=True)
+    time.sleep(600)
+steps.read_case = slow
+import runpy
+runpy.run_module("algorithm", run_name="__main__")
+"""
+
+
+def terminated(program: str, request: PredictRequest, package: Path) -> tuple[int, str, float]:
+    """Run the entry point, send SIGTERM at its first line of output; exit status, stderr, seconds until the end."""
+    command = [sys.executable, "-c", textwrap.dedent(program), "--task", request.algorithm.name, "--device", "cpu"]
+    command += ["--input", str(request.source), "--output", str(request.output_dir)]
+    process = subprocess.Popen(
+        [*command, "--model", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    begun = time.monotonic()
+    os.kill(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said, time.monotonic() - begun
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_sigterm_writes_the_best_answer_within_five_seconds(
+    request_for: Callable[..., PredictRequest], tiny_package: Path, task: Algorithm
+) -> None:
+    request = request_for(task)
+    status, said, seconds = terminated(SLOW_SECOND_PASS, request, tiny_package)
+    assert status == 0, said
+    assert seconds < 5
+    assert "*** EARLY END *** asked to end" in said
+    assert f"{task.name} answered by baseline: " in said.splitlines()[-1]
+    assert "1 of " in said.splitlines()[-1]
+    assert task.answers[0].socket.path_under(request.output_dir).exists()
+
+
+def test_sigterm_before_any_answer_is_a_failure_without_output(
+    request_for: Callable[..., PredictRequest], tiny_package: Path
+) -> None:
+    request = request_for()
+    status, said, _ = terminated(SLOW_READING, request, tiny_package)
+    assert status == 1
+    assert said.splitlines()[-1].startswith("error: asked to end: no answer yet after ")
+    assert not list(request.output_dir.rglob("*"))

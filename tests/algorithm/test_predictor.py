@@ -1,0 +1,88 @@
+"""The Python interface: the answers of the command line, from folders and from arrays."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import Prediction, Predictor
+from contract.errors import HecktorError, InputError, ModelPackageError
+from contract.images.volumes import read_volume
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
+
+
+def from_arrays(predictor: Predictor, case: Any) -> Prediction:
+    return predictor.predict_arrays(case.ct.array, case.ct.geometry, case.pet.array, case.pet.geometry, ehr=case.ehr)
+
+
+def test_a_mask_is_that_of_the_command_line(case_folder: Any, predict: Any, tiny_package: Path) -> None:
+    case_folder.write()
+    (name,) = predict("segmentation").files
+    mask = read_volume(case_folder.output / name).array
+    predictor = Predictor(tiny_package, device="cpu")
+    for prediction in (predictor.predict(case_folder.input), from_arrays(predictor, case_folder)):
+        np.testing.assert_array_equal(prediction.mask, mask)
+        assert prediction.geometry.differences(case_folder.ct.geometry) == []
+        assert (prediction.risks, prediction.classes, prediction.record.passes_done) == ({}, {}, 4)
+
+
+@pytest.mark.parametrize(("task", "file"), [("rfs", "rfs.json"), ("hpv", "hpv-status.json")])
+def test_a_value_is_that_of_the_command_line(
+    case_folder: Any, predict: Any, tiny_package: Path, task: str, file: str
+) -> None:
+    case_folder.write()
+    predict(task, "--passes", "1")
+    value = json.loads((case_folder.output / file).read_text())
+    content = from_arrays(Predictor(tiny_package, task=task, device="cpu", passes=1), case_folder).to_dict()
+    assert content["mask"] is None
+    assert content["risks"] | content["classes"] == {task: value}
+    assert json.loads(json.dumps(content["record"]))["answers"] == {task: value}
+
+
+def test_errors_are_those_of_the_command_line(case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match="found task 'staging', expected one of segmentation"):
+        Predictor(tiny_package, task="staging")
+    with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
+        Predictor(tmp_path / "nothing")
+    predictor = Predictor(tiny_package, device="cpu")
+    with pytest.raises(InputError, match=r"images/ct: no such folder"):
+        predictor.predict(tmp_path)
+    case = case_folder
+    with pytest.raises(InputError, match=r"CT: an array of shape \(19, 24, 24\), expected \(20, 24, 24\) \(z, y, x\)"):
+        predictor.predict_arrays(case.ct.array[1:], case.ct.geometry, case.pet.array, case.pet.geometry)
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    program = (
+        "import sys, algorithm; assert not {'torch', 'SimpleITK', 'numpy'} & set(sys.modules); algorithm.Predictor"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(ImportError):
+        from algorithm import Nothing  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_the_examples_of_the_documentation(
+    case_folder: Any, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case_folder.write()
+    (tmp_path / "case").mkdir()
+    case_folder.input.rename(tmp_path / "case" / "input")
+    (tmp_path / "model").symlink_to(tiny_package)
+    monkeypatch.chdir(tmp_path)
+    section = re.split(r"^## ", DOCUMENT.read_text(), flags=re.MULTILINE)[1]
+    assert section.startswith("Predict\n")
+    examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(examples) == 2
+    names: dict[str, Any] = {}
+    for example in examples:
+        exec(example, names)
+    assert names["mask"].shape == case_folder.ct.array.shape
+    assert isinstance(names["risk"], float)

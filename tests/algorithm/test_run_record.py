@@ -1,0 +1,109 @@
+"""The record of a run, and the line of the log that is made from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm.prediction import RunRecord
+from algorithm.stages import Stages, peak_memory_mib
+from contract.files import read_json
+
+RECORD = RunRecord(
+    edition="hecktor2025",
+    task="rfs",
+    method="baseline",
+    device="a card",
+    segmented_by="network",
+    passes_done=3,
+    passes_planned=8,
+    plan="all of it",
+    answers={"rfs": 0.5},
+    stand_ins=(),
+    notices=(),
+    seconds={"read": 3.04, "segment": 190.0},
+    peak_memory_mib=2048.4,
+    gpu_peak_memory_mib=None,
+    time_limit_s=600.0,
+    left_s=400.04,
+)
+
+
+def test_the_summary() -> None:
+    passes = "3 of 8 passes over all of it on a card"
+    assert RECORD.summary() == (f"read 3.0 s, segment 190.0 s, {passes}, peak memory 2048 MiB, 400.0 s of 600 s left")
+    early = replace(RECORD, unfinished={"measure": 1.0}, gpu_peak_memory_mib=100.0)
+    assert f"measure 1.0 s so far, {passes}, peak memory 2048 MiB, on the GPU 100 MiB, " in early.summary()
+    assert "190.0 s, no pass, by PET threshold, peak" in replace(RECORD, segmented_by="PET threshold").summary()
+    assert "190.0 s, peak" in replace(RECORD, segmented_by=None).summary()
+
+
+def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    stages = Stages()
+    for _ in range(2):
+        with stages("read"):
+            now += 1.5
+            assert stages.unfinished() == {"read": 1.5}
+    assert (stages.seconds, stages.unfinished()) == ({"read": 3.0}, {})
+    assert peak_memory_mib() > 10
+
+
+def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    """Two folds and one mirror axis are four passes; an unknown key is a finding with fields."""
+    case_folder.ehr["Shoe size"] = 44
+    case_folder.write()
+    path = tmp_path / "beside" / "record.json"
+    assert predict("rfs", "--record", str(path), "--time-limit", "500").files == ["rfs.json"]
+    record = read_json(path)
+    seconds = record.pop("seconds")
+    assert list(seconds) == ["read", "localise", "load", "segment", "measure", "head", "write"]
+    assert 0 < record.pop("left_s") < 500
+    assert record.pop("peak_memory_mib") > 10
+    assert "cpu" in record.pop("device")
+    record.pop("gpu_peak_memory_mib")
+    assert record == {
+        "format_version": 1,
+        "edition": "hecktor2025",
+        "task": "rfs",
+        "method": "baseline",
+        "segmented_by": "network",
+        "passes_done": 4,
+        "passes_planned": 4,
+        "plan": "the whole region",
+        "answers": {"rfs": read_json(tmp_path / "output" / "rfs.json")},
+        "stand_ins": [],
+        "notices": [
+            {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
+        ],
+        "time_limit_s": 500.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "method", "segmented_by"), [("segmentation", "threshold", "PET threshold"), ("hpv", "clinical", None)]
+)
+def test_the_record_of_a_comparator(
+    predict: Any, case_folder: Any, tmp_path: Path, task: str, method: str, segmented_by: str | None
+) -> None:
+    case_folder.write()
+    assert predict(task, "--method", method, "--record", str(tmp_path / "record.json")).status == 0
+    record = read_json(tmp_path / "record.json")
+    assert (record["method"], record["segmented_by"], record["passes_planned"]) == (method, segmented_by, 0)
+    assert (record["device"], record["plan"], record["stand_ins"]) == (None, None, [])
+
+
+def test_no_record_in_a_socket_folder_or_of_a_server(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    case_folder.write()
+    refused = predict("rfs", "--record", str(tmp_path / "output" / "record.json"))
+    assert re.search(r"^error: --record: .*output, which may hold the platform's sockets only", refused.lines[-1])
+    refused = predict("rfs", "--record", str(tmp_path / "record.json"), "--serve")
+    assert (
+        refused.lines[-1] == "error: --record: found with --serve, expected one of them: a server writes answers only"
+    )
+    assert refused.files == []
