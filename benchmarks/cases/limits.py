@@ -9,7 +9,7 @@ import numpy as np
 import SimpleITK as sitk
 from zlib_ng import zlib_ng
 
-from contract import sockets
+from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_volume, to_sitk
 
@@ -18,7 +18,8 @@ _DATA_MARK = b"ElementDataFile = LOCAL\n"
 
 def scans(input_dir: Path) -> list[Path]:
     """Paths of a patient's CT and PET."""
-    return [find_single_image(socket.path_under(input_dir)) for socket in (sockets.CT, sockets.PET)]
+    inputs = load_edition().inputs
+    return [find_single_image(socket.path_under(input_dir)) for socket in (inputs["ct"], inputs["pet"])]
 
 
 def read_with_simpleitk(paths: list[Path]) -> Callable[[], object]:

@@ -19,10 +19,9 @@ from benchmarks.harness.suite import run_suite, suite_parser
 from benchmarks.smoke.operations import time_tile
 from benchmarks.smoke.patients import CARD_GIB, MARGIN_S, PASSES, run_patient
 from benchmarks.smoke.plans import PLAN_NAMES, write_random_package
-from contract.tasks import HPV, RFS, SEGMENTATION
 
 NO_CARD: Final = 3
-TASKS: Final = (SEGMENTATION.name, RFS.name, HPV.name)
+TASKS: Final = tuple(algorithm.name for algorithm in load_edition().algorithms)
 BOUNDS: Final = (Bound(PASSES, "at least", 1), Bound(MARGIN_S, "at least", 0))
 CARD_BOUND: Final = Bound(CARD_GIB, "at most", 15.0)
 

@@ -1,10 +1,10 @@
-"""One run of the algorithm with a full-size plan, with the figures of its summary line."""
+"""One run of the algorithm with a full-size plan, with the figures of its run record."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from algorithm.network.package import load_package
 from benchmarks.cases.algorithm import algorithm_command
@@ -12,31 +12,28 @@ from benchmarks.cases.patient import network_grid, patient_case, tiles_per_pass
 from benchmarks.harness.memory import PeakSampler, card_memory_mib
 from benchmarks.harness.timing import Command, Timing, run_command
 from benchmarks.smoke.operations import flops_per_tile, t4_prediction
+from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.tasks import task_named
+from contract.files import read_json
 
 PASSES: Final = "passes"
 PLANNED: Final = "planned passes"
 MARGIN_S: Final = "margin (s)"
 CARD_GIB: Final = "peak memory on the card (GiB)"
-_STAGE: Final = re.compile(r"\b([a-z]+) (\d+\.\d) s(?=,)")
-_PASSES: Final = re.compile(r"(\d+) of (\d+) passes over .+?, peak memory \d+ MiB")
-_GPU: Final = re.compile(r"on the GPU (\d+) MiB")
-_MARGIN: Final = re.compile(r"(-?\d+\.\d) s of [\d.]+ s left")
 
 
-def parse_summary(line: str) -> dict[str, float]:
-    """Figures of the last line of the algorithm's log; the card's memory is what the process reserved.
+def record_figures(record: Mapping[str, Any]) -> dict[str, float]:
+    """Figures of a run record; the card's memory is what the process reserved.
 
     Raises:
-        HecktorError: it is another line, or the network did not answer.
+        HecktorError: the network did not answer.
     """
-    passes, margin, gpu = _PASSES.search(line), _MARGIN.search(line), _GPU.search(line)
-    if passes is None or margin is None:
-        raise HecktorError(f"the algorithm's last line: found {line!r}, expected stages, passes, memory and margin")
-    figures = {f"{name} (s)": float(seconds) for name, seconds in _STAGE.findall(line[: passes.start()])}
-    figures |= {PASSES: int(passes[1]), PLANNED: int(passes[2]), MARGIN_S: float(margin[1])}
-    return figures | ({CARD_GIB: float(gpu[1]) / 1024} if gpu else {})
+    if not record["passes_done"]:
+        raise HecktorError("run record", f"segmented by {record['segmented_by']}", "passes of the network")
+    figures = {f"{name} (s)": seconds for name, seconds in record["seconds"].items()}
+    figures |= {PASSES: record["passes_done"], PLANNED: record["passes_planned"], MARGIN_S: record["left_s"]}
+    reserved_mib = record["gpu_peak_memory_mib"]
+    return figures | ({} if reserved_mib is None else {CARD_GIB: reserved_mib / 1024})
 
 
 def run_patient(task: str, device: str, model: Path, input_dir: Path, scratch: Path) -> Timing:
@@ -47,18 +44,20 @@ def run_patient(task: str, device: str, model: Path, input_dir: Path, scratch: P
     Raises:
         HecktorError: the algorithm failed, or the network did not answer.
     """
+    record = scratch / "record.json"
+    command = algorithm_command(task, model, input_dir, scratch / "output", "--device", device, "--record", str(record))
     before_mib = card_memory_mib() if device == "cuda" else None
     with PeakSampler(lambda: (card_memory_mib() or 0.0) if before_mib is not None else 0.0, step_s=0.5) as card:
-        run = run_command(Command(algorithm_command(task, model, input_dir, scratch, "--device", device)))
+        run = run_command(Command(command))
     if run.status:
         raise HecktorError(f"{task} on {device}: exit status {run.status}, expected 0: {run.output[-2000:]}")
-    figures = parse_summary(run.output.strip().splitlines()[-1])
+    figures = record_figures(read_json(record))
     package = load_package(model)
     tiles = tiles_per_pass(network_grid(patient_case(input_dir), package), package)
     prediction = t4_prediction(
         tiles * flops_per_tile(package.configuration),
         run.seconds - figures["segment (s)"],
-        task_named(task).time_limit_s,
+        load_edition().algorithm(task).time_limit_s,
         int(figures[PLANNED]),
     )
     figures |= {"tiles a pass": tiles, **prediction}

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from algorithm.budget import Budget
-from algorithm.masks.segmentation import Segmentation
 from algorithm.network.networks import Networks, own_tensors, untrained_network
 from algorithm.network.package import load_package
 from algorithm.network.passes import planned_passes
-from algorithm.stages import Stages
 from benchmarks.smoke import gpu
 from benchmarks.smoke.operations import T4_TFLOPS, flops_per_tile, t4_prediction
-from benchmarks.smoke.patients import CARD_GIB, MARGIN_S, PASSES, PLANNED, parse_summary
+from benchmarks.smoke.patients import CARD_GIB, MARGIN_S, PASSES, PLANNED, record_figures
 from benchmarks.smoke.plans import HOT, PLAN_NAMES, plans_named, write_random_package
 from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json
-from contract.images.geometry import Geometry
 
 FULL = "3d_fullres"
 
@@ -114,18 +109,24 @@ def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Pa
     assert HOT > 2
 
 
-def test_the_summary_line_of_the_algorithm_is_parsed() -> None:
-    grid = Geometry((2, 2, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    empty = np.zeros((2, 2, 2), np.float32)
-    how = "the whole region, tiles 0.75 of a patch apart on NVIDIA (float16, sums on cuda)"
-    stages = Stages(Budget(0.0, 600.0, 60.0, clock=lambda: 100.0), {"read": 0.31, "segment": 12.0})
-    stages.passes(Segmentation(np.zeros((3, 2, 2, 2), np.float32), empty, empty, grid, 7, 40, how))
-    figures = parse_summary(f"2026-01-01 12:00:00,000 segmentation answered by baseline: {stages.summary()}")
+def record(**changes: Any) -> dict[str, Any]:
+    plain = {
+        "segmented_by": "network",
+        "passes_done": 7,
+        "passes_planned": 40,
+        "seconds": {"read": 0.3, "segment": 12.0},
+        "left_s": 500.0,
+        "gpu_peak_memory_mib": None,
+    }
+    return plain | changes
+
+
+def test_figures_of_a_run_record() -> None:
+    figures = record_figures(record())
     assert figures == {"read (s)": 0.3, "segment (s)": 12.0, PASSES: 7, PLANNED: 40, MARGIN_S: 500.0}
-    on_gpu = "rfs: read 1.0 s, 1 of 4 passes over x, peak memory 733 MiB, on the GPU 512 MiB, 9.5 s of 900 s left"
-    assert parse_summary(on_gpu)[CARD_GIB] == 0.5
+    assert record_figures(record(gpu_peak_memory_mib=512.0))[CARD_GIB] == 0.5
 
 
 def test_an_answer_without_the_network_is_an_error() -> None:
-    with pytest.raises(HecktorError, match="no pass"):
-        parse_summary("segmentation: read 0.3 s, no pass, by PET threshold, peak memory 3 MiB, 1.0 s of 600 s left")
+    with pytest.raises(HecktorError, match="run record: segmented by PET threshold, expected passes of the network"):
+        record_figures(record(segmented_by="PET threshold", passes_done=0))
