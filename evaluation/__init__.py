@@ -1,1 +1,29 @@
-"""Score submissions of the challenge against the ground truth, and rank teams; loads no network."""
+"""Score submissions of the challenge against the ground truth, and rank teams; loads no network.
+
+`evaluate`, `rank` and `score_masks` are loaded on first use, so that `import evaluation` stays light.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaluation.api import (
+        EvaluationResult,
+        LabelScores,
+        MaskScores,
+        RankingResult,
+        evaluate,
+        rank,
+        score_masks,
+    )
+
+__all__ = ["EvaluationResult", "LabelScores", "MaskScores", "RankingResult", "evaluate", "rank", "score_masks"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from evaluation import api
+
+    return getattr(api, name)

@@ -56,7 +56,7 @@ class ClinicalVariable:
         Raises:
             ImpossibleValueError: a value that cannot be true.
         """
-        return None if _is_missing(raw) else _READERS[self.type](self, raw)
+        return None if is_missing(raw) else _READERS[self.type](self, raw)
 
     def as_feature(self, value: ClinicalValue) -> float | None:
         """The value as a number for a head: a stage is its index; None is missing."""
@@ -72,7 +72,8 @@ def centre_code(text: str) -> str:
     return whole[1] if whole else text
 
 
-def _is_missing(raw: object) -> bool:
+def is_missing(raw: object) -> bool:
+    """Whether a value is missing: null, NaN, an empty text or a word such as "unknown"."""
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return True
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS

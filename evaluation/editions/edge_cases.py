@@ -1,6 +1,6 @@
 """Every edge case in one table: what is empty, missing, not a number or not defined, and what then counts.
 
-| what is odd | what counts by default |
+| case | what counts by default |
 |---|---|
 | GTVp empty in reference and prediction | the case does not enter the mean DSC (`skip`), and is listed |
 | GTVp empty in the reference only | DSC 0 |
@@ -52,7 +52,7 @@ NO_COMPARABLE_PAIR: Final = (
     "c_index: no comparable pair among {n} patients, expected at least one recurrence before another patient's "
     "last follow-up"
 )
-ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected HPV positive and negative"
+ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected at least two"
 NOTHING_TO_MEASURE: Final = (
     "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, nobody at risk), "
     "so the value is null"

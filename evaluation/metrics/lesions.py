@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import Floats, WeightedMetric, foreground_box, weighted_ratio
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ def label_components(mask: Mask, connectivity: int) -> tuple[npt.NDArray[np.int3
     return numbered, int(count)
 
 
-def count_lesions(reference: Mask, predicted: Mask, rules: SegmentationRules) -> LesionCounts:
+def count_lesions(reference: Mask, predicted: Mask, rules: MaskRules) -> LesionCounts:
     """Compare the lesions of two masks of one shape, (z, y, x).
 
     A lesion is a connected component. A pair may match where its IoU is above `rules.iou_threshold` (or equal,
@@ -75,7 +75,7 @@ def _candidates(
     n_references: int,
     predictions: npt.NDArray[np.int32],
     n_predictions: int,
-    rules: SegmentationRules,
+    rules: MaskRules,
 ) -> _Candidates:
     """Pairs of numbered lesions whose IoU passes the threshold."""
     both = (references > 0) & (predictions > 0)

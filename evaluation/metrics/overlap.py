@@ -28,6 +28,19 @@ class Overlap:
     predicted: int
 
 
+def on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
+    """A metric of some cases as a function of the weights of a whole cohort.
+
+    Args:
+        metric: takes weights of shape (replicates, places).
+        places: the cases' places in the cohort.
+        n_cases: cases of the cohort.
+    """
+    if np.array_equal(places, np.arange(n_cases)):
+        return metric
+    return lambda weights: metric(weights[:, places])
+
+
 def foreground_box(*masks: npt.NDArray[Any]) -> Box:
     """The smallest box, in (z, y, x) slices, outside which every mask is zero; empty slices where all are.
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import Floats, foreground_box
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -65,7 +65,7 @@ class SurfaceRow:
 WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
 
 
-def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: SegmentationRules) -> SurfaceRow:
+def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
     """Compare the surfaces of two masks of one shape, (z, y, x).
 
     Args:
@@ -93,7 +93,7 @@ def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rule
     return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
 
 
-def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: SegmentationRules) -> SurfaceRow:
+def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: MaskRules) -> SurfaceRow:
     both = not (reference.any() or predicted.any())
     if rules.hd95 == "hecktor2021_code" and not predicted.any():
         return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, 0.0, None if both else np.inf, None if both else 0.0)

@@ -1,4 +1,4 @@
-"""Harrell's C-index, and the curves that show what stands behind it."""
+"""Harrell's C-index, Kaplan-Meier curves and the log-rank test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Booleans: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SurvivalCohort:
     """Follow-up and predicted risk of patients.
 
     `times_days` and `events` (True = recurrence) are the reference; `risks` is higher for earlier recurrence,
@@ -38,7 +38,7 @@ class StepCurve:
     at_risk: npt.NDArray[np.int64]
 
 
-def c_index_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
+def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     """Harrell's C-index as a function of case weights; NaN where no pair is comparable.
 
     Patient i is comparable with j where i recurred and j's time is later, or equal and censored (the recurrence
@@ -57,6 +57,15 @@ def c_index_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
         return ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable)
 
     return weighted
+
+
+def c_index(times_days: Floats, events: Booleans, risks: Floats) -> float:
+    """Harrell's C-index of patients, each counted once; NaN if no pair is comparable.
+
+    Arguments as in `SurvivalCohort`; a pair with a missing risk is non-concordant.
+    """
+    metric = c_index_metric(SurvivalCohort(times_days, events, risks), "non_concordant")
+    return float(metric(np.ones((1, times_days.size)))[0])
 
 
 def kaplan_meier(times_days: Floats, events: Booleans) -> StepCurve:

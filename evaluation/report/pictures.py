@@ -18,7 +18,7 @@ from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels
-from evaluation.report.drawing import one_look
+from evaluation.report.drawing import plot_style
 from evaluation.report.planes import (
     VIEWS,
     Floats,
@@ -116,7 +116,7 @@ def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
     return []
 
 
-@one_look
+@plot_style
 def _jpeg(scenes: Sequence[_Scene]) -> bytes:
     figure = Figure(figsize=(len(VIEWS) * _INCHES, len(scenes) * _INCHES), facecolor="black", dpi=100)
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01, hspace=0.01)

@@ -1,11 +1,11 @@
-"""Plots of a leaderboard: how often each team took each rank, and which team is significantly better than which."""
+"""Plots of a leaderboard: the bootstrap distribution of each team's rank, and the pairwise tests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from evaluation.report.drawing import new_figure, one_look, svg_text
+from evaluation.report.drawing import new_figure, plot_style, svg_text
 from evaluation.report.sources import TaskResults
 
 SIGNIFICANT: Final = 0.05
@@ -15,7 +15,7 @@ _NOT_BETTER: Final = "#eef0f3"
 
 
 def rank_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(caption, SVG text) of both plots; none where the leaderboard holds no bootstrap rankings or one team alone."""
+    """(caption, SVG text) of both plots; none without bootstrap rankings or with a single team."""
     board = results.board
     if not board.get("stability") or len(board["teams"]) < 2:
         return []
@@ -29,12 +29,12 @@ def rank_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[s
     ]
 
 
-@one_look
+@plot_style
 def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
-    """A blob for each team and rank, its area the share of bootstrap rankings, and the 95% interval of the rank.
+    """A blob for each team and rank, its area the fraction of bootstrap rankings, and the rank's 95% interval.
 
-    A panel for the official ranking and one for each metric alone where it ranks by more than one metric, each with
-    Kendall's tau. Source: challengeR, Wiesenfarth et al. 2021.
+    One panel shows the official ranking; if it uses several metrics, one more panel shows each metric alone. Each
+    panel states Kendall's tau. Source: challengeR, Wiesenfarth et al. 2021.
     """
     stable, metrics = results.board["stability"], results.board["metrics"]
     panels = [("Official ranking", stable["rankings"][results.board["official"]])]
@@ -73,9 +73,9 @@ def _tau(tau: Mapping[str, Any]) -> str:
     return f"\ntau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
 
 
-@one_look
+@plot_style
 def significance_plot(results: TaskResults) -> str:
-    """A map a metric: the cell of a row's team and a column's says whether the former is better."""
+    """One map for each metric; a cell shows whether the row's team is better than the column's."""
     comparisons, metrics, teams = results.board["comparisons"], results.board["metrics"], _teams(results)
     side = 1.0 + 0.42 * len(teams)
     figure, axes = new_figure(len(metrics), height=side + 0.6, width=max(4.0, (side + 0.8) * len(metrics)))
@@ -93,7 +93,6 @@ def significance_plot(results: TaskResults) -> str:
 
 def _cell(axes: Any, row: int, column: int, p: float) -> None:
     significant = p < SIGNIFICANT
-    # A map has its cells' edges at halves.
     axes.fill(
         [column - 0.46, column + 0.46, column + 0.46, column - 0.46],
         [row - 0.46, row - 0.46, row + 0.46, row + 0.46],

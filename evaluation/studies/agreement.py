@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from contract import labels
 from evaluation.editions.edge_cases import dsc_of_case
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import (
     Floats,
     Overlap,
@@ -52,9 +52,7 @@ class Agreement:
         return {"case": self.case, "observer": first, "with": second, **flat}
 
 
-def agreements(
-    case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: SegmentationRules
-) -> list[Agreement]:
+def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: MaskRules) -> list[Agreement]:
     """Every pair of annotators of one case.
 
     Args:

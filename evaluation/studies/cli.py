@@ -26,7 +26,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one study; raises HecktorError for what a user can mend."""
+    """Run one study; raises HecktorError for errors that the user can fix."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_usage())

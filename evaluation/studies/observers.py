@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
-from contract.options import number_within
-from evaluation.editions.rules import HD95_DEFINITIONS, SegmentationRules
+from contract.options import name_path, number_within
+from evaluation.editions.rules import HD95_DEFINITIONS, MaskRules
 from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Floats
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import (
@@ -35,7 +35,7 @@ from evaluation.studies.agreement import (
     pair_dsc_agg,
 )
 from evaluation.studies.ensembles.votes import CompactMask, stacked
-from evaluation.studies.outputs import add_output, by_name, named_path, shown, write_study
+from evaluation.studies.outputs import add_output, by_name, shown, write_study
 from evaluation.studies.settings import default_rules
 
 STUDY: Final = "observers"
@@ -48,11 +48,11 @@ class ObservedCase:
 
     case: str
     masks: Mapping[str, Path]
-    rules: SegmentationRules
+    rules: MaskRules
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the agreement; raises HecktorError for what a user can mend."""
+    """Measure the agreement; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
     folders = by_name(options.observers, "observer", 2)
     rules = replace(default_rules(), hd95=options.hd95, surface_tolerance_mm=options.tolerance_mm)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def find_cases(folders: Mapping[str, Path], rules: SegmentationRules) -> tuple[list[ObservedCase], list[str]]:
+def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
     """The cases that two or more annotators drew, sorted, and those that only one did.
 
     Raises:
@@ -153,7 +153,7 @@ def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, An
     return found
 
 
-@one_look
+@plot_style
 def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
     """A box plot of the cases' medians, a panel a measure, GTVp beside GTVn; infinite distances are not drawn."""
     figure, panels = new_figure(len(MEASURES), height=3.0, width=9.0)
@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor study observers", description="Agreement between annotators who drew the same cases."
     )
-    parser.add_argument("observers", type=named_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
+    parser.add_argument("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
     parser.add_argument(
         "--tolerance-mm", type=number_within(0, 1000), default=2.0, help="of the surface DSC (%(default)s)"
     )

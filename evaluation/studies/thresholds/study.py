@@ -11,12 +11,13 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.outputs import add_output, write_study
 from evaluation.studies.scans import find_scans
@@ -37,9 +38,9 @@ DEFAULT_PERCENTS: Final = "5:95:5"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Threshold every case; raises HecktorError for what a user can mend."""
+    """Threshold every case; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    scans = find_scans(options.cohort)
+    scans = find_scans(options.cohort, load_edition().inputs)
     boxes = (
         {} if options.bounding_boxes is None else read_bounding_boxes(options.bounding_boxes, [s.case for s in scans])
     )
@@ -95,7 +96,7 @@ def summarised(
     return lines
 
 
-@one_look
+@plot_style
 def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
     """Mean DSC with its interval, and median HD95, against the percentage; a curve a method."""
     columns = {"dsc_mean": "mean DSC", **({} if settings.surfaces is None else {"hd95_median_mm": "median HD95 (mm)"})}

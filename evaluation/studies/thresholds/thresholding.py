@@ -13,7 +13,7 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
@@ -46,7 +46,7 @@ class Thresholding:
     percents: tuple[float, ...]
     target: str
     maximum: str
-    surfaces: SegmentationRules | None
+    surfaces: MaskRules | None
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _dsc(truth: Mask, found: Mask) -> float:
     return 2 * int((truth & found).sum()) / (int(truth.sum()) + int(found.sum()))
 
 
-def _hd95(truth: Mask, found: Mask, grid: Geometry, rules: SegmentationRules) -> float:
+def _hd95(truth: Mask, found: Mask, grid: Geometry, rules: MaskRules) -> float:
     value = compare_surfaces(truth, found, grid.array_spacing_mm, rules).hd95_mm
     return np.nan if value is None else value
 

@@ -1,9 +1,9 @@
-"""One pair of masks becomes one small row, from which every figure of the segmentation task is computed."""
+"""Compare a reference mask with a predicted one: a small row, from which every metric of masks is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,15 +12,13 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
-from contract.images.geometry import Geometry
-from contract.sockets import MASK
 from evaluation.editions.edge_cases import dsc_of_case, precision_of_case, recall_of_case
-from evaluation.editions.rules import SURFACES_OF, SegmentationRules
+from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
-from evaluation.inputs.submission import Answer, answer_file
+from evaluation.inputs.submission import SubmittedAnswer, answer_file
 from evaluation.metrics.lesions import LesionCounts, count_lesions
 from evaluation.metrics.overlap import Box, Overlap, count_overlaps, foreground_box
-from evaluation.metrics.surface import WITHOUT_PREDICTION, SurfaceRow, compare_surfaces
+from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, compare_surfaces
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
@@ -29,11 +27,11 @@ Labels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class SegmentationRow:
+class MaskRow:
     """Sufficient statistics of one case.
 
-    `error` says why there is no usable prediction, None otherwise; everything predicted is then 0. Volumes are
-    in voxels, `voxel_volume_mm3` turns them into mm3. `surfaces` holds the labels whose surfaces were asked for.
+    `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
+    Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
     """
 
     case: str
@@ -50,7 +48,7 @@ class SegmentationRow:
 
     @property
     def reference(self) -> tuple[object, ...]:
-        """The reference's part of the row: size of a voxel, voxels of each label."""
+        """Volume of a voxel, and voxels of each label."""
         return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
 
     def as_json(self) -> dict[str, Any]:
@@ -77,8 +75,8 @@ class SegmentationRow:
         return flat
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> SegmentationRow:
-        """The row that `as_json` wrote. Raises KeyError where it lacks a figure."""
+    def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
+        """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
         parts = ("intersection", "reference", "predicted")
         overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
         return cls(
@@ -98,67 +96,94 @@ class SegmentationRow:
 
 @dataclass(frozen=True)
 class MaskPair:
-    """A reference mask and the answer to it; with a box, both are looked at inside it only."""
+    """A reference mask and the submitted one; with a box, both are compared inside it only."""
 
     reference: Path
-    answer: Answer
-    rules: SegmentationRules
+    answer: SubmittedAnswer
+    rules: MaskRules
     box: BoundingBox | None = None
 
 
-def score_masks(pair: MaskPair) -> SegmentationRow:
+def compare_pair(pair: MaskPair) -> MaskRow:
     """Compare a prediction with its reference on the reference's grid.
 
-    A prediction that is absent, unreadable, on another grid (unless the rules resample it) or with a value besides
+    A prediction that is absent, unreadable, on another grid (unless the rules resample it) or has a value other than
     0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
 
     Raises:
-        GroundTruthError: the reference itself cannot be used, or nothing of it lies in the box.
+        GroundTruthError: the reference cannot be used, or the box lies outside of it.
     """
     reference = read_labels(pair.reference, GroundTruthError)
     region = pair.box.region(reference.geometry) if pair.box else (slice(None), slice(None), slice(None))
     mine = reference.array[region]
     if mine.size == 0:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
+    masks = MaskArrays(mine, reference.geometry.voxel_volume_mm3)
     try:
-        path = answer_file(pair.answer, MASK)
+        path = answer_file(pair.answer, is_image=True)
         predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]
     except PredictionError as problem:
-        return _row(pair, reference.geometry, *_compact(mine, mine), problem.message)
-    return _row(pair, reference.geometry, *_compact(mine, predicted), None)
+        masks = replace(masks, error=problem.message, tried=pair.answer.tried)
+    else:
+        masks = replace(masks, predicted=predicted)
+    return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)
 
 
-def _compact(reference: npt.NDArray[Any], predicted: npt.NDArray[Any]) -> tuple[Labels, Labels]:
-    """Both masks cut to what they hold, one byte a voxel."""
-    box: Box = foreground_box(reference, predicted)
-    return reference[box].astype(np.uint8), predicted[box].astype(np.uint8)
+@dataclass(frozen=True)
+class MaskArrays:
+    """A reference and a predicted mask of one shape, (z, y, x), with values 0, 1 and 2.
+
+    Without a prediction `error` gives the reason, and `tried` whether anything was submitted.
+    """
+
+    reference: npt.NDArray[Any]
+    voxel_volume_mm3: float
+    predicted: npt.NDArray[Any] | None = None
+    error: str | None = None
+    tried: bool = False
 
 
-def _row(pair: MaskPair, grid: Geometry, mine: Labels, theirs: Labels, error: str | None) -> SegmentationRow:
-    failed = error is not None
-    if failed:
-        theirs = np.zeros_like(mine)
+def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: MaskRules) -> MaskRow:
+    """The row of one case.
+
+    Args:
+        case: its name.
+        masks: the reference and the prediction, or the reason why there is none.
+        spacing_mm: distances of voxel centres, (z, y, x).
+        rules: how masks are compared.
+    """
+    mine, theirs = _compact(masks)
+    failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp = overlaps[labels.GTVP]
     dsc, precision, recall = (
-        of_case(gtvp.intersection, gtvp.reference, gtvp.predicted, failed=failed, rule=pair.rules.gtvp_empty)
+        of_case(gtvp.intersection, gtvp.reference, gtvp.predicted, failed=failed, rule=rules.gtvp_empty)
         for of_case in (dsc_of_case, precision_of_case, recall_of_case)
     )
-    return SegmentationRow(
-        case=pair.answer.case,
-        voxel_volume_mm3=grid.voxel_volume_mm3,
+    return MaskRow(
+        case=case,
+        voxel_volume_mm3=masks.voxel_volume_mm3,
         gtvp=gtvp,
         gtvn=overlaps[labels.GTVN],
-        gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, pair.rules),
+        gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules),
         gtvp_dsc=dsc,
-        error=error,
-        failed=failed and pair.answer.tried,
+        error=masks.error,
+        failed=failed and masks.tried,
         gtvp_precision=precision,
         gtvp_recall=recall,
         surfaces={
             name: WITHOUT_PREDICTION
             if failed
-            else compare_surfaces(mine == _LABEL_OF[name], theirs == _LABEL_OF[name], grid.array_spacing_mm, pair.rules)
-            for name in SURFACES_OF[pair.rules.surfaces]
+            else compare_surfaces(mine == _LABEL_OF[name], theirs == _LABEL_OF[name], spacing_mm, rules)
+            for name in SURFACES_OF[rules.surfaces]
         },
     )
+
+
+def _compact(masks: MaskArrays) -> tuple[Labels, Labels]:
+    """Both masks cut to their foreground, one byte for each voxel; an absent prediction is empty."""
+    if masks.predicted is None:
+        mine = masks.reference[foreground_box(masks.reference)].astype(np.uint8)
+        return mine, np.zeros_like(mine)
+    box: Box = foreground_box(masks.reference, masks.predicted)
+    return masks.reference[box].astype(np.uint8), masks.predicted[box].astype(np.uint8)

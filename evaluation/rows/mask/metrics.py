@@ -1,4 +1,4 @@
-"""Every metric of the segmentation task from its rows, and how the primary tumour's DSC goes with its volume."""
+"""Every metric of masks from their rows, and the DSC of the primary tumour by its volume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
-from evaluation.editions.rules import SURFACE_METRICS, SURFACES_OF, SegmentationRules
+from evaluation.editions.rules import SURFACE_METRICS, SURFACES_OF, MaskRules
 from evaluation.metrics.lesions import f1_agg_metric
 from evaluation.metrics.overlap import (
     Floats,
@@ -22,14 +22,14 @@ from evaluation.metrics.overlap import (
     median_metric,
     weighted_ratio,
 )
-from evaluation.rows.mask import SegmentationRow
+from evaluation.rows.mask.pair import MaskRow
 
 VOLUME_BINS: Final = 5
 _MM3_A_ML: Final = 1000.0
 
 
-def segmentation_metrics(rows: Sequence[SegmentationRow], rules: SegmentationRules) -> dict[str, WeightedMetric]:
-    """Every metric that `rules` measure, as functions of case weights."""
+def mask_metrics(rows: Sequence[MaskRow], rules: MaskRules) -> dict[str, WeightedMetric]:
+    """Every metric that `rules` measure, as a function of case weights."""
     precision = mean_metric(_column(rows, lambda row: row.gtvp_precision))
     recall = mean_metric(_column(rows, lambda row: row.gtvp_recall))
     gtvp_agg, gtvn_agg = (_dsc_agg(rows, name, rules) for name in ("gtvp", "gtvn"))
@@ -53,7 +53,7 @@ def segmentation_metrics(rows: Sequence[SegmentationRow], rules: SegmentationRul
     return metrics
 
 
-def _dsc_agg(rows: Sequence[SegmentationRow], label: str, rules: SegmentationRules) -> WeightedMetric:
+def _dsc_agg(rows: Sequence[MaskRow], label: str, rules: MaskRules) -> WeightedMetric:
     unit = np.array([row.voxel_volume_mm3 if rules.volume_unit == "mm3" else 1.0 for row in rows])
     return dsc_agg_metric(
         _column(rows, lambda row: getattr(row, label).intersection) * unit,
@@ -62,7 +62,7 @@ def _dsc_agg(rows: Sequence[SegmentationRow], label: str, rules: SegmentationRul
     )
 
 
-def _surface_metrics(rows: Sequence[SegmentationRow], label: str) -> dict[str, WeightedMetric]:
+def _surface_metrics(rows: Sequence[MaskRow], label: str) -> dict[str, WeightedMetric]:
     hd95, asd, surface_dsc = SURFACE_METRICS[label]
     return {
         hd95: median_metric(_column(rows, lambda row: row.surfaces[label].hd95_mm)),
@@ -71,13 +71,13 @@ def _surface_metrics(rows: Sequence[SegmentationRow], label: str) -> dict[str, W
     }
 
 
-def dsc_by_volume(rows: Sequence[SegmentationRow], *, public: bool) -> dict[str, Any] | None:
+def dsc_by_volume(rows: Sequence[MaskRow], *, public: bool) -> dict[str, Any] | None:
     """Spearman's correlation of GTVp DSC with reference volume, and the mean DSC in five bins of rising volume.
 
-    Bins hold equally many cases, the first also those left over. Cases count that have a reference volume and a
-    DSC. None with fewer cases than bins; the correlation is None where all DSC or all volumes are equal.
-    `public` leaves out the bounds of the bins, which are reference volumes, and all bins where they hold few cases:
-    from a case's DSC and the volume predicted for it follows the volume of its reference.
+    Bins hold equal numbers of cases, the first also the remainder. Cases with a reference volume and a DSC count.
+    None with fewer cases than bins; the correlation is None if all DSCs or all volumes are equal. `public` leaves out
+    the bounds of the bins, which are reference volumes, and all bins if they hold few cases: the DSC of a case and
+    the predicted volume give its reference volume.
     Source: the HECKTOR 2021 overview.
     """
     counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
@@ -93,9 +93,9 @@ def dsc_by_volume(rows: Sequence[SegmentationRow], *, public: bool) -> dict[str,
 
 
 def equal_bins(values: Floats, n_bins: int) -> list[npt.NDArray[np.intp]]:
-    """The places of rising values in bins of equally many, the first bin also with those left over.
+    """The places of rising values in bins of equal size, the first bin also with the remainder.
 
-    Equal values keep their order. With fewer values than bins the first bin holds them all.
+    Equal values keep their order. With fewer values than bins the first bin holds all of them.
     Source: the HECKTOR 2021 overview (101 cases in bins of 21, 20, 20, 20 and 20).
     """
     order = np.argsort(values, kind="stable")
@@ -104,18 +104,18 @@ def equal_bins(values: Floats, n_bins: int) -> list[npt.NDArray[np.intp]]:
 
 
 def _bin(volume_ml: Floats, dsc: Floats, *, public: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"cases": int(dsc.size), "dsc_mean": float(dsc.mean())}
+    summary: dict[str, Any] = {"cases": int(dsc.size), "dsc_mean": float(dsc.mean())}
     bounds = {"volume_ml_low": float(volume_ml.min()), "volume_ml_high": float(volume_ml.max())}
-    return found if public else {**found, **bounds}
+    return summary if public else {**summary, **bounds}
 
 
 def spearman(first: Floats, second: Floats) -> float | None:
-    """Spearman's rank correlation, average ranks for ties; None where one side has no spread."""
+    """Spearman's rank correlation, average ranks for ties; None if either side is constant."""
     mine, theirs = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
     scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
     return float(mine @ theirs) / scale if scale > 0 else None
 
 
-def _column(rows: Sequence[SegmentationRow], of: Callable[[SegmentationRow], float | None]) -> Floats:
+def _column(rows: Sequence[MaskRow], of: Callable[[MaskRow], float | None]) -> Floats:
     values = (of(row) for row in rows)
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
