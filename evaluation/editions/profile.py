@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +55,6 @@ def known_profiles() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 
-@cache
 def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
     """Load a profile by its name, or a profile file by its path.
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from contract.tasks import HPV
+from tests.evaluation.tasks import HPV
 
 
 @pytest.fixture

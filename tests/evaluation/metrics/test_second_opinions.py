@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.classification import Answers, classification_metrics, probability_metrics
-from evaluation.metrics.survival import Cohort, c_index_metric
+from evaluation.metrics.classification import binary_metrics, probability_metrics
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
 
 def test_the_cox_model_of_rossi():
@@ -19,7 +19,7 @@ def test_the_cox_model_of_rossi():
     model = lifelines.CoxPHFitter().fit(table, duration_col="week", event_col="arrest")
     risks = model.predict_partial_hazard(table).to_numpy()
     times, events = table["week"].to_numpy(dtype=float), table["arrest"].to_numpy(dtype=bool)
-    ours = c_index_metric(Cohort(times, events, risks), "non_concordant")(np.ones((1, times.size)))[0]
+    ours = c_index_metric(SurvivalCohort(times, events, risks), "non_concordant")(np.ones((1, times.size)))[0]
     assert ours == pytest.approx(0.64033, abs=5e-6)
     assert ours == pytest.approx(theirs(times, -risks, events), abs=1e-12)
 
@@ -38,7 +38,7 @@ def test_a_probability_of_breast_cancer():
     assert given["auc"](ones)[0] == pytest.approx(metrics.roc_auc_score(positive, probability), abs=1e-12)
     assert given["brier"](ones)[0] == pytest.approx(metrics.brier_score_loss(positive, probability), abs=1e-12)
     predicted = probability > 0.6
-    found = classification_metrics(Answers(positive, predicted == positive))
+    found = binary_metrics(positive, predicted == positive)
     expected = {
         "balanced_accuracy": metrics.balanced_accuracy_score(positive, predicted),
         "sensitivity": metrics.recall_score(positive, predicted),

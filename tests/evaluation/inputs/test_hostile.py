@@ -14,10 +14,10 @@ import pytest
 
 from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_volume
-from contract.tasks import RFS, SEGMENTATION
 from evaluation.execution.pool import map_cases
 from evaluation.inputs import masks
 from evaluation.inputs.hostile import hostile
+from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
 @pytest.fixture
@@ -106,7 +106,9 @@ def test_a_mask_that_memory_does_not_hold_fails_its_case(phase, blank, grid, mon
 
 
 @pytest.mark.parametrize("bug", [IndexError, KeyError, RuntimeError, ValueError])
-@pytest.mark.parametrize("place", ["masks._resampled", "masks.Geometry.differences", "cases.count_overlaps"])
+@pytest.mark.parametrize(
+    "place", ["inputs.masks._resampled", "inputs.masks.Geometry.differences", "rows.mask.pair.count_overlaps"]
+)
 def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
     """It must not be scored as a case without a prediction."""
 
@@ -187,13 +189,13 @@ def test_workers_print_nothing(tmp_path, monkeypatch, capfd):
 def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):
     code = (
         "import sys, evaluation.__main__ as entry\n"
-        "sys.excepthook = entry.end_plainly\n"
+        "sys.excepthook = entry.print_unexpected\n"
         "open('/secret/place/nobody/knows')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last == "error: the evaluation ended unexpectedly (FileNotFoundError); its log says where"
+    assert last == "error: the evaluation ended unexpectedly (FileNotFoundError); see its log"
     assert "Traceback" in done.stderr
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from contract.errors import MetricError, PredictionError
-from contract.tasks import HPV, RFS
+from tests.evaluation.tasks import HPV, RFS
 
 FOLLOW_UP = "PatientID;Relapse;RFS\nP1;1;1\nP2;1;2\nP3;0;3\nP4;1;4\nP5;;\n"
 

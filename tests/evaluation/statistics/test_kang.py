@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.metrics.survival import Cohort, c_index_metric
-from evaluation.statistics.kang import PairedRisks, comparable_pairs, concordance_scores, kang
+from evaluation.metrics.concordance import comparable_pairs
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+from evaluation.statistics.kang import PairedRisks, concordance_scores, kang
 
 NAN = float("nan")
 
@@ -117,7 +118,7 @@ def test_a_bootstrap_agrees():
     found = kang(patients)
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), 2000).astype(float)
     first, second = (
-        c_index_metric(Cohort(patients.times, patients.events, risks), "non_concordant")(weights)
+        c_index_metric(SurvivalCohort(patients.times, patients.events, risks), "non_concordant")(weights)
         for risks in (patients.risks_a, patients.risks_b)
     )
     error = found.difference / stats.norm.isf(found.p)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap, norm
 
 from contract.errors import MetricError
-from evaluation.metrics.classification import Answers, classification_metrics
+from evaluation.metrics.classification import binary_metrics
 from evaluation.metrics.overlap import mean_metric
 from evaluation.statistics.bootstrap import _bca_tails, estimate, interval
 
@@ -47,7 +47,7 @@ def test_replicates_without_a_class_are_drawn_again_and_counted():
     sqrt(400 * 0.349) / 0.651 = 18.
     """
     positive = np.arange(10) > 0
-    metrics = classification_metrics(Answers(positive, np.ones(10, np.bool_)))
+    metrics = binary_metrics(positive, np.ones(10, np.bool_))
     found = estimate(metrics, 10, 400, np.random.default_rng(5))
     assert 214 - 5 * 18 < found.redraws < 214 + 5 * 18
     assert found.by_metric["balanced_accuracy"].ci95_low == 1.0

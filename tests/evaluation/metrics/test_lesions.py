@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from contract.tasks import SEGMENTATION
-from evaluation.editions.profile import load_edition
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.profile import load_profile
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import LesionCounts, count_lesions, f1_agg_metric, label_components, match_one_to_one
+from tests.evaluation.tasks import SEGMENTATION
 
 masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))
 REACH = {6: 1, 18: 2, 26: 3}
@@ -106,8 +106,8 @@ def test_ties_in_cardinality_go_to_the_larger_iou():
 
 @given(masks, masks)
 def test_matching_equals_the_best_of_all_assignments(a, b):
-    rules = load_edition("hecktor2025").profile(SEGMENTATION).rules
-    assert isinstance(rules, SegmentationRules)
+    rules = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
+    assert isinstance(rules, MaskRules)
     rules = replace(rules, iou_threshold=0.1)
     table, n_references, n_predictions = naive_iou_table(a, b)
     counts = count_lesions(a, b, rules)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from contract.tasks import HPV, RFS, SEGMENTATION
 from evaluation.ranking.cli import main
 from evaluation.statistics.tests import holm
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 FIRST_DAY = 10
 
@@ -98,7 +98,7 @@ def test_a_clear_winner_is_first_in_every_ranking(teams_of):
 
 def test_shares_of_ranks_are_those_of_the_draws(teams_of):
     """Noise over 60 patients: the rank counts are recomputed here from the same draws."""
-    from evaluation.metrics.survival import Cohort, c_index_metric
+    from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
     teams, n, rng = teams_of(RFS), 60, np.random.default_rng(1)
     predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}
@@ -109,7 +109,7 @@ def test_shares_of_ranks_are_those_of_the_draws(teams_of):
         [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(5).spawn(300)]
     ).astype(float)
     times, events = FIRST_DAY + np.arange(n), np.arange(n) % 3 != 2
-    c = np.stack([c_index_metric(Cohort(times, events, r), "tie")(weights) for r in predicted.values()], axis=1)
+    c = np.stack([c_index_metric(SurvivalCohort(times, events, r), "tie")(weights) for r in predicted.values()], axis=1)
     rank = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
     assert board["stability"]["seed"] == 5
     for index, name in enumerate(predicted):

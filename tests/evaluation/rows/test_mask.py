@@ -12,7 +12,7 @@ import SimpleITK as sitk
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
-from contract.tasks import SEGMENTATION
+from tests.evaluation.tasks import SEGMENTATION
 
 
 @pytest.fixture

@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from contract.tasks import HPV, RFS, SEGMENTATION
-from evaluation.editions.profile import load_edition
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import FollowUp
 from evaluation.metrics.lesions import LesionCounts, count_lesions
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.surface import SurfaceRow
-from evaluation.rows.mask import SegmentationRow
-from evaluation.rows.scorers import SCORERS, RiskRow, StatusRow
+from evaluation.rows.classes import ClassRow
+from evaluation.rows.kinds import scorer_of
+from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.risk import RiskRow
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION, STATUS
 
 
 def segmentation_row(number, rng):
@@ -28,7 +30,7 @@ def segmentation_row(number, rng):
     surfaces = {"gtvp": SurfaceRow("measured", rng.choice([1.5, 2.5, np.inf]), rng.random(), rng.random())}
     lesions = LesionCounts(*rng.integers(0, 4, 3).tolist())
     ratios = (rng.random(), rng.random(), rng.random())
-    return SegmentationRow(
+    return MaskRow(
         f"P{number}",
         float(rng.choice([0.5, 3.0])),
         overlap(),
@@ -51,19 +53,20 @@ def risk_row(number, rng):
 
 def status_row(number, rng):
     probability = None if rng.random() < 0.2 else round(float(rng.random()), 1)
-    return StatusRow(f"P{number}", number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
+    return ClassRow(f"P{number}", STATUS, number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
 
 
-MAKERS = {SEGMENTATION: segmentation_row, RFS: risk_row, HPV: status_row}
+MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row, HPV.name: status_row}
 
 
 def values(task, rows):
-    profile = load_edition("hecktor2021" if task is SEGMENTATION else "hecktor2025").profile(task)
-    metrics = SCORERS[profile.kind].measure(rows, profile.rules).metrics
+    profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").task(task)
+    (answer,) = profile.answers.values()
+    metrics = scorer_of(answer).measure(rows).metrics
     return {name: float(metric(np.ones((1, len(rows))))[0]) for name, metric in metrics.items()}
 
 
-@pytest.mark.parametrize("task", list(MAKERS), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", list(MAKERS))
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 12))
 def test_order_and_doubling_of_the_cohort_change_no_metric(task, seed, count):
@@ -84,7 +87,7 @@ def test_the_order_of_lesions_changes_no_count(reference, predicted, axes):
 
     Greedy matching is left out: among equal IoU it goes by the numbers.
     """
-    default = load_edition("hecktor2025").profile(SEGMENTATION).rules
+    default = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
     for matching in ("one_to_one", "any_overlap"):
         rules = replace(default, matching=matching)
         turned = (np.ascontiguousarray(np.flip(mask.transpose(axes))) for mask in (reference, predicted))

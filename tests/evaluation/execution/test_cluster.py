@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from contract.tasks import SEGMENTATION
 from evaluation.execution.cluster import DaskWorkers
 from evaluation.execution.pool import map_cases
+from tests.evaluation.tasks import SEGMENTATION
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

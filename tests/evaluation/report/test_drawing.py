@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import pytest
 
-from evaluation.report.drawing import new_figure, one_look, svg_text
+from evaluation.report.drawing import new_figure, plot_style, svg_text
 
 # What nnU-Net's progress plot leaves behind, in short.
 LEFT_BEHIND = {
@@ -19,7 +19,7 @@ LEFT_BEHIND = {
 }
 
 
-@one_look
+@plot_style
 def bars():
     figure, (axes,) = new_figure(1, height=0.96, width=7.2)
     axes.barh(0, 0.5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import PredictionError
-from evaluation.inputs.submission import Status, read_risk, read_status
+from evaluation.inputs.submission import PredictedClass, read_class, read_risk
+from tests.evaluation.tasks import STATUS
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.7", 0.7), ("-3", -3.0), ("1e-300", 1e-300), (" 0.25\n", 0.25)])
@@ -45,15 +46,15 @@ def test_what_is_no_risk(tmp_path, text, message):
 def test_what_is_no_status(tmp_path, text):
     (tmp_path / "hpv-status.json").write_text(text)
     with pytest.raises(PredictionError):
-        read_status(tmp_path / "hpv-status.json")
+        read_class(tmp_path / "hpv-status.json", STATUS)
 
 
 def test_statuses(tmp_path):
     (tmp_path / "hpv-status.json").write_text("true")
-    assert read_status(tmp_path / "hpv-status.json") == Status(True)
+    assert read_class(tmp_path / "hpv-status.json", STATUS) == PredictedClass(True)
 
 
 def test_a_probability_is_not_read_from_the_platform(tmp_path):
     (tmp_path / "hpv-status.json").write_text('{"hpv": true, "probability": 0.9}')
     with pytest.raises(PredictionError, match="found a object"):
-        read_status(tmp_path / "hpv-status.json")
+        read_class(tmp_path / "hpv-status.json", STATUS)

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import MetricError
-from contract.tasks import HPV, SEGMENTATION
-from evaluation.editions.profile import MetricProfile, load_edition
+from evaluation.editions.profile import load_profile
 from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank
+from evaluation.editions.task import MetricProfile
 from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, standing
+from tests.evaluation.tasks import HPV, SEGMENTATION
 
 # The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
 TEAMS_2025 = {
@@ -29,7 +30,7 @@ FLAT = Borda(METRICS)
 def five_teams():
     columns = zip(*TEAMS_2025.values(), strict=True)
     values = {name: np.array(column) for name, column in zip(METRICS, columns, strict=True)}
-    return TeamsTable(tuple(TEAMS_2025), values, load_edition("hecktor2025").profile(SEGMENTATION).metrics)
+    return TeamsTable(tuple(TEAMS_2025), values, load_profile("hecktor2025").task(SEGMENTATION.name).metrics)
 
 
 def table(**columns):
@@ -40,7 +41,7 @@ def table(**columns):
 
 
 def test_hecktor_2025_metric_ranks():
-    found = rank_teams(five_teams(), load_edition("hecktor2025").profile(SEGMENTATION).ranking)
+    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking)
     assert found.metric_ranks["gtvp_dsc_mean"].tolist() == [2, 1, 4, 5, 3]
     assert found.metric_ranks["gtvn_dsc_agg"].tolist() == [2, 3, 1, 4, 5]
     assert found.metric_ranks["gtvn_f1_agg"].tolist() == [3, 4, 5, 2, 1]
@@ -48,7 +49,7 @@ def test_hecktor_2025_metric_ranks():
 
 def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
     """Inner sums 5, 7, 6, 6, 6 rank 1, 5, 2, 2, 2; with the GTVp ranks 2, 1, 4, 5, 3: 3, 6, 6, 7, 5."""
-    profile = load_edition("hecktor2025").profile(SEGMENTATION)
+    profile = load_profile("hecktor2025").task(SEGMENTATION.name)
     found = rank_teams(five_teams(), profile.ranking)
     assert profile.ranking.official == "nested_borda"
     assert found.standings["nested_borda"].rank_sum.tolist() == [3, 6, 6, 7, 5]
@@ -69,7 +70,9 @@ def test_hecktor_2025_nested_borda_with_average_ties():
 
 def test_hecktor_2025_by_the_median_rank():
     """Ranks (2, 2, 3), (1, 3, 4), (4, 1, 5), (5, 4, 2), (3, 5, 1): medians 2, 3, 4, 4, 3."""
-    found = rank_teams(five_teams(), load_edition("hecktor2025").profile(SEGMENTATION).ranking).standings["median_rank"]
+    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking).standings[
+        "median_rank"
+    ]
     assert found.median_rank.tolist() == [2, 3, 4, 4, 3]
     assert found.ranks.tolist() == [1, 2, 4, 4, 2]
     assert found.figures().keys() == {"median_rank"}
@@ -118,7 +121,7 @@ def test_rounding_noise_is_a_tie():
 
 
 def test_hpv_ties_are_broken_by_specificity():
-    profile = load_edition("hecktor2025").profile(HPV)
+    profile = load_profile("hecktor2025").task(HPV.name)
     values = {
         "balanced_accuracy": [0.6, 0.6, 0.7, 0.6],
         "sensitivity": [0.5, 0.7, 0.8, 0.5],

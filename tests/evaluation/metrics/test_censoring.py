@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from evaluation.metrics.censoring import dynamic_auc_metric, uncensored_before, uno_c_metric
-from evaluation.metrics.survival import Cohort, c_index_metric
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
 
 def cohort(seed, n=40, censoring=0.5):
     rng = np.random.default_rng(seed)
     times = rng.integers(1, 15, n).astype(float)
-    return Cohort(times, rng.random(n) >= censoring, rng.normal(size=n).round(1))
+    return SurvivalCohort(times, rng.random(n) >= censoring, rng.normal(size=n).round(1))
 
 
 def naive_g(of, time):
@@ -64,7 +64,7 @@ def test_weights_are_repetitions():
     of = cohort(5)
     weights = np.random.default_rng(1).integers(0, 3, of.times_days.size)
     drawn = np.repeat(np.arange(of.times_days.size), weights)
-    repeated = Cohort(of.times_days[drawn], of.events[drawn], of.risks[drawn])
+    repeated = SurvivalCohort(of.times_days[drawn], of.events[drawn], of.risks[drawn])
     once = np.ones((1, drawn.size))
     for make in (uno_c_metric, lambda c, rule: dynamic_auc_metric(c, rule, 6.0)):
         whole, weighted = make(repeated, "tie")(once), make(of, "tie")(weights[None].astype(float))
@@ -80,7 +80,7 @@ def test_without_censoring_uno_is_harrell():
 
 def test_uncensored_before_by_hand():
     """Times 1 (recurrence), 2 (censored), 3, 4: of three at risk at 2 one is censored, so G is 2/3 from then on."""
-    of = Cohort(np.array([1.0, 2, 3, 4]), np.array([True, False, True, False]), np.zeros(4))
+    of = SurvivalCohort(np.array([1.0, 2, 3, 4]), np.array([True, False, True, False]), np.zeros(4))
     np.testing.assert_allclose(uncensored_before(of, np.ones((1, 4)))[0], [1, 1, 2 / 3, 2 / 3])
 
 
@@ -94,7 +94,7 @@ def test_an_auc_without_cases_or_controls_does_not_exist():
 def test_a_perfect_order_is_never_above_one():
     """Weights 1 / G^2 are no whole numbers: their sums differ by the order in which they are added up."""
     times = np.arange(1.0, 41.0)
-    perfect = Cohort(times, times % 3 != 0, -times)
+    perfect = SurvivalCohort(times, times % 3 != 0, -times)
     drawn = np.random.default_rng(3).multinomial(40, np.full(40, 1 / 40), 500).astype(float)
     for metric in (uno_c_metric(perfect, "tie"), dynamic_auc_metric(perfect, "tie", 20.0)):
         values = metric(drawn)

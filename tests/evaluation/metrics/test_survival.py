@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evaluation.metrics.survival import Cohort, c_index_metric, kaplan_meier, log_rank_p
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric, kaplan_meier, log_rank_p
 
 NAN = float("nan")
 patients = st.lists(
@@ -16,7 +16,7 @@ patients = st.lists(
 
 
 def cohort(times, events, risks):
-    return Cohort(np.array(times, dtype=float), np.array(events, dtype=np.bool_), np.array(risks, dtype=float))
+    return SurvivalCohort(np.array(times, dtype=float), np.array(events, dtype=np.bool_), np.array(risks, dtype=float))
 
 
 def c_index(of, rule="non_concordant"):

@@ -10,12 +10,12 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
-from contract.tasks import HPV, RFS, SEGMENTATION
 from evaluation.cli import main
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.rows.mask import SegmentationRow
-from evaluation.rows.mask_metrics import dsc_by_volume
+from evaluation.rows.mask.metrics import dsc_by_volume
+from evaluation.rows.mask.pair import MaskRow
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 FOLLOW_UP = "PatientID;Relapse;RFS;CenterID\nP1;1;1;A\nP2;1;2;A\nP3;0;3;B\nP4;1;4;A\nP5;;;B\n"
 WHOLE_IMAGE = {"bounding_box": "whole_image"}
@@ -206,7 +206,7 @@ def test_dsc_against_volume(phase_of, blank, grid):
 def test_public_bins_of_enough_cases_have_no_bounds():
     """49 cases leave nine in four of the bins, 50 make five of ten."""
     rows = [
-        SegmentationRow(f"C{n}", 6.0, Overlap(1, n, 1), Overlap(0, 0, 0), LesionCounts(0, 0, 0), 2 / (n + 1))
+        MaskRow(f"C{n}", 6.0, Overlap(1, n, 1), Overlap(0, 0, 0), LesionCounts(0, 0, 0), 2 / (n + 1))
         for n in range(1, 51)
     ]
     assert dsc_by_volume(rows[:49], public=True)["bins"] == []

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from matplotlib.colors import to_hex
 
-from contract.tasks import HPV, SEGMENTATION
 from evaluation.report import plots, rank_plots
 from evaluation.report.sources import TaskResults
 from evaluation.results.metrics_json import TeamMetrics
+from tests.evaluation.tasks import HPV, MASK, SEGMENTATION, STATUS
 
 COLOURS = {"ann": "#ff0000", "bea": "#0000ff"}
 
@@ -90,19 +90,19 @@ def team(rows):
 def test_dsc_by_volume_bins(figure):
     """Six cases of 1 to 6 ml with DSC 0.1 to 0.6: the first bin holds two, at 1.5 ml and 0.15."""
     rows = [{"gtvp_dsc": number / 10, "gtvp_reference_mm3": 1000.0 * number} for number in range(1, 7)]
-    assert plots.volume_plot(TaskResults(SEGMENTATION, {}, [team(rows)]), COLOURS)
+    assert plots.volume_plot(TaskResults(SEGMENTATION, {}, [team(rows)]), MASK, COLOURS)
     line = figure.figure.axes[0].lines[0]
     assert line.get_xdata().tolist() == [1.5, 3, 4, 5, 6]
     assert line.get_ydata().tolist() == pytest.approx([0.15, 0.3, 0.4, 0.5, 0.6])
-    assert plots.volume_plot(TaskResults(SEGMENTATION, {}, [team(rows[:4])]), COLOURS) == ""
+    assert plots.volume_plot(TaskResults(SEGMENTATION, {}, [team(rows[:4])]), MASK, COLOURS) == ""
 
 
 def test_calibration_of_those_with_a_probability(figure):
     """0.1 and 0.15 in the first fifth, one of two positive; 0.9 in the last, positive; one without a probability."""
     values = ((0.1, True), (0.15, False), (0.9, True), (None, True))
     rows = [{"predicted_probability": probability, "hpv_positive": positive} for probability, positive in values]
-    assert plots.calibration_plot(TaskResults(HPV, {}, [team(rows)]), COLOURS)
+    assert plots.calibration_plot(TaskResults(HPV, {}, [team(rows)]), STATUS, COLOURS)
     line = figure.figure.axes[0].lines[1]
     assert line.get_xdata() == pytest.approx([0.125, 0.9])
     assert line.get_ydata() == pytest.approx([0.5, 1.0])
-    assert plots.calibration_plot(TaskResults(HPV, {}, [team(rows[3:])]), COLOURS) == ""
+    assert plots.calibration_plot(TaskResults(HPV, {}, [team(rows[3:])]), STATUS, COLOURS) == ""

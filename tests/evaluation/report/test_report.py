@@ -14,11 +14,11 @@ import pytest
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
-from contract.tasks import HPV, RFS, SEGMENTATION
 from evaluation.ranking.cli import main as rank
 from evaluation.report.cli import main as report
 from evaluation.report.plots import _axis_range
 from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 GRID = Geometry((40, 40, 20), (3.0, 3.0, 5.0), (-60.0, -60.0, -50.0))
 PET_GRID = Geometry((30, 30, 25), (4.0, 4.0, 4.0), (-60.0, -60.0, -50.0))
@@ -127,7 +127,7 @@ def test_every_task_team_and_patient_is_on_it(demo):
     assert "&lt;b&gt;bold" in text
     assert "<b>bold" not in text
     assert text.count("<article") == 3
-    assert "GTVp 4.5 ml · GTVn 1.2 ml in 1 lesion · recurrence at 100 days · HPV positive" in text
+    assert "GTVp 4.5 ml · GTVn 1.2 ml in 1 lesion · recurrence at 100 days · HPV Status positive" in text
     assert "ours: 1 cases without a prediction" in text
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import write_mask
-from evaluation.inputs.ground_truth import FollowUp, case_of, read_follow_up, read_hpv_status, read_mask_folder
+from evaluation.inputs.ground_truth import FollowUp, case_of, read_classes, read_follow_up, read_mask_folder
 from evaluation.inputs.tables import number
+from tests.evaluation.tasks import RISK, STATUS
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_no_masks(tmp_path):
 )
 def test_follow_up_in_the_release_spellings(tmp_path, text, encoding):
     (tmp_path / "any.csv").write_bytes(text.encode(encoding))
-    reference = read_follow_up(tmp_path)
+    reference = read_follow_up(tmp_path, RISK)
     assert reference.targets == {"A": FollowUp(900.0, relapse=False), "B": FollowUp(120.5, relapse=True)}
     assert list(reference.targets) == ["A", "B"]
     assert reference.without_target == ("C", "D")
@@ -69,8 +70,8 @@ def test_follow_up_in_the_release_spellings(tmp_path, text, encoding):
 def test_the_file_is_chosen_by_its_columns(tmp_path):
     (tmp_path / "task2.csv").write_text("PatientID,Relapse,RFS\nA,1,3\n")
     (tmp_path / "task3.csv").write_text("PatientID,HPV Status\nA,1.0\nB,0\nC,\n")
-    assert read_hpv_status(tmp_path).targets == {"A": True, "B": False}
-    assert read_hpv_status(tmp_path).without_target == ("C",)
+    assert read_classes(tmp_path, STATUS).targets == {"A": True, "B": False}
+    assert read_classes(tmp_path, STATUS).without_target == ("C",)
 
 
 @pytest.mark.parametrize(
@@ -91,27 +92,27 @@ def test_the_file_is_chosen_by_its_columns(tmp_path):
 def test_tables_that_cannot_be_used(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(GroundTruthError, match=message):
-        read_follow_up(tmp_path)
+        read_follow_up(tmp_path, RISK)
 
 
 def test_two_tables_with_the_columns(tmp_path):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("PatientID,HPV Status\nA,1\n")
     with pytest.raises(GroundTruthError, match=r"a\.csv, b\.csv"):
-        read_hpv_status(tmp_path)
+        read_classes(tmp_path, STATUS)
 
 
 def test_a_table_that_is_no_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(GroundTruthError, match="UTF-8"):
-        read_hpv_status(tmp_path)
+        read_classes(tmp_path, STATUS)
 
 
 def test_a_centre_has_one_spelling(tmp_path):
     """A table with gaps writes 3 as 3.0."""
     path = tmp_path / "hpv.csv"
     path.write_text("PatientID,HPV Status,CenterID\nA,1,3.0\nB,0,3\nC,0, chum\nD,1,CHUM\nE,1,\n")
-    assert read_hpv_status(path).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
+    assert read_classes(path, STATUS).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
 
 
 @pytest.mark.parametrize(
