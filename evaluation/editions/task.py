@@ -49,7 +49,7 @@ class TaskProfile:
 
     @property
     def has_several_answers(self) -> bool:
-        """Whether metrics, rows and options are kept by answer."""
+        """Whether metrics, rows and options are split by answer."""
         return len(self.answers) > 1
 
     @property

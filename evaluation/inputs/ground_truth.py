@@ -142,11 +142,11 @@ def _table_with(columns: tuple[str, ...], source: Path) -> Table:
             raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
     tables = (read_table(path, GroundTruthError) for path in sorted(source.glob("*.csv")))
-    found = [table for table in tables if set(columns) <= set(table.header)]
-    if len(found) != 1:
-        names = ", ".join(table.name for table in found) or "none"
+    matching = [table for table in tables if set(columns) <= set(table.header)]
+    if len(matching) != 1:
+        names = ", ".join(table.name for table in matching) or "none"
         raise GroundTruthError("ground truth", f"found {names}, {wanted}")
-    return found[0]
+    return matching[0]
 
 
 def _centres(table: Table) -> dict[str, str]:

@@ -87,7 +87,7 @@ def kaplan_meier(times_days: Floats, events: Booleans) -> StepCurve:
 def log_rank_p(times_days: Floats, events: Booleans, group: Booleans) -> float | None:
     """Two-sided p of the log-rank test between `group` and the others, chi-squared with one degree of freedom.
 
-    None where the test does not exist: an empty group, or no recurrence while both groups are at risk.
+    None if the test is undefined: an empty group, or no recurrence while both groups are at risk.
     """
     observed_less_expected, variance = 0.0, 0.0
     for time in np.unique(times_days[events]):

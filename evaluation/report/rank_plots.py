@@ -42,19 +42,19 @@ def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
         panels += [(title, stable["metrics"][name]) for name, title in metrics.items()]
     teams = _teams(results)
     figure, axes = new_figure(len(panels), height=1.5 + 0.3 * len(teams))
-    for one, (title, found) in zip(axes, panels, strict=True):
-        _blobs(one, found["teams"], stable["bootstraps"], teams, colours)
-        one.set_title(f"{title}{_tau(found['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
+    for one, (title, standing) in zip(axes, panels, strict=True):
+        _blobs(one, standing["teams"], stable["bootstraps"], teams, colours)
+        one.set_title(f"{title}{_tau(standing['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
         one.tick_params(axis="y", labelleft=one is axes[0])
     return svg_text(figure)
 
 
 def _blobs(
-    axes: Any, found: Mapping[str, Any], bootstraps: int, teams: Sequence[str], colours: Mapping[str, str]
+    axes: Any, ranks: Mapping[str, Any], bootstraps: int, teams: Sequence[str], colours: Mapping[str, str]
 ) -> None:
     for place, team in enumerate(teams):
-        shares = {float(rank): times / bootstraps for rank, times in found[team]["times_at_rank"].items()}
-        ends = (found[team]["ci95_low"], found[team]["ci95_high"])
+        shares = {float(rank): times / bootstraps for rank, times in ranks[team]["times_at_rank"].items()}
+        ends = (ranks[team]["ci95_low"], ranks[team]["ci95_high"])
         axes.plot(ends, (place, place), color="#7b8794", linewidth=1, linestyle="dashed", zorder=1)
         areas = [_LARGEST_BLOB_POINTS2 * share for share in shares.values()]
         axes.scatter(list(shares), [place] * len(shares), s=areas, color=colours[team], zorder=2)

@@ -19,13 +19,13 @@ DEFAULT_BOOTSTRAPS: Final = 1000
 MAX_REDRAWS_A_REPLICATE: Final = 10_000
 INTERVAL_METHODS: Final = ("percentile", "bca")
 _TAILS: Final = (0.025, 0.975)
-# Weights held at once for leaving out each case in turn.
+# Largest number of weights in memory at once, when each case is left out in turn.
 _NUMBERS_AT_ONCE: Final = 4_000_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric with its 95% interval; None where the metric is not defined for this cohort."""
+    """A metric with its 95% interval; None if the metric is undefined for this cohort."""
 
     value: float | None
     ci95_low: float | None

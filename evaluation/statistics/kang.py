@@ -1,4 +1,4 @@
-"""Kang's test: whether one C-index is higher than another of the same patients."""
+"""Kang's test: whether one C-index is higher than another for the same patients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evaluation.statistics.tests import Booleans, Test
 
 Rows = npt.NDArray[np.intp]
 
-# Pairs held at once: some tens of MB, however many patients there are.
+# Pairs in memory at once: some tens of MB, independent of the number of patients.
 _PAIRS_AT_ONCE: Final = 1_000_000
 
 
@@ -56,7 +56,7 @@ def kang(patients: PairedRisks) -> Test:
     sums over rows, columns and all of c and g are enough, and these are added up a block of rows at a time.
 
     D / sqrt(var D) is taken for standard normal. Fewer than 4 patients, no comparable pair or an estimate that is
-    not positive (equal predictions among others) tell nothing: p = 1.
+    not positive (for example with equal predictions) give p = 1.
     """
     n = patients.times.size
     compared, gained, squares = np.zeros(n), np.zeros(n), 0.0

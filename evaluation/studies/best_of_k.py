@@ -77,18 +77,18 @@ def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
 
 
 @plot_style
-def _picture(found: Sequence[BestOf], winner: float | None, metric: str) -> Figure:
+def _picture(distributions: Sequence[BestOf], winner: float | None, metric: str) -> Figure:
     """The distribution of the best of each number of tries, and the winner's score."""
     figure, (axes,) = new_figure(1, height=3.0, width=5.5)
     bins = np.linspace(0, 1, 101)
-    for place, one in enumerate(found):
+    for place, one in enumerate(distributions):
         weights = np.full(one.best.size, 1 / one.best.size)
         colour = COLOURS[place % len(COLOURS)]
         axes.hist(one.best, bins, weights=weights, histtype="step", color=colour, label=f"best of {one.tries}")
     if winner is not None:
         axes.axvline(winner, color="black", linestyle="dashed", linewidth=1.2, label="winner")
-    low = min(float(one.best.min()) for one in found)
-    high = max(winner or 0.0, *(float(one.best.max()) for one in found))
+    low = min(float(one.best.min()) for one in distributions)
+    high = max(winner or 0.0, *(float(one.best.max()) for one in distributions))
     axes.set(xlim=(low - 0.03, high + 0.03), xlabel=metric, ylabel="share of repeats")
     axes.legend(fontsize=8, frameon=False)
     return figure

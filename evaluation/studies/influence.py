@@ -1,4 +1,4 @@
-"""`hecktor study influence`: how the primary tumour's DSC goes with its volume and its SUVmax."""
+"""`hecktor study influence`: the DSC of the primary tumour against its volume and SUVmax."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def joined(teams: Sequence[TeamMetrics], burdens: Mapping[str, Burden]) -> list[
 def correlated(lines: Sequence[Line], factor: str) -> dict[str, Any]:
     """Spearman's correlation over all masks of all teams, and for each team alone with its five bins.
 
-    The bins of a factor are those of `analyses.gtvp_dsc_by_volume`; a team with fewer cases than bins has none. A
-    correlation is None where one side has no spread.
+    The bins of a factor are formed as in `analyses.gtvp_dsc_by_volume`; a team with fewer cases than bins has none. A
+    correlation is None if one side is constant.
     Source: the HECKTOR 2021 overview.
     """
     teams = {}

@@ -74,4 +74,4 @@ def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], m
         for case, rank in zip(known, rankdata(values), strict=True):
             ranks[case].append((float(rank) - 0.5) / len(known))
     summary = RANK_METHODS[method]
-    return {case: float(summary(found)) if found else None for case, found in ranks.items()}
+    return {case: float(summary(of_case)) if of_case else None for case, of_case in ranks.items()}

@@ -98,12 +98,12 @@ def _of_risks(
     lines: list[dict[str, Any]] = [{"PatientID": case} for case in risks.cases]
     for selection, members in selections.items():
         for method in RANK_METHODS:
-            found = combined_risks([risks.by_team[team] for team in members], risks.cases, method)
-            table = [{"PatientID": case, "risk": risk} for case, risk in found.items() if risk is not None]
+            combined = combined_risks([risks.by_team[team] for team in members], risks.cases, method)
+            table = [{"PatientID": case, "risk": risk} for case, risk in combined.items() if risk is not None]
             write_table(options.output / f"{selection}_{method}.csv", table)
             for line in lines:
-                line[f"{selection}_{method}"] = found[line["PatientID"]]
-            absent = [case for case, risk in found.items() if risk is None]
+                line[f"{selection}_{method}"] = combined[line["PatientID"]]
+            absent = [case for case, risk in combined.items() if risk is None]
             content["not_written"] += [{"case": case, "ensemble": f"{selection}_{method}.csv"} for case in absent]
     return content, lines
 
