@@ -12,7 +12,7 @@ from evaluation.editions.task import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
 from evaluation.metrics.overlap import WeightedMetric, on_cohort
-from evaluation.rows.scorer import CaseRow, Measurement, Scorer
+from evaluation.rows.scorer import CaseRow, RowMetrics, Scorer
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ScoredAnswer:
     submission: Submission
     rows: Sequence[CaseRow]
     counted: Sequence[CaseRow]
-    measurement: Measurement
+    measurement: RowMetrics
 
 
 @dataclass(frozen=True)

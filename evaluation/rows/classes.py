@@ -26,7 +26,7 @@ from evaluation.metrics.classification import (
     many_classes_metrics,
     probability_metrics,
 )
-from evaluation.rows.scorer import Measurement, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
 
 @dataclass(frozen=True)
@@ -94,22 +94,22 @@ class ClassScorer:
             return ClassRow(answer.case, self.answer, actual, None, error, failed)
         return ClassRow(answer.case, self.answer, actual, predicted.value, probability=predicted.probability)
 
-    def measure(self, rows: Sequence[ClassRow]) -> Measurement:
+    def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
         """Metrics of two classes, or of more."""
         return self._measure_binary(rows) if self.answer.is_binary else self._measure_many(rows)
 
-    def _measure_binary(self, rows: Sequence[ClassRow]) -> Measurement:
+    def _measure_binary(self, rows: Sequence[ClassRow]) -> RowMetrics:
         positive = np.array([row.actual == self.answer.classes[1] for row in rows], dtype=np.bool_)
         probability = np.array([np.nan if row.probability is None else row.probability for row in rows])
         metrics = binary_metrics(positive, np.array([row.correct for row in rows], dtype=np.bool_))
         whole_cohort(metrics["balanced_accuracy"], len(rows), ONE_CLASS_ONLY)
         if not np.isfinite(probability).any():
-            return Measurement(metrics)
+            return RowMetrics(metrics)
         metrics |= probability_metrics(positive, probability)
         # The calibration is private: the fraction of positives among few patients would reveal their class.
-        return Measurement(metrics, analyses={"calibration": calibration_table(positive, probability)})
+        return RowMetrics(metrics, analyses={"calibration": calibration_table(positive, probability)})
 
-    def _measure_many(self, rows: Sequence[ClassRow]) -> Measurement:
+    def _measure_many(self, rows: Sequence[ClassRow]) -> RowMetrics:
         classes = self.answer.classes
         actual = class_codes([row.actual for row in rows], classes)
         predicted = class_codes([row.predicted for row in rows], classes)
@@ -118,7 +118,7 @@ class ClassScorer:
         recalls = {f"{RECALL_PREFIX}{value}": measured.pop(str(code)) for code, value in enumerate(classes)}
         counts = confusion_matrix(actual, predicted, len(classes)).tolist()
         matrix = {"classes": list(classes), "columns": [*classes, "no prediction"], "counts": counts}
-        return Measurement({**measured, **recalls}, analyses={"confusion_matrix": matrix})
+        return RowMetrics({**measured, **recalls}, analyses={"confusion_matrix": matrix})
 
     def restore(self, raw: Mapping[str, Any]) -> ClassRow:
         """The row that `as_json` wrote."""

@@ -19,7 +19,7 @@ from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission, read_risk
 from evaluation.metrics.censoring import censoring_metrics
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
-from evaluation.rows.scorer import Measurement, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class RiskScorer:
         read = partial(submitted_value, read=read_risk)
         return [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
 
-    def measure(self, rows: Sequence[RiskRow]) -> Measurement:
+    def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
         cohort, missing = survival_cohort(rows, self.rules), self.rules.missing_risk
         metric = c_index_metric(cohort, missing)
         value = whole_cohort(metric, len(rows), NO_COMPARABLE_PAIR.format(n=len(rows)))
         flipped = SIGN_MAY_BE_FLIPPED.format(value=value, direction=DIRECTIONS[self.rules.direction])
         warnings = (flipped,) if value < 0.5 else ()
-        return Measurement({"c_index": metric, **censoring_metrics(cohort, missing)}, warnings=warnings)
+        return RowMetrics({"c_index": metric, **censoring_metrics(cohort, missing)}, warnings=warnings)
 
     def restore(self, raw: Mapping[str, Any]) -> RiskRow:
         """The row that `as_json` wrote."""

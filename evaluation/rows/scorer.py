@@ -47,7 +47,7 @@ class CaseRow(Protocol):
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RowMetrics:
     """Metrics of rows as functions of case weights, and all that is reported beside them.
 
     Attributes:
@@ -85,7 +85,7 @@ class Scorer(Protocol):
     def score(self, reference: Reference[Any], submission: Submission, workers: int | Workers, /) -> Sequence[Any]:
         """One row for each submitted answer."""
 
-    def measure(self, rows: Sequence[Any]) -> Measurement:
+    def measure(self, rows: Sequence[Any]) -> RowMetrics:
         """Metrics of the rows.
 
         Raises:

@@ -90,8 +90,8 @@ def agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[s
     """Every metric as a function of case weights: medians over cases of each measure, and the weighted DSCagg.
 
     DSCagg is 2 sum |A and B| / sum (|A| + |B|) in mm3 over the cases of one pair of annotators; its overall value is
-    the mean over pairs, weighted by their numbers of cases. `dsc_agg_mean` is the same for each pair's mean of both labels.
-    A pair whose masks all lack a label does not count for it.
+    the mean over pairs, weighted by their numbers of cases. `dsc_agg_mean` is the same for each pair's mean of both
+    labels. A pair whose masks all lack a label does not count for it.
     Source: the HNTS-MRG 2024 overview.
     """
     metrics: dict[str, WeightedMetric] = {}

@@ -16,7 +16,7 @@ from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.rows.mask.metrics import dsc_by_volume, mask_metrics
 from evaluation.rows.mask.pair import MaskPair, MaskRow, compare_pair
-from evaluation.rows.scorer import Measurement
+from evaluation.rows.scorer import RowMetrics
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class MaskScorer:
         ]
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
-    def measure(self, rows: Sequence[MaskRow]) -> Measurement:
+    def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
         """Overlap, lesions and surfaces; and the GTVp's DSC by its volume."""
         not_in_mean = tuple(row.case for row in rows if row.gtvp_dsc is None)
         tables = {public: dsc_by_volume(rows, public=public) for public in (False, True)}
         private, shared = ({} if table is None else {"gtvp_dsc_by_volume": table} for table in tables.values())
-        return Measurement(
+        return RowMetrics(
             mask_metrics(rows, self.rules),
             excluded={"gtvp_empty_not_in_mean_dsc": not_in_mean} if not_in_mean else {},
             analyses=private,
