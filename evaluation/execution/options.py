@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import whole_number
 from evaluation.editions.profile import EvaluationProfile
 from evaluation.editions.task import TaskProfile
-from evaluation.execution.pool import usable_cpus
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 

@@ -59,11 +59,6 @@ def _be_silent() -> None:
     os.close(nowhere)
 
 
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def map_cases(
     work: Callable[[Item], Row],
     items: Sequence[Item],
