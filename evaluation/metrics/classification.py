@@ -68,16 +68,6 @@ def _recall(members: Booleans, correct: Booleans) -> Callable[[Floats], Floats]:
     return lambda weights: weighted_ratio(weights, counted * correct, counted)
 
 
-def balanced_accuracy(reference: npt.NDArray[Any], predicted: npt.NDArray[Any]) -> float:
-    """The mean recall of the classes present in the reference; NaN if fewer than two are present.
-
-    Both arguments hold one class for each patient, shape (patients,), as booleans, numbers or texts.
-    """
-    classes = np.unique(reference)
-    recalls = [float((predicted[reference == value] == value).mean()) for value in classes]
-    return float(np.mean(recalls)) if len(recalls) > 1 else float("nan")
-
-
 def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.NDArray[np.intp]:
     """Counts of patients, shape (classes, classes + 1): rows by reference, columns by prediction, the last missing."""
     columns = np.where(predicted == NO_CLASS, n_classes, predicted)
@@ -124,11 +114,6 @@ def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
         return ratio(pairs.concordant, pairs.comparable)
 
     return weighted
-
-
-def auc(positive: Booleans, score: Floats) -> float:
-    """Area under the ROC curve of patients, each counted once, shape (patients,); NaN without both classes."""
-    return float(auc_metric(positive, score)(np.ones((1, positive.size)))[0])
 
 
 def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.intp]
 
-# Numbers held in one block of replicates: about what a processor's cache takes.
+# Numbers in one block of replicates: about the size of a processor's cache.
 _BLOCK_NUMBERS: Final = 400_000
 
 
@@ -31,7 +31,7 @@ def follow_up_order(times: Floats, events: Booleans) -> Integers:
     return place.ravel().astype(np.intp)
 
 
-def comparable_pairs(times: Floats, events: Booleans, rows: Integers | None = None) -> Floats:
+def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
     """1 where the row's patient recurred before the column's last follow-up, else 0, shape (rows, patients).
 
     A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
@@ -39,10 +39,9 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers | None = No
     Args:
         times: follow-up, shape (patients,).
         events: True = recurrence, shape (patients,).
-        rows: patients to take as rows; None takes all.
+        rows: patients to take as rows.
     """
     order = follow_up_order(times, events)
-    rows = np.arange(times.size) if rows is None else rows
     pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
     return pairs
 

@@ -59,15 +59,6 @@ def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     return weighted
 
 
-def c_index(times_days: Floats, events: Booleans, risks: Floats) -> float:
-    """Harrell's C-index of patients, each counted once; NaN if no pair is comparable.
-
-    Arguments as in `SurvivalCohort`; a pair with a missing risk is non-concordant.
-    """
-    metric = c_index_metric(SurvivalCohort(times_days, events, risks), "non_concordant")
-    return float(metric(np.ones((1, times_days.size)))[0])
-
-
 def kaplan_meier(times_days: Floats, events: Booleans) -> StepCurve:
     """The product-limit estimate of being free of recurrence, after each distinct time.
 

@@ -28,7 +28,7 @@ COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99a
 
 
 def plot_style(draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a drawing function to use matplotlib's default style with ours, whatever the process has set.
+    """Decorate a drawing function to use matplotlib's default style with ours, ignoring the process's settings.
 
     nnU-Net's progress plot sets seaborn's style and fonts of 25 points for the whole training process, which also
     draws the report of the training.

@@ -50,7 +50,7 @@ class RiskRow:
 
 
 def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort:
-    """The rows as arrays; risks are higher for earlier recurrence, whatever the rule for the direction."""
+    """The rows as arrays; risks are higher for earlier recurrence under both rules for the direction."""
     sign = -1.0 if rules.direction == "time" else 1.0
     return SurvivalCohort(
         times_days=np.array([row.follow_up.rfs_days for row in rows], dtype=np.float64),

@@ -115,7 +115,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (WEIGHTED, {"median_rank": ["gtvp_dsc_mean"], "weights": [1]}, "unknown weights beside median_rank"),
     ],
 )
-def test_what_breaks_the_schema_is_named(profile, path, value, message):
+def test_a_break_of_the_schema_is_named(profile, path, value, message):
     changed = copy.deepcopy(profile)
     place = changed
     for key in path[:-1]:

@@ -1,4 +1,4 @@
-"""Streams that inflate to far more than their header promises are refused after what it promises."""
+"""Streams that inflate beyond the size in their header are refused at that size."""
 
 from __future__ import annotations
 

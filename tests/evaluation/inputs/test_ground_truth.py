@@ -118,7 +118,7 @@ def test_a_centre_has_one_spelling(tmp_path):
 @pytest.mark.parametrize(
     "text", ["1_0", "\N{ARABIC-INDIC DIGIT THREE}", "0x10", "1e999", "inf", ".", "1,000.5", "--1", "1 2"]
 )
-def test_what_is_no_plain_number(text):
+def test_texts_that_are_not_plain_numbers(text):
     with pytest.raises(PredictionError, match="expected a number"):
         number(text, "risk", "a number", PredictionError)
 

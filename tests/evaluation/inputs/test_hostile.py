@@ -47,7 +47,7 @@ def upper_links_in_a_circle(folder, mask, grid):
 
 
 def name_of_half_a_character(folder, mask, grid):
-    """A file name that is no UTF-8: neither the image library nor a data base takes it."""
+    """A file name that is not UTF-8, which image libraries and data bases refuse."""
     write_volume(folder / "m.mha", Volume(mask, grid))
     (folder / "m.mha").rename(folder / os.fsdecode(b"\xff.mha"))
 
@@ -80,7 +80,7 @@ def offset_of_nan(folder, mask, grid):
         (offset_of_nan, "m.nii.gz: "),
     ],
 )
-def test_what_breaks_a_reader_fails_its_case_alone(phase, blank, grid, make, reason):
+def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid, make, reason):
     make(phase.job("A"), tumour(blank()), grid)
     report = phase.run()
     (failed,) = report["cases"]["failed"]

@@ -97,7 +97,7 @@ def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
     assert found["gtvp_dsc_agg"] == pytest.approx(2 * 12 / (16 + 14))
 
 
-def test_who_finds_nothing_is_last_and_not_left_out(masks):
+def test_a_team_without_any_detection_is_last_and_not_left_out(masks):
     """Precision and recall are 0, and so is their harmonic mean: a null would take the team out of the ranking."""
     report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
     assert report["aggregates"]["gtvp_f1"] == {"value": 0.0, "ci95_low": 0.0, "ci95_high": 0.0}
@@ -366,7 +366,7 @@ def test_the_command_line(masks, blank, grid, capsys):
 SECRETS = ("987.25", "rfs_days", "relapse", "hpv_positive", "reference_voxels")
 
 
-def test_what_is_public_holds_no_reference_value_and_no_path(phase_of):
+def test_public_results_hold_no_reference_value_and_no_path(phase_of):
     phase = phase_of(RFS)
     phase.truth_table("PatientID,Relapse,RFS,CenterID\nP1,1,987.25,A\nP2,0,1500,B\nP3,1,1200,A\n")
     table = phase.root / "risks.csv"

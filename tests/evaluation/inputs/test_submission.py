@@ -1,4 +1,4 @@
-"""Values as submissions spell them: what is a number, what is a boolean, and what is neither."""
+"""Values of submissions: numbers, booleans and unusable ones."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_risks(tmp_path, text, value):
         ("0." + "7" * 70_000, "bytes, expected at most"),
     ],
 )
-def test_what_is_no_risk(tmp_path, text, message):
+def test_unusable_risks(tmp_path, text, message):
     (tmp_path / "rfs.json").write_text(text)
     with pytest.raises(PredictionError, match=message):
         read_risk(tmp_path / "rfs.json")
 
 
 @pytest.mark.parametrize("text", ["1", "0", "0.9", '"true"', "null", "[true]", "True"])
-def test_what_is_no_status(tmp_path, text):
+def test_unusable_classes(tmp_path, text):
     (tmp_path / "hpv-status.json").write_text(text)
     with pytest.raises(PredictionError):
         read_class(tmp_path / "hpv-status.json", STATUS)

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from evaluation.metrics.classification import (
-    auc,
-    balanced_accuracy,
     binary_metrics,
     class_codes,
     confusion_matrix,
@@ -69,11 +67,3 @@ def test_a_sample_with_one_class_has_no_balanced_accuracy():
     metrics = many_classes_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 4)
     found = metrics["balanced_accuracy"](np.array([[1.0, 1, 1], [1, 1, 0], [0, 1, 1]]))
     assert found == pytest.approx([0.75, np.nan, 0.5], nan_ok=True)
-
-
-def test_plain_functions_agree_with_the_weighted_ones():
-    """Positive scores 3, 1 against negative 2, 0: 3 of 4 pairs in order. Recalls 1/2 and 1."""
-    positive = np.array([True, True, False, False])
-    assert auc(positive, np.array([3.0, 1.0, 2.0, 0.0])) == 0.75
-    assert balanced_accuracy(positive, np.array([True, False, False, False])) == 0.75
-    assert np.isnan(balanced_accuracy(positive[:2], positive[:2]))

@@ -148,7 +148,7 @@ def test_a_mask_of_many_components_is_matched(rules):
 
 
 def test_f1_is_a_ratio_of_sums():
-    """TP 3 and 0, FP 0 and 1, FN 0 and 2: 6 / (6 + 1 + 2) = 2/3, where the mean of case values were 0.5."""
+    """TP 3 and 0, FP 0 and 1, FN 0 and 2: 6 / (6 + 1 + 2) = 2/3, while the mean of case values is 0.5."""
     metric = f1_agg_metric(np.array([3.0, 0]), np.array([0.0, 1]), np.array([0.0, 2]))
     assert metric(np.ones((1, 2)))[0] == pytest.approx(2 / 3)
     assert np.isnan(f1_agg_metric(*np.zeros((3, 2)))(np.ones((1, 2)))[0])

@@ -76,7 +76,7 @@ def test_the_five_teams_of_2025(files, tmp_path, capsys):
 
 
 def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
-    """Flat Borda ties nobody; under the median rank two and two tie, on average at 2.5 and 4.5."""
+    """Flat Borda has no ties; under the median rank two pairs tie, on average at 2.5 and 4.5."""
     board = rank(files.values(), tmp_path / "flat", "--official", "flat_borda")
     assert board["official"] == "flat_borda"
     assert [entry["team"] for entry in board["teams"]][:3] == ["MEDAI", "Dolphins", "SJTU_lab426"]

@@ -138,7 +138,7 @@ def test_hpv_by_mcnemar(teams_of):
 
 
 def masks(blank, cuts):
-    """Fill a phase: GTVp of 4 planes, predicted with some left out; one GTVn, found where an even number is."""
+    """Fill a phase: GTVp of 4 planes, predicted with some left out; one GTVn, predicted in cases with even numbers."""
 
     def fill(phase):
         for case, cut in enumerate(cuts):

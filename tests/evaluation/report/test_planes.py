@@ -1,4 +1,4 @@
-"""Planes through a point: known places must appear where a radiologist expects them, however the scan lies."""
+"""Planes through a point: known places appear in the radiological convention for any orientation of the scan."""
 
 from __future__ import annotations
 

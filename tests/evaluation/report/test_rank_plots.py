@@ -1,4 +1,4 @@
-"""Plots of a leaderboard and of rows: what is drawn is what the data say."""
+"""Plots of a leaderboard and of rows: the drawn values equal the data."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def build(demo, *more):
 
 
 class Balanced(HTMLParser):
-    """Fails where an element is closed that is not open."""
+    """Fails if an element is closed that is not open."""
 
     VOID = frozenset({"meta", "img", "br", "use", "path"})
 

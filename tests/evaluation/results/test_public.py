@@ -1,4 +1,4 @@
-"""What a submitter can see: no number of the reference, no case's status, no path; on standard error neither."""
+"""Public results and standard error reveal no number of the reference, no class of a case and no path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no metric of any task may depend on: the order of cases, their number alone, the order of lesions."""
+"""Invariants of all metrics: the order of cases, doubling of the cohort, the order of lesions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The segmentation task end to end: what counts, and what hostile masks come to."""
+"""Masks end to end: the scores, and the treatment of hostile masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RFS and HPV tasks end to end."""
+"""Risks and classes, end to end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_c_index_counts_a_patient_without_target_apart(rfs):
 
 
 @pytest.mark.parametrize("text", ["NaN", '"3"', "true", "null", "Infinity", None])
-def test_what_is_no_risk_is_non_concordant(rfs, text):
+def test_an_unusable_risk_is_non_concordant(rfs, text):
     """The golden row: pairs (1,2) (1,3) (1,4) (2,3) (2,4), those with patient 2 lost: 2 of 5."""
     texts = {"P1": "4", "P3": "2", "P4": "1"} | ({"P2": text} if text else {})
     report = answer(rfs, **texts)
@@ -82,7 +82,7 @@ def test_hpv_by_hand(hpv):
 
 
 def test_redraws_of_extra_metrics_are_counted_apart(rfs):
-    """Uno's C has a value just where the C-index has, and its own draws are the same; no AUC exists in four days."""
+    """Uno's C is defined in the same samples as the C-index, and its draws are equal; no AUC exists in four days."""
     for case in ("P1", "P2", "P3"):
         rfs.value(case, "1")
     provenance = rfs.run(bootstraps=300)["provenance"]

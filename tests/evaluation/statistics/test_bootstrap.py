@@ -54,7 +54,7 @@ def test_replicates_without_a_class_are_drawn_again_and_counted():
 
 
 def test_a_redraw_moves_no_other_replicate():
-    """Replicate i has its own stream: what is defined at once is the same with a metric that is often undefined."""
+    """Replicate i has its own stream: adding a metric that is often undefined does not change the others."""
     values = np.random.default_rng(6).random(12)
     seen = []
 

@@ -112,7 +112,7 @@ def test_an_ensemble_of_risks_is_scored(tmp_path, phase_of):
 
 
 def test_a_patient_without_a_risk_has_no_vote_of_that_team():
-    """`a` ranks P1 and P3 only, at (1 - 1/2) / 2 and (2 - 1/2) / 2; `b` all three; P4 nobody."""
+    """`a` ranks P1 and P3 only, at (1 - 1/2) / 2 and (2 - 1/2) / 2; `b` all three; P4 has no rank."""
     found = combined_risks(
         [{"P1": 1.0, "P3": 2.0}, {"P1": 1.0, "P2": 2.0, "P3": 3.0}], ["P1", "P2", "P3", "P4"], "mean_rank"
     )

@@ -19,7 +19,7 @@ from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
 def judged(expected, shared, failed_below=0.5):
-    """GTVp of ten voxels in reference and mask each, of which so many are shared: a DSC of a tenth of it."""
+    """GTVp of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
     answers = [SubmittedAnswer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
     rows = [
         MaskRow(f"P{n}", 1.0, Overlap(both, 10, 10), Overlap(0, 0, 0), LesionCounts(0, 0, 0), both / 10)
@@ -83,7 +83,7 @@ def test_one_case():
 
 
 def test_a_mask_at_the_bound_has_not_failed():
-    """DSC 0.5 is not below 0.5; below 0.6 it is, and told from 0.9 rightly."""
+    """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
     assert values(judged([0.4, 0.8], [5, 9]))["failed_auc"] is None
     assert values(judged([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
 
@@ -177,7 +177,7 @@ def test_one_column_is_enough_and_a_bad_line_fails_its_case_alone(metrics, tmp_p
     assert found["labels"]["gtvp"]["aggregates"]["failed_auc"]["value"] == 1
 
 
-def test_what_does_not_count_is_named(metrics, tmp_path):
+def test_cases_that_do_not_count_are_named(metrics, tmp_path):
     content = json.loads(metrics.read_text())
     content["provenance"]["options"]["missing"] = "skip"
     content["aggregates"] = {name: {**found, "value": None} for name, found in content["aggregates"].items()}
