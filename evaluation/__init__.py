@@ -1,1 +1,22 @@
-"""Score submissions of the challenge against the ground truth, and rank teams; loads no network."""
+"""Score submissions of the challenge against the ground truth, and rank teams; loads no network.
+
+`evaluate`, `rank` and `score_masks` are loaded on first use, so that `import evaluation` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaluation.api.cohorts import EvaluationResult, RankingResult, evaluate, rank
+    from evaluation.api.masks import LabelScores, MaskScores, score_masks
+
+__all__ = ["EvaluationResult", "LabelScores", "MaskScores", "RankingResult", "evaluate", "rank", "score_masks"]
+_MASKS = ("LabelScores", "MaskScores", "score_masks")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"evaluation.api.{'masks' if name in _MASKS else 'cohorts'}"), name)

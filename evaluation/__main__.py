@@ -10,12 +10,12 @@ from contract.errors import run_main
 from evaluation.cli import main
 
 
-def end_plainly(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
-    """Print an unexpected error's trace, and after it a last line without its message, which may name a path."""
+def print_unexpected(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
+    """Print an unexpected error's trace, then a last line without its message, which may name a path."""
     traceback.print_exception(kind, problem, trace)
-    sys.stderr.write(f"error: the evaluation ended unexpectedly ({kind.__name__}); its log says where\n")
+    sys.stderr.write(f"error: the evaluation ended unexpectedly ({kind.__name__}); see its log\n")
 
 
 if __name__ == "__main__":
-    sys.excepthook = end_plainly
+    sys.excepthook = print_unexpected
     sys.exit(run_main(main))

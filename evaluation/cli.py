@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from contract import platform
 from contract.errors import HecktorError
-from contract.tasks import TASK_CHOICES, task_named
-from evaluation.editions.profile import DEFAULT_EDITION, known_editions
-from evaluation.execution.options import add_bootstrap, add_workers
-from evaluation.pipeline import Request, evaluate
+from evaluation.editions.profile import DEFAULT_PROFILE, known_profiles, load_profile
+from evaluation.execution.options import add_bootstrap, add_task, add_workers, chosen_task
+from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.statistics.bootstrap import INTERVAL_METHODS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate and print the aggregates; raises HecktorError for what a user can mend."""
-    options = _parser().parse_args(argv)
-    request = Request(
-        task=task_named(options.task),
-        input_dir=options.input,
-        ground_truth_dir=options.ground_truth,
+    """Evaluate and print the aggregates; raises HecktorError for errors that the user can fix."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    task = chosen_task(parser, load_profile(options.edition), options.task)
+    request = EvaluationRequest(
+        task=task.algorithm.name,
+        submission=options.input,
+        ground_truth=options.ground_truth,
         output_dir=options.output,
         edition=options.edition,
         seed=options.seed,
@@ -33,36 +35,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         public=options.public,
         predictions=options.predictions,
         bounding_boxes=options.bounding_boxes,
-        options=_named(options.option),
+        options=_by_name(options.option),
     )
-    report = evaluate(request)
-    for name, found in report["aggregates"].items():
-        print(f"{name:<20} {_shown(found['value'])}  [{_shown(found['ci95_low'])}, {_shown(found['ci95_high'])}]")
+    _print_report(evaluate_submission(request))
+    print(f"written: {options.output / platform.METRICS_JSON}")
+    return 0
+
+
+def _print_report(report: Mapping[str, Any]) -> None:
+    width = max(20, *map(len, report["aggregates"]))
+    for name, figures in report["aggregates"].items():
+        value, low, high = (_shown(figures[key]) for key in ("value", "ci95_low", "ci95_high"))
+        print(f"{name:<{width}} {value}  [{low}, {high}]")
     cases = report["cases"]
     print(
         f"{cases['used']} cases used of {cases['in_ground_truth']}, "
         f"{len(cases['missing'])} missing, {len(cases['failed'])} failed"
     )
-    for line in _warnings(report):
-        print(f"warning: {line}", file=sys.stderr)
-    print(f"written: {request.output_dir / platform.METRICS_JSON}")
-    return 0
-
-
-def _warnings(report: dict[str, object]) -> list[str]:
-    cases, warnings = report["cases"], report["warnings"]
-    if not isinstance(cases, dict) or not isinstance(warnings, list):
-        raise TypeError("a report holds `cases` and `warnings`")
     lines = [f"{item['case']} failed: {item['why']}" for item in cases["failed"]]
     lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases[word]]
-    return lines + warnings
+    for line in [*lines, *report["warnings"]]:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def _shown(value: float | None) -> str:
     return "  null" if value is None else f"{value:.4f}"
 
 
-def _named(options: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _by_name(options: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in options]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -79,10 +79,12 @@ def _option(text: str) -> tuple[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
-    parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
+    add_task(parser)
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--predictions", type=Path, help="without the platform: a folder of masks, or a CSV table of tasks 2 and 3"
+        "--predictions",
+        type=Path,
+        help="folder of masks, or CSV table of tasks 2 and 3, instead of the platform's layout",
     )
     source.add_argument(
         "--input", type=Path, default=platform.INPUT_DIR, help="predictions.json and the jobs' outputs (%(default)s)"
@@ -90,9 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help="masks, or a CSV file (%(default)s)"
     )
-    parser.add_argument("--output", type=Path, default=platform.OUTPUT_DIR, help="metrics.json goes here (%(default)s)")
+    parser.add_argument("--output", type=Path, default=platform.OUTPUT_DIR, help="folder of metrics.json (%(default)s)")
     parser.add_argument(
-        "--edition", default=DEFAULT_EDITION, help=f"{', '.join(known_editions())} or a profile.json (%(default)s)"
+        "--edition", default=DEFAULT_PROFILE, help=f"{', '.join(known_profiles())} or a profile.json (%(default)s)"
     )
     parser.add_argument(
         "--option",
@@ -108,12 +110,12 @@ def _parser() -> argparse.ArgumentParser:
         "--interval",
         choices=INTERVAL_METHODS,
         default=INTERVAL_METHODS[0],
-        help="how the bootstrap makes its 95%% intervals (%(default)s)",
+        help="method of the bootstrap's 95%% intervals (%(default)s)",
     )
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="make the rows on the Dask cluster behind this address (docs/evaluating.md)",
+        help="score cases on the Dask cluster at this address (docs/evaluating.md)",
     )
     add_workers(parser)
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")

@@ -1,4 +1,8 @@
-"""From a submission and the ground truth to metrics.json: load, one row a case, aggregate, bootstrap, write."""
+"""Evaluate a submission: read the references, match and score each answer, bootstrap, and write metrics.json.
+
+Each answer of the task gets one row for each case. The rows of all answers share one cohort, so that one paired
+bootstrap over cases serves every metric.
+"""
 
 from __future__ import annotations
 
@@ -6,185 +10,226 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from contract.editions.declaration import CT
 from contract.errors import GroundTruthError, HecktorError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from contract.tasks import Task
-from evaluation.editions.profile import Edition, TaskProfile, load_edition, with_options
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
+from evaluation.editions.rules import MaskRules
+from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.cluster import DaskWorkers
-from evaluation.execution.pool import Workers
+from evaluation.execution.pool import IN_THIS_PROCESS, Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import read_bounding_boxes
-from evaluation.inputs.submission import Submission, read_submission
-from evaluation.metrics.overlap import WeightedMetric
+from evaluation.inputs.submission import Sockets, Submission, read_submission
 from evaluation.results import metrics_json
-from evaluation.rows.row import Row
-from evaluation.rows.scorers import SCORERS, Scorer
-from evaluation.statistics.bootstrap import INTERVAL_METHODS, Estimate, Estimates, estimate
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
+from evaluation.rows.kinds import scorer_of
+from evaluation.rows.scorer import CaseRow
+from evaluation.statistics.bootstrap import (
+    DEFAULT_BOOTSTRAPS,
+    DEFAULT_SEED,
+    INTERVAL_METHODS,
+    Estimate,
+    Estimates,
+    estimate,
+)
 from evaluation.statistics.extras import estimate_extras
-
-DEFAULT_SEED: Final = 2025
-DEFAULT_BOOTSTRAPS: Final = 1000
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to evaluate and how.
+class EvaluationRequest:
+    """One evaluation of a submission.
 
-    `input_dir` is the platform's; `predictions`, a folder of masks or a table, stands in its place where given.
-    `options` change the edition's rules, by name. `public` leaves out what a submitter must not see. `interval` is
-    how intervals are made. Rows are made by `workers` local processes, or by the cluster behind `scheduler`.
+    Attributes:
+        ground_truth: folder of reference masks and CSV tables, or one CSV file.
+        submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
+        output_dir: where metrics.json goes; None writes nothing.
+        task: name or number; None for the only task of the edition.
+        edition: name or path of the evaluation profile.
+        predictions: a folder of masks or a CSV table instead of the platform's layout.
+        bounding_boxes: CSV file of boxes outside which masks are not compared.
+        options: changes of the profile's rules, by name.
+        seed, bootstraps, interval: the bootstrap's seed, replicates and interval method.
+        workers: local processes that score cases; 0 stays in this one.
+        scheduler: address of a Dask cluster that scores cases instead.
+        public: leave out everything that a submitter must not see.
     """
 
-    task: Task
-    input_dir: Path
-    ground_truth_dir: Path
-    output_dir: Path
-    edition: str
-    seed: int
-    bootstraps: int
-    workers: int
-    public: bool = False
+    ground_truth: Path
+    submission: Path
+    output_dir: Path | None = None
+    task: str | None = None
+    edition: str = DEFAULT_PROFILE
     predictions: Path | None = None
     bounding_boxes: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    seed: int = DEFAULT_SEED
+    bootstraps: int = DEFAULT_BOOTSTRAPS
     interval: str = INTERVAL_METHODS[0]
+    workers: int = IN_THIS_PROCESS
     scheduler: str | None = None
+    public: bool = False
 
 
-def evaluate(request: Request) -> dict[str, Any]:
-    """Evaluate one submission and write `metrics.json`, whole or not at all.
+def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
+    """The content of `metrics.json`, which is written whole or not at all.
 
     Raises:
-        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric does not exist.
-            An unusable prediction is no error but counts by the edition's rule for missing cases.
+        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric is undefined. An
+            unusable prediction is not an error; it counts by the edition's rule for missing cases.
     """
-    target = request.output_dir / METRICS_JSON
-    _remove_earlier(target)
-    edition = with_options(load_edition(request.edition), request.task, request.options)
-    profile = edition.profile(request.task)
-    scorer, output = SCORERS[profile.kind], request.task.output
-    reference = _reference(request, scorer, edition)
-    submission = _submission(request, scorer, reference)
-    rows = scorer.score(reference, submission, profile.rules, output, _workers(request))
-    counted = _counted(rows, profile)
-    measured = scorer.measure(counted, profile.rules)
-    estimates = _estimates(measured.metrics, profile, len(counted), request)
-    values = {name: estimates.by_metric[name].value for name in profile.metrics}
-    report = {
-        "aggregates": metrics_json.aggregates(estimates),
-        "centres": _centres(request, scorer, measured.metrics, counted, reference),
-        "analyses": scorer.analyse(counted, request.public),
-        "cases": metrics_json.case_counts(
-            reference, submission, rows, counted, measured.skipped, public=request.public
-        ),
-        "warnings": metrics_json.undefined(values) + scorer.warn(values, profile.rules),
-        "provenance": _provenance(request, edition, reference, estimates),
-        "results": [] if request.public else [row.as_json() for row in rows],
-    }
-    write_json(target, report)
+    _remove_earlier(request)
+    profile = load_profile(request.edition)
+    task = with_options(profile.task(request.task), request.options)
+    _check_request(request, task)
+    references = _read_references(request, task)
+    submissions = _read_submissions(request, profile, task, references)
+    answers = [
+        _score(request, answer, references[name], submissions[name], several=task.has_several_answers)
+        for name, answer in task.answers.items()
+    ]
+    cohort = joined_cohort(answers)
+    estimates = _estimate(request, task, cohort)
+    report = _report(request, task, cohort, estimates)
+    if request.output_dir is not None:
+        write_json(request.output_dir / METRICS_JSON, report)
     return report
 
 
-def _remove_earlier(target: Path) -> None:
-    """An earlier result must not be taken for the one of a run that fails."""
+def _remove_earlier(request: EvaluationRequest) -> None:
+    """Remove an earlier metrics.json, which would look like the result of a run that fails."""
+    if request.output_dir is None:
+        return
     try:
-        target.unlink(missing_ok=True)
+        (request.output_dir / METRICS_JSON).unlink(missing_ok=True)
     except OSError as problem:
-        raise OutputError(target.name, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
+        raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
 
 
-def _centres(
-    request: Request,
-    scorer: Scorer,
-    metrics: Mapping[str, WeightedMetric],
-    counted: Sequence[Row],
-    reference: Reference[Any],
-) -> dict[str, Any]:
-    if request.public and not scorer.public_centres:
-        return {}
-    return metrics_json.centres(metrics, [row.case for row in counted], reference, request.public)
-
-
-def _workers(request: Request) -> int | Workers:
-    return request.workers if request.scheduler is None else DaskWorkers(request.scheduler)
-
-
-def _reference(request: Request, scorer: Scorer, edition: Edition) -> Reference[Any]:
-    _check_bounding_boxes(request, edition)
-    reference = scorer.read_reference(request.ground_truth_dir)
-    if request.bounding_boxes is None:
-        return reference
-    return replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
-
-
-def _check_bounding_boxes(request: Request, edition: Edition) -> None:
-    rules, given = edition.profile(request.task).rules, request.bounding_boxes is not None
-    if not isinstance(rules, SegmentationRules):
+def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
+    if request.predictions is not None and task.has_several_answers:
+        raise HecktorError(
+            "--predictions", f"task {task.algorithm.name} has {len(task.answers)} answers", "--input for several"
+        )
+    rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
+    given = request.bounding_boxes is not None
+    if rules is None:
         if given:
-            raise HecktorError("--bounding-boxes", f"task {request.task.name} has no masks", "none")
+            raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
     elif given and rules.bounding_box == "whole_image":
         raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
     elif not given and rules.bounding_box == "required":
         raise HecktorError(
             "--bounding-boxes",
-            f"none, but {edition.name} scores inside a bounding box",
+            f"none, but {task.edition} scores inside a bounding box",
             "a CSV file of boxes or --option bounding_box=whole_image to score the whole image",
         )
 
 
-def _submission(request: Request, scorer: Scorer, reference: Reference[Any]) -> Submission:
-    cases, not_evaluated = reference.targets.keys(), reference.without_target
-    if request.predictions is not None:
-        return scorer.read_files(request.predictions, cases, not_evaluated)
-    return read_submission(request.input_dir, request.task.output, cases, not_evaluated)
+def _read_references(request: EvaluationRequest, task: TaskProfile) -> dict[str, Reference[Any]]:
+    references = {}
+    for name, answer in task.answers.items():
+        reference = scorer_of(answer).read_reference(request.ground_truth)
+        if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
+            reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
+        references[name] = reference
+    return references
 
 
-def _provenance(request: Request, edition: Edition, reference: Reference[Any], estimates: Estimates) -> dict[str, Any]:
-    found = metrics_json.provenance(request.task, edition, reference)
-    if request.bounding_boxes is not None:
-        try:
-            digest = hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()
-        except OSError:
-            raise GroundTruthError(request.bounding_boxes.name, "cannot be read", "a CSV file") from None
-        found["options"] = {**found["options"], "bounding_boxes_sha256": digest}
+def _read_submissions(
+    request: EvaluationRequest,
+    profile: EvaluationProfile,
+    task: TaskProfile,
+    references: Mapping[str, Reference[Any]],
+) -> dict[str, Submission]:
+    """The submitted answers; names that any reference knows are not reported as unknown."""
+    known = {case for one in references.values() for case in (*one.targets, *one.without_target)}
+    submissions = {}
+    for name, answer in task.answers.items():
+        cases = references[name].targets.keys()
+        if request.predictions is not None:
+            submissions[name] = scorer_of(answer).read_files(request.predictions, cases, known - cases)
+        else:
+            sockets = Sockets(profile.declaration.inputs[CT], answer.answer.socket)
+            submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
+    return submissions
+
+
+def _score(
+    request: EvaluationRequest,
+    profile: AnswerProfile,
+    reference: Reference[Any],
+    submission: Submission,
+    *,
+    several: bool,
+) -> ScoredAnswer:
+    scorer = scorer_of(profile)
+    workers: int | Workers = request.workers if request.scheduler is None else DaskWorkers(request.scheduler)
+    rows = scorer.score(reference, submission, workers)
+    counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
+    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
+
+
+def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str) -> list[CaseRow]:
+    """The rows that enter the metrics, by the edition's rule for missing cases."""
+    without = [row for row in rows if row.error is not None]
+    if without and missing == "stop":
+        raise PredictionError(
+            f"{len(without)} cases without a usable prediction{of_answer}, {without[0].case}", f"{without[0].error}"
+        )
+    if missing != "skip":
+        return list(rows)
+    usable = [row for row in rows if row.error is None]
+    if not usable:
+        raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
+    return usable
+
+
+def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> Estimates:
+    """The ranked metrics from common draws; the others from separate draws, since they may be undefined."""
+    n_cases, metrics = len(cohort.cases), cohort.metrics
+    ranked = {name: metrics[name] for name in task.metrics if name in metrics}
+    rng = np.random.default_rng(request.seed)
+    main = estimate(ranked, n_cases, request.bootstraps, rng, request.interval)
+    others = {name: metric for name, metric in metrics.items() if name not in ranked}
+    absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
+    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed, request.interval)
+    return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
+
+
+def _report(
+    request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort, estimates: Estimates
+) -> dict[str, Any]:
+    values = {name: estimates.by_metric[name].value for name in task.metrics}
     return {
-        **found,
-        "seed": request.seed,
-        "interval": request.interval,
-        "bootstraps": request.bootstraps,
-        "redraws": estimates.redraws,
-        "redraws_of_extra_metrics": estimates.extra_redraws,
+        "aggregates": metrics_json.aggregates(estimates),
+        "centres": metrics_json.centres(cohort, public=request.public),
+        "analyses": cohort.prefixed("public_analyses" if request.public else "analyses"),
+        "cases": metrics_json.case_counts(cohort, public=request.public),
+        "warnings": metrics_json.warnings(cohort, values),
+        "provenance": {
+            **_provenance(request, task, cohort),
+            "seed": request.seed,
+            "interval": request.interval,
+            "bootstraps": request.bootstraps,
+            "redraws": estimates.redraws,
+            "redraws_of_extra_metrics": estimates.extra_redraws,
+        },
+        "results": [] if request.public else cohort.rows_as_json(),
     }
 
 
-def _estimates(
-    metrics: Mapping[str, WeightedMetric], profile: TaskProfile, n_cases: int, request: Request
-) -> Estimates:
-    """The profile's metrics from common draws; then the others, each from its own, since these may be undefined."""
-    ranked = {name: metrics[name] for name in profile.metrics if name in metrics}
-    found = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed), request.interval)
-    others = {name: metric for name, metric in metrics.items() if name not in ranked}
-    absent = {name: Estimate(None, None, None) for name in profile.metrics if name not in ranked}
-    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed, request.interval)
-    return Estimates({**found.by_metric, **absent, **extra.by_metric}, found.redraws, extra.redraws)
-
-
-def _counted(rows: Sequence[Row], profile: TaskProfile) -> list[Row]:
-    """The rows that enter the metrics, by the edition's rule for missing cases."""
-    without = [row for row in rows if row.error is not None]
-    if without and profile.rules.missing == "stop":
-        raise PredictionError(
-            f"{len(without)} cases without a usable prediction, {without[0].case}", f"{without[0].error}"
-        )
-    if profile.rules.missing != "skip":
-        return list(rows)
-    kept = [row for row in rows if row.error is None]
-    if not kept:
-        raise PredictionError(f"none of {len(rows)} cases has a usable prediction, expected at least one")
-    return kept
+def _provenance(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> dict[str, Any]:
+    origin = metrics_json.provenance(task, cohort)
+    if request.bounding_boxes is None:
+        return origin
+    try:
+        digest = hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()
+    except OSError:
+        raise GroundTruthError(request.bounding_boxes.name, "cannot be read", "a CSV file") from None
+    return {**origin, "options": {**origin["options"], "bounding_boxes_sha256": digest}}

@@ -13,12 +13,12 @@ from benchmarks.cases.data import SIZES, BenchData, relink
 from benchmarks.harness.measurement import PROCESS, Measurement, Work
 from benchmarks.harness.timing import Command
 from contract.platform import MASK_FILE_NAME
-from contract.tasks import SEGMENTATION
-from evaluation.editions.profile import DEFAULT_EDITION, load_edition
-from evaluation.editions.rules import SegmentationRules
-from evaluation.inputs.submission import Answer
-from evaluation.rows.mask import MaskPair, score_masks
+from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
+from evaluation.editions.rules import MaskRules
+from evaluation.inputs.submission import SubmittedAnswer
+from evaluation.rows.mask.pair import MaskPair, compare_pair
 
+TASK: Final = "segmentation"
 COHORT: Final = "evaluation of a cohort"
 READ: Final = (f"{COHORT}/SimpleITK read alone",)
 
@@ -34,17 +34,17 @@ def measurements(data: BenchData) -> Iterator[Measurement]:
         yield Measurement(COHORT, name, partial(_process, data, extra), READ, repeats=PROCESS)
 
 
-def segmentation_rules() -> SegmentationRules:
+def mask_rules() -> MaskRules:
     """The default edition's rules for masks."""
-    rules = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
-    if not isinstance(rules, SegmentationRules):
-        raise TypeError("the segmentation task has other rules")
+    (rules,) = (answer.rules for answer in load_profile(DEFAULT_PROFILE).task(TASK).answers.values())
+    if not isinstance(rules, MaskRules):
+        raise TypeError(f"{TASK} has other rules")
     return rules
 
 
 def score_pair(reference: Path, prediction_dir: Path) -> object:
     """The evaluation's row of one pair of masks; the prediction is the only file of its folder."""
-    return score_masks(MaskPair(reference, Answer("case", prediction_dir), segmentation_rules()))
+    return compare_pair(MaskPair(reference, SubmittedAnswer("case", prediction_dir), mask_rules()))
 
 
 def _read_pair(data: BenchData, size: str, _: Path) -> Work:
@@ -66,7 +66,7 @@ def _process(data: BenchData, extra: tuple[str, ...], scratch: Path) -> Work:
         "-m",
         "evaluation",
         "--task",
-        SEGMENTATION.name,
+        TASK,
         "--input",
         str(data.evaluation / "input"),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import SimpleITK as sitk
 
 from benchmarks.cases import limits
-from benchmarks.cases.evaluation import score_pair, segmentation_rules
+from benchmarks.cases.evaluation import mask_rules, score_pair
 from benchmarks.harness.bounds import TIME_RATIO, Bound
 from benchmarks.harness.measurement import ONCE, PROCESS, Measurement, Work
 from benchmarks.harness.suite import run_suite, suite_parser
@@ -119,7 +119,7 @@ def _panoptica(python: Path, scratch: Path) -> Work:
 
 
 def _count(pair: masks.LabelPair) -> Any:
-    return count_lesions(pair.reference == 2, pair.predicted == 2, segmentation_rules())
+    return count_lesions(pair.reference == 2, pair.predicted == 2, mask_rules())
 
 
 def _lesions(_: Path) -> Work:
@@ -145,9 +145,7 @@ def _surfaces(_: Path) -> Work:
 def _distances(pair: masks.LabelPair) -> dict[str, float]:
     distances: dict[str, float] = {}
     for name, label in LABELS:
-        row = compare_surfaces(
-            pair.reference == label, pair.predicted == label, pair.spacing_zyx_mm, segmentation_rules()
-        )
+        row = compare_surfaces(pair.reference == label, pair.predicted == label, pair.spacing_zyx_mm, mask_rules())
         figures = {"hd95_mm": row.hd95_mm, "surface_dsc": row.surface_dsc}
         distances |= {f"{name}_{key}": value for key, value in figures.items() if value is not None}
     return distances

@@ -19,6 +19,7 @@ from benchmarks.harness.suite import run_suite, suite_parser
 from benchmarks.smoke.operations import time_tile
 from benchmarks.smoke.patients import CARD_GIB, MARGIN_S, PASSES, run_patient
 from benchmarks.smoke.plans import PLAN_NAMES, write_random_package
+from contract.editions import load_edition
 
 NO_CARD: Final = 3
 TASKS: Final = tuple(algorithm.name for algorithm in load_edition().algorithms)

@@ -57,7 +57,7 @@ class ClinicalVariable:
         Raises:
             ImpossibleValueError: the value cannot be true.
         """
-        return None if _is_missing(raw) else _READERS[self.type](self, raw)
+        return None if is_missing(raw) else _READERS[self.type](self, raw)
 
     def as_feature(self, value: ClinicalValue) -> float | None:
         """The value as a number for a head: the index of a stage; None if missing."""
@@ -78,7 +78,8 @@ def normalised_key(key: object) -> str:
     return "".join(letter for letter in str(key).lower() if letter.isalnum())
 
 
-def _is_missing(raw: object) -> bool:
+def is_missing(raw: object) -> bool:
+    """Whether a value is missing: null, NaN, an empty text or a word such as "unknown"."""
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return True
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS

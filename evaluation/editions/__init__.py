@@ -1,1 +1,1 @@
-"""One declarative profile a file: what an edition of the challenge measures and how it ranks."""
+"""Evaluation profiles: metrics, rules and ranking of each edition of the challenge."""

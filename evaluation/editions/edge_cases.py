@@ -1,6 +1,6 @@
-"""Every edge case in one table: what is empty, missing, not a number or not defined, and what then counts.
+"""All edge cases in one table: empty, missing, non-numeric and undefined values, and what counts instead.
 
-| what is odd | what counts by default |
+| case | what counts by default |
 |---|---|
 | GTVp empty in reference and prediction | the case does not enter the mean DSC (`skip`), and is listed |
 | GTVp empty in the reference only | DSC 0 |
@@ -8,15 +8,15 @@
 | precision and recall of GTVp | as its DSC; an empty prediction of a tumour has precision 0 |
 | surface distances, both masks empty | the case does not count |
 | surface distances, one mask empty or no prediction | infinite, the surface DSC 0 |
-| GTVn empty anywhere | nothing special: its volumes and lesions enter the sums as they are |
-| no prediction, or one that cannot be used | worst score: DSC 0 (an empty GTVp reference too), all reference \
-voxels and lesions missed, risk non-concordant, HPV status wrong |
-| risk NaN, infinite or no number | counts as missing |
-| no comparable pair; only one HPV class | the metric does not exist: `MetricError`, no metrics.json |
+| GTVn empty anywhere | no special rule: its volumes and lesions enter the sums |
+| no prediction, or an unusable one | worst score: DSC 0 (an empty GTVp reference too), all reference \
+voxels and lesions missed, risk non-concordant, class wrong |
+| risk NaN, infinite or not a number | counts as missing |
+| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json |
 | no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
-| no HPV probability for a case, where other cases have one | the worst one: 0 for a positive, 1 for a negative |
-| an extra metric that does not exist | null, without a warning |
-| no RFS or HPV status in the reference | the case is not evaluated, and is listed |
+| a case without a probability while others have one | the worst one: 0 for a positive, 1 for a negative |
+| an undefined extra metric | null, without a warning |
+| no target in the reference | the answer is not evaluated for this case, which is listed |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 
 MISSING_RULES: Final = ("worst", "skip", "stop")
 WORST_DSC: Final = 0.0
-# A metric of fewer cases, with one's own answers, would tell what the reference says of them.
+# With the own answers at hand, a metric of fewer cases would reveal their reference.
 MIN_PUBLIC_CASES: Final = 10
 
 
@@ -45,16 +45,16 @@ EMPTY_RULES: Final[dict[str, EmptyReference]] = {
     "drop_empty_reference": EmptyReference(prediction_empty=None, prediction_present=None),
 }
 
-# How much a comparable pair with a missing risk counts as concordant; the code of 2021 used 0.5.
+# Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
 MISSING_RISK_RULES: Final[dict[str, float]] = {"non_concordant": 0.0, "tie": 0.5}
 
 NO_COMPARABLE_PAIR: Final = (
     "c_index: no comparable pair among {n} patients, expected at least one recurrence before another patient's "
     "last follow-up"
 )
-ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected HPV positive and negative"
+ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected at least two"
 NOTHING_TO_MEASURE: Final = (
-    "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, nobody at risk), "
+    "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
     "so the value is null"
 )
 INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
@@ -76,7 +76,7 @@ def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bo
         rule: a key of `EMPTY_RULES`.
 
     Returns:
-        2 intersection / (reference + predicted), or None where the case does not count.
+        2 intersection / (reference + predicted), or None if the case does not count.
     """
     if reference > 0:
         return 2 * intersection / (reference + predicted)
@@ -84,7 +84,7 @@ def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bo
 
 
 def precision_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
-    """Share of the predicted voxels that are right; an empty prediction of a tumour has precision 0.
+    """Fraction of the predicted voxels that are correct; an empty prediction of a tumour has precision 0.
 
     Arguments and empty references as in `dsc_of_case`.
     """
@@ -94,7 +94,7 @@ def precision_of_case(intersection: int, reference: int, predicted: int, *, fail
 
 
 def recall_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
-    """Share of the reference voxels that were found; arguments and empty references as in `dsc_of_case`."""
+    """Fraction of the reference voxels that are predicted; arguments and empty references as in `dsc_of_case`."""
     if reference > 0:
         return intersection / reference
     return _with_empty_reference(predicted, failed=failed, rule=rule)
@@ -102,7 +102,7 @@ def recall_of_case(intersection: int, reference: int, predicted: int, *, failed:
 
 def _with_empty_reference(predicted: int, *, failed: bool, rule: str) -> float | None:
     empty = EMPTY_RULES[rule]
-    # A failed case is not excused by an empty reference, unless every empty reference is dropped.
+    # An empty reference does not excuse a failed case, unless the rule drops every empty reference.
     if predicted > 0 or failed:
         return empty.prediction_present
     return empty.prediction_empty

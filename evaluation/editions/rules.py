@@ -1,7 +1,7 @@
-"""The rules an edition can choose, as data: each field of a class is a key of a profile's `rules`.
+"""The rules that an evaluation profile chooses for each answer: a class for each kind of answer.
 
-`CHOICES` lists what a field may be, `RANGES` the lower and upper bound of a number. What each value means stands
-in docs/editions.md.
+Each field of a class is a key of the profile's `rules`. `CHOICES` lists the values of a field, `RANGES` the lower
+and upper bound of a number. docs/editions.md explains every value.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
+from contract.editions import Answer
+from contract.editions.declaration import DIRECTIONS, Kind
 from evaluation.editions.edge_cases import EMPTY_RULES, MISSING_RISK_RULES, MISSING_RULES
 
 Choices: TypeAlias = Mapping[str, tuple[object, ...]]
@@ -20,7 +22,7 @@ SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",),
 
 
 @dataclass(frozen=True)
-class SegmentationRules:
+class MaskRules:
     """How masks are compared.
 
     `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
@@ -56,8 +58,12 @@ class SegmentationRules:
 
 
 @dataclass(frozen=True)
-class SurvivalRules:
-    """How risks are compared; `direction` "risk" is higher = earlier recurrence, "time" the opposite."""
+class RiskRules:
+    """How risks are compared.
+
+    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile of format 2
+    may leave it out, since the edition's declaration states it.
+    """
 
     missing: str
     missing_risk: str
@@ -66,14 +72,14 @@ class SurvivalRules:
     CHOICES: ClassVar[Choices] = {
         "missing": MISSING_RULES,
         "missing_risk": tuple(MISSING_RISK_RULES),
-        "direction": ("risk", "time"),
+        "direction": DIRECTIONS,
     }
     RANGES: ClassVar[Ranges] = {}
 
 
 @dataclass(frozen=True)
-class ClassificationRules:
-    """How a predicted class is compared."""
+class ClassRules:
+    """How predicted classes are compared."""
 
     missing: str
 
@@ -81,21 +87,17 @@ class ClassificationRules:
     RANGES: ClassVar[Ranges] = {}
 
 
-Rules: TypeAlias = SegmentationRules | SurvivalRules | ClassificationRules
+Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
-RULES_OF_KIND: Final[dict[str, type[Rules]]] = {
-    "segmentation": SegmentationRules,
-    "survival": SurvivalRules,
-    "classification": ClassificationRules,
-}
+RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
 
 SURFACE_METRICS: Final[dict[str, tuple[str, ...]]] = {
     label: (f"{label}_hd95_median_mm", f"{label}_asd_median_mm", f"{label}_surface_dsc_mean")
     for label in ("gtvp", "gtvn")
 }
 
-METRICS_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
-    "segmentation": (
+METRICS_OF_KIND: Final[dict[Kind, tuple[str, ...]]] = {
+    "mask": (
         "gtvp_dsc_mean",
         "gtvp_dsc_agg",
         "gtvn_dsc_agg",
@@ -109,8 +111,8 @@ METRICS_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
         *SURFACE_METRICS["gtvp"],
         *SURFACE_METRICS["gtvn"],
     ),
-    "survival": ("c_index", "uno_c", "auc_1y", "auc_2y", "auc_3y"),
-    "classification": (
+    "risk": ("c_index", "uno_c", "auc_1y", "auc_2y", "auc_3y"),
+    "class": (
         "balanced_accuracy",
         "sensitivity",
         "specificity",
@@ -120,8 +122,11 @@ METRICS_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
         "calibration_in_the_large",
     ),
 }
+# Metrics of an answer with more than two classes, besides the recall of each class.
+MANY_CLASSES_METRICS: Final = ("balanced_accuracy", "accuracy")
+RECALL_PREFIX: Final = "recall_"
 
-# Which end of a metric is good is no edition's choice; of these the low one is, of all others the high one.
+# The meaning of a metric fixes its direction: lower is better for these, higher for all others.
 LOWER_IS_BETTER: Final = frozenset(
     {
         *(f"{label}_{name}" for label in ("gtvp", "gtvn") for name in ("hd95_median_mm", "asd_median_mm")),
@@ -129,15 +134,17 @@ LOWER_IS_BETTER: Final = frozenset(
         "calibration_error",
     }
 )
-# Best in the middle, at 0: teams cannot be ranked by them.
+# Best at 0, between both ends: teams cannot be ranked by them.
 WITHOUT_GOOD_END: Final = frozenset({"calibration_in_the_large"})
 
 
-def measurable(rules: Rules, kind: str) -> tuple[str, ...]:
-    """The metrics of a kind of task that these rules measure."""
-    if not isinstance(rules, SegmentationRules):
-        return METRICS_OF_KIND[kind]
+def measurable(answer: Answer, rules: Rules) -> tuple[str, ...]:
+    """Names of the metrics that these rules measure for an answer."""
+    if answer.kind == "class" and not answer.is_binary:
+        return (*MANY_CLASSES_METRICS, *(f"{RECALL_PREFIX}{value}" for value in answer.classes))
+    if not isinstance(rules, MaskRules):
+        return METRICS_OF_KIND[answer.kind]
     left_out = {
         name for label, names in SURFACE_METRICS.items() if label not in SURFACES_OF[rules.surfaces] for name in names
     }
-    return tuple(name for name in METRICS_OF_KIND[kind] if name not in left_out)
+    return tuple(name for name in METRICS_OF_KIND[answer.kind] if name not in left_out)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from contract.errors import HecktorError
+from evaluation.editions.checks import choice, nonempty, object_with
 
 
 @dataclass(frozen=True)
 class Borda:
-    """Order teams by the sum of their ranks under each part, times the part's weight where weights are given."""
+    """Order teams by the sum of their ranks under each part, each rank times the part's weight if weights are given."""
 
     parts: tuple[Scheme, ...]
     weights: tuple[float, ...] = ()
@@ -20,7 +21,7 @@ class Borda:
 
 @dataclass(frozen=True)
 class MeanRank(Borda):
-    """The same order, told as the mean of the ranks."""
+    """The order of the Borda count, reported as the mean of the ranks."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,39 @@ COMBINATIONS: Final[dict[str, type[Borda | MedianRank | Lexicographic]]] = {
     "lexicographic": Lexicographic,
 }
 WEIGHTED: Final = ("borda", "mean_rank")
-# Beyond it the smaller weights of a sum would be lost in rounding.
+# Larger weights would lose the smaller ones of a sum in rounding.
 MAX_WEIGHT: Final = 1e6
+TIE_RULES: Final = ("min", "average", "max", "dense")
+
+
+@dataclass(frozen=True)
+class RankingProfile:
+    """The official ranking (a key of `schemes`), the rankings shown beside it, and the rule for ties."""
+
+    official: str
+    ties: str
+    schemes: Mapping[str, Scheme]
+
+
+def parse_ranking(raw: Any, metrics: Collection[str], where: str) -> RankingProfile:
+    """Check a task's `ranking`; `metrics` are the names that it may use."""
+    content = object_with(raw, where, ("official", "ties", "schemes"))
+    nodes = nonempty(content, "schemes", where, "ranking")
+    schemes = {name: parse_scheme(node, metrics, f"{where}.schemes.{name}") for name, node in nodes.items()}
+    official = str(choice(content, "official", tuple(schemes), where))
+    return RankingProfile(official, str(choice(content, "ties", TIE_RULES, where)), schemes)
 
 
 def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
-    """Check one entry of a profile's `schemes`; `metrics` are the names it may use, `where` its place for messages.
+    """Check one entry of a profile's `schemes`.
+
+    Args:
+        node: the entry.
+        metrics: the names that it may use.
+        where: its place, for messages.
 
     Raises:
-        HecktorError: it is no ranking; the message names the place.
+        HecktorError: not a ranking; the message names the place.
     """
     if isinstance(node, str):
         if node not in metrics:

@@ -1,7 +1,7 @@
-"""Cases worked on by the workers of an existing Dask cluster, by the same way as by local processes.
+"""Process cases on the workers of an existing Dask cluster, as on local processes.
 
-The workers must see the masks under the same paths and have this package at the same version. Dask itself gives
-the cases of a worker that died to another one; a case that several workers died of is given up.
+The workers must see the masks under the same paths and have the same version of this package. Dask itself passes the
+cases of a dead worker to another one, and gives up a case that kills several workers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DaskWorkers:
 
     @property
     def deaths(self) -> tuple[type[Exception], ...]:
-        """What Dask raises once it has given a case up."""
+        """The exception that Dask raises when it gives up a case."""
         from distributed.scheduler import KilledWorker
 
         return (KilledWorker,)

@@ -5,19 +5,41 @@ from __future__ import annotations
 import argparse
 
 from contract.cpus import usable_cpus
+from contract.errors import HecktorError
 from contract.options import whole_number
-from evaluation.pipeline import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
+from evaluation.editions.profile import EvaluationProfile
+from evaluation.editions.task import TaskProfile
+from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
+
+
+def add_task(parser: argparse.ArgumentParser) -> None:
+    """Add `--task`; read it with `chosen_task`."""
+    parser.add_argument("--task", help="segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task")
+
+
+def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
+    """The task that `--task` names; a task that the declaration does not know ends with exit status 2.
+
+    Raises:
+        HecktorError: the profile has no rules for the task.
+    """
+    if name is not None or len(profile.tasks) > 1:
+        try:
+            profile.declaration.algorithm(name)
+        except HecktorError as error:
+            parser.error(f"argument --task: {error.message}")
+    return profile.task(name)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """How many processes work on cases."""
+    """Add `--workers`, the number of processes that score cases."""
     parser.add_argument(
         "--workers", type=whole_number(0), default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
     )
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Seed and number of bootstrap replicates."""
+    """Add the seed and the number of bootstrap replicates."""
     parser.add_argument(
         "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)"
     )

@@ -1,6 +1,6 @@
-"""Apply a function to every case in several processes, here or on a cluster, in a fixed order.
+"""Apply a function to every case in several processes, local or on a cluster, in a fixed order.
 
-A process that dies costs only its own case: the others lost with it are repeated one at a time.
+A process that dies costs only its own case: the other cases lost with it are repeated one at a time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ IN_THIS_PROCESS: Final = 0
 
 
 class Workers(Protocol):
-    """Where the work is done."""
+    """A place that runs work: local processes or a cluster."""
 
     @property
     def deaths(self) -> tuple[type[Exception], ...]:
-        """What a future raises where the process that worked on it died."""
+        """Exceptions raised by a future when its worker process dies."""
 
     def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """Processes for so many items; leaving the context ends what was started for it."""
+        """Processes for `n_items` items; leaving the context ends them."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LocalProcesses:
 
     @property
     def deaths(self) -> tuple[type[Exception], ...]:
-        """A pool breaks as a whole: every future that is not done raises this."""
+        """The exception of every pending future when the pool breaks."""
         return (BrokenProcessPool,)
 
     def executor(self, n_items: int) -> AbstractContextManager[Executor]:
@@ -52,7 +52,7 @@ class LocalProcesses:
 
 
 def _be_silent() -> None:
-    """Image libraries print paths, and bytes that are no text, about odd files; a submitter sees the last such line."""
+    """Silence image libraries, which print paths and binary data about odd files; a submitter sees the last line."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
@@ -69,33 +69,33 @@ def map_cases(
 
     Args:
         work: a function of the module level, with picklable argument and result.
-        items: what to work on.
-        workers: where; a number is that of local processes, 0 stays in this process, which then ends with whatever
-            ends the work.
-        on_death: the row of an item that kills its process even when it is worked on alone.
+        items: the cases.
+        workers: a number of local processes, or a cluster; 0 stays in this process, which a crash of the work then
+            ends too.
+        on_death: returns the row of an item that kills its process even when processed alone.
 
     Raises:
-        Whatever `work` raises.
+        Exception: any exception of `work`.
     """
     if workers == IN_THIS_PROCESS or not items:
         return [work(item) for item in _progress(items)]
     place = LocalProcesses(workers) if isinstance(workers, int) else workers
     rows: dict[int, Row] = {}
-    _work_together(work, items, place, rows)
+    _process_all(work, items, place, rows)
     while waiting := [index for index in range(len(items)) if index not in rows]:
-        guilty = _work_one_by_one(work, items, waiting, place, rows)
+        guilty = _process_one_by_one(work, items, waiting, place, rows)
         if guilty is not None:
             rows[guilty] = on_death(items[guilty])
     return [rows[index] for index in range(len(items))]
 
 
-def _work_together(
+def _process_all(
     work: Callable[[Item], Row],
     items: Sequence[Item],
     workers: Workers,
     rows: dict[int, Row],
 ) -> None:
-    """Add the row of every item to `rows`, except those of items whose process died."""
+    """Add the row of every item to `rows`, except for items whose process died."""
     with workers.executor(len(items)) as executor:
         try:
             futures: dict[Future[Row], int] = {executor.submit(work, item): index for index, item in enumerate(items)}
@@ -110,14 +110,14 @@ def _work_together(
             raise
 
 
-def _work_one_by_one(
+def _process_one_by_one(
     work: Callable[[Item], Row],
     items: Sequence[Item],
     waiting: Sequence[int],
     workers: Workers,
     rows: dict[int, Row],
 ) -> int | None:
-    """Work on one item at a time and return the index of the first that kills its process."""
+    """Process one item at a time and return the index of the first that kills its process."""
     current = waiting[0]
     with workers.executor(1) as executor:
         try:

@@ -1,4 +1,4 @@
-"""The reference: one mask a case, or a table of targets. It alone decides which cases exist."""
+"""The reference: one mask for each case, or a table of targets. It alone decides which cases exist."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from contract.editions import Answer
 from contract.editions.clinical import centre_code
+from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.images.volumes import image_suffix, list_images
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, Table, flag, number, read_table
+from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, Table, class_value, flag, number, read_table
 
 Target = TypeVar("Target")
 
-RELAPSE_COLUMN: Final = "Relapse"
-RFS_COLUMN: Final = "RFS"
-HPV_COLUMN: Final = "HPV Status"
 CT_MARK: Final = "__CT"
 
 
 @dataclass(frozen=True)
 class Reference(Generic[Target]):
-    """Targets by case, the cases that the reference names without a target (not evaluated), known centres,
-    and bounding boxes outside which nothing is looked at."""
+    """Targets by case, cases without a target (not evaluated), known centres, and bounding boxes.
+
+    Masks are compared inside the bounding box only.
+    """
 
     targets: Mapping[str, Target]
     without_target: tuple[str, ...] = ()
@@ -34,7 +35,7 @@ class Reference(Generic[Target]):
 
 @dataclass(frozen=True)
 class FollowUp:
-    """Time to recurrence (`relapse`) or to the end of follow-up, in days."""
+    """Days to recurrence (`relapse`) or to the end of follow-up."""
 
     rfs_days: float
     relapse: bool
@@ -51,7 +52,7 @@ def case_of(image_name: str) -> str:
 def read_mask_folder(folder: Path) -> Reference[Path]:
     """The reference masks `<case>.mha` or `<case>.nii.gz` in a folder, by case.
 
-    A CSV file beside them with the columns PatientID and CenterID says the centres.
+    A CSV file beside them with the columns PatientID and CenterID gives the centres.
 
     Raises:
         GroundTruthError: no folder, no mask, or two masks of one case.
@@ -73,39 +74,42 @@ def read_mask_folder(folder: Path) -> Reference[Path]:
     return Reference(dict(sorted(masks.items())), centres=centres)
 
 
-def read_follow_up(source: Path) -> Reference[FollowUp]:
-    """Recurrence and follow-up time from the CSV file with the columns PatientID, Relapse and RFS (days).
+def read_follow_up(source: Path, answer: Answer) -> Reference[FollowUp]:
+    """Follow-up time in days and recurrence from the CSV file with PatientID and the answer's reference columns.
 
     Args:
         source: the file, or a folder that holds it.
+        answer: a risk; its `columns` name the time and the event.
 
     Raises:
-        GroundTruthError: no or several such files, a patient twice, or a value that cannot be.
+        GroundTruthError: no or several such files, a patient twice, or an impossible value.
     """
+    time, event = answer.columns["time"], answer.columns["event"]
 
     def parse(row: Mapping[str, str], where: str) -> FollowUp | None:
-        days = number(row[RFS_COLUMN], f"{where}: {RFS_COLUMN}", "days, 0 or more", GroundTruthError)
-        relapse = flag(row[RELAPSE_COLUMN], f"{where}: {RELAPSE_COLUMN}", GroundTruthError)
+        days = number(row[time], f"{where}: {time}", "days, 0 or more", GroundTruthError)
+        relapse = flag(row[event], f"{where}: {event}", GroundTruthError)
         if days is None or relapse is None:
             return None
         if days < 0:
-            raise GroundTruthError(where, f"{RFS_COLUMN} is negative", "days, 0 or more")
+            raise GroundTruthError(where, f"{time} is negative", "days, 0 or more")
         return FollowUp(days, relapse)
 
-    return _read_targets(source, (RELAPSE_COLUMN, RFS_COLUMN), parse)
+    return _read_targets(source, (event, time), parse)
 
 
-def read_hpv_status(source: Path) -> Reference[bool]:
-    """HPV status (True = positive) from the CSV file with the columns PatientID and HPV Status.
+def read_classes(source: Path, answer: Answer) -> Reference[ClassValue]:
+    """The class of each patient from the CSV file with PatientID and the answer's reference column.
 
     Raises:
         GroundTruthError: as `read_follow_up`.
     """
+    column = answer.columns["class"]
 
-    def parse(row: Mapping[str, str], where: str) -> bool | None:
-        return flag(row[HPV_COLUMN], f"{where}: {HPV_COLUMN}", GroundTruthError)
+    def parse(row: Mapping[str, str], where: str) -> ClassValue | None:
+        return class_value(row[column], answer, f"{where}: {column}", GroundTruthError)
 
-    return _read_targets(source, (HPV_COLUMN,), parse)
+    return _read_targets(source, (column,), parse)
 
 
 def _read_targets(
@@ -138,15 +142,15 @@ def _table_with(columns: tuple[str, ...], source: Path) -> Table:
             raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
     tables = (read_table(path, GroundTruthError) for path in sorted(source.glob("*.csv")))
-    found = [table for table in tables if set(columns) <= set(table.header)]
-    if len(found) != 1:
-        names = ", ".join(table.name for table in found) or "none"
+    matching = [table for table in tables if set(columns) <= set(table.header)]
+    if len(matching) != 1:
+        names = ", ".join(table.name for table in matching) or "none"
         raise GroundTruthError("ground truth", f"found {names}, {wanted}")
-    return found[0]
+    return matching[0]
 
 
 def _centres(table: Table) -> dict[str, str]:
-    """The centre of each patient of whom the table says one."""
+    """The centre of each patient for whom the table gives one."""
     if CENTRE_COLUMN not in table.header:
         return {}
     known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]

@@ -10,7 +10,7 @@ from typing import Final
 
 from contract.errors import PredictionError
 
-# Links in a circle, NaN in a header or a folder without permission make readers raise any of these.
+# Circular links, NaN in a header or a folder without permission make readers raise any of these.
 _RAISED_BY_FILES: Final = (
     ArithmeticError,
     EOFError,
@@ -28,7 +28,7 @@ _RAISED_BY_FILES: Final = (
 def hostile(name: str) -> Iterator[None]:
     """Raise a PredictionError without a path for any error that reading the submitted file `name` raises.
 
-    The block must only open and parse the file: an error from anything else is a bug of ours and must end the run.
+    The block must only open and parse the file; any other error is a bug of ours and must end the run.
     """
     try:
         yield

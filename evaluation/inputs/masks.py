@@ -17,9 +17,9 @@ from contract.images.volumes import Volume, read_header, read_volume, to_sitk
 from evaluation.inputs.hostile import hostile
 from evaluation.metrics.overlap import Box
 
-# Twice 512 x 512 x 1000, the longest CT that an evaluation must bear; checked before any pixel is read.
+# Twice 512 x 512 x 1000, the longest CT that an evaluation must handle; checked before any pixel is read.
 MAX_PREDICTION_VOXELS: Final = 2**29
-# ITK raises where the volume of a voxel underflows to 0.
+# ITK raises an error if the volume of a voxel underflows to 0.
 MIN_VOXEL_MM3: Final = 1e-100
 
 
@@ -31,9 +31,9 @@ class BoundingBox:
     high_mm: tuple[float, float, float]
 
     def region(self, geometry: Geometry) -> Box:
-        """The voxels inside, as (z, y, x) slices: from the voxel nearest to one corner on, as many as the box is long.
+        """The voxels inside, as (z, y, x) slices: the box's length in voxels, from the voxel nearest to its corner.
 
-        A box that reaches beyond the image is cut there. Source: the evaluation code of 2021, which crops by
+        The box is cut at the border of the image. Source: the evaluation code of 2021, which crops by
         nearest-neighbour resampling from the box's corner.
         """
         matrix = geometry.physical_to_index_matrix()
@@ -47,10 +47,10 @@ class BoundingBox:
 
 
 def read_labels(path: Path, error: type[HecktorError]) -> Volume:
-    """Read a label mask; a floating pixel type is accepted where every value is a label.
+    """Read a label mask; a floating pixel type is accepted if every value is a label.
 
     Raises:
-        HecktorError: of the class `error`: unreadable, a value that is no whole number, or another label than 0, 1, 2.
+        HecktorError: of the class `error`: unreadable, or a value other than 0, 1 and 2.
     """
     return _labels(read_volume(path, error=error), path.name, error)
 
@@ -65,8 +65,8 @@ def _labels(volume: Volume, name: str, error: type[HecktorError]) -> Volume:
 
 
 def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt.NDArray[np.uint8]:
-    """Floating pixels as labels, plane by plane, so that no second large array is made."""
-    found = np.empty(array.shape, dtype=np.uint8)
+    """Floating pixels as labels, plane by plane to save memory."""
+    whole = np.empty(array.shape, dtype=np.uint8)
     for z, plane in enumerate(array):
         odd = plane[~(np.floor(plane) == plane)]
         if odd.size:
@@ -74,8 +74,8 @@ def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt
             raise error(name, f"{shown} in a floating mask that is no whole number", "whole numbers")
         low, high = float(plane.min()), float(plane.max())
         _check_labels(low, high, name, error)
-        found[z] = plane
-    return found
+        whole[z] = plane
+    return whole
 
 
 def _check_labels(low: float, high: float, name: str, error: type[HecktorError]) -> None:
@@ -85,7 +85,7 @@ def _check_labels(low: float, high: float, name: str, error: type[HecktorError])
 
 
 def _is_secret(error: type[HecktorError]) -> bool:
-    # A submitter reads these lines, and must not read the reference in them.
+    # Submitters read these messages, which must not reveal the reference.
     return issubclass(error, GroundTruthError)
 
 
@@ -99,9 +99,9 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArr
             background beyond the prediction.
 
     Raises:
-        PredictionError: the mask cannot be used; the message names what was found and what was expected.
+        PredictionError: the mask cannot be used.
     """
-    # The grid is compared before any pixel is read, so that a header which promises terabytes costs nothing.
+    # The grid is compared before any pixel is read: a header that announces terabytes costs nothing.
     with hostile(path.name):
         geometry = read_header(path, error=PredictionError).geometry
     if not geometry.differences(grid):

@@ -1,24 +1,21 @@
-"""Predictions without the platform: a folder of masks, or a table of risks or HPV statuses, and bounding boxes."""
+"""Predictions in plain files instead of the platform's layout: a folder of masks, or a table of risks or classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from contract.editions import Answer
 from contract.errors import GroundTruthError, PredictionError, printable
 from contract.images.volumes import list_images
-from contract.sockets import HPV_STATUS, RFS_RISK
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.submission import Answer, Status, Submission
-from evaluation.inputs.tables import ID_COLUMN, flag, number, read_submitted_table, read_table
+from evaluation.inputs.submission import PredictedClass, Submission, SubmittedAnswer
+from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_submitted_table, read_table
 
 RISK_COLUMN: Final = "risk"
-HPV_COLUMN: Final = "hpv"
 PROBABILITY_COLUMN: Final = "probability"
-# The platform calls the answers by the titles of their sockets.
-_OTHER_SPELLINGS: Final = {RISK_COLUMN: (RFS_RISK.title,), HPV_COLUMN: (HPV_STATUS.title,)}
 _SHARE: Final = "a number from 0 to 1"
 BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 
@@ -27,7 +24,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     """Match the masks `<case>.mha` or `<case>.nii.gz` of a folder to the cases of the ground truth.
 
     Raises:
-        PredictionError: there is no such folder. What is wrong with one mask becomes that case's problem.
+        PredictionError: the folder does not exist. A fault of one mask becomes the problem of its case.
     """
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
@@ -35,46 +32,47 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     for path in list_images(folder):
         paths_of.setdefault(case_of(path.name), []).append(path)
 
-    def answer(case: str) -> Answer:
+    def answer(case: str) -> SubmittedAnswer:
         paths = paths_of.get(case, [])
         if len(paths) > 1:
-            return Answer(case, None, f"{len(paths)} masks, expected one", failed=True)
-        return Answer(case, paths[0]) if paths else Answer(case, None, "no prediction")
+            return SubmittedAnswer(case, None, f"{len(paths)} masks, expected one", failed=True)
+        return SubmittedAnswer(case, paths[0]) if paths else SubmittedAnswer(case, None, "no prediction")
 
     counts = {case: len(paths) for case, paths in paths_of.items()}
     return _submission(cases, not_evaluated, counts, answer)
 
 
-def read_risk_table(path: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Risks from a CSV file with the columns `PatientID` and `risk`, or `RFS` as the platform calls the same answer.
+def read_risk_table(path: Path, title: str, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """Risks from a CSV file with the columns `PatientID` and `risk`, or `title` as the platform calls the answer.
 
     Raises:
-        PredictionError: the table cannot be used. What is wrong with one row becomes that case's problem.
+        PredictionError: the table cannot be used. A fault of one row becomes the problem of its case.
     """
 
     def parse(row: Mapping[str, str]) -> float | None:
         return number(row[RISK_COLUMN], RISK_COLUMN, "a finite number", PredictionError)
 
-    return _read_values(path, RISK_COLUMN, parse, cases, not_evaluated)
+    return _read_values(path, RISK_COLUMN, parse, cases, not_evaluated, spellings=(title,))
 
 
-def read_status_table(path: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """HPV statuses from a CSV file with the columns `PatientID` and `hpv` or `HPV Status`, and `probability`.
+def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """Classes from a CSV file with the columns `PatientID`, the answer's name or title, and `probability`.
 
-    A status is 0, 1, true or false. `probability`, of HPV positive, is optional as a column and in each row. Raises as
+    The probability, of the second of two classes, is optional as a column and in each row. Raises as
     `read_risk_table`.
     """
+    column, optional = answer.name, (PROBABILITY_COLUMN,) if answer.is_binary else ()
 
-    def parse(row: Mapping[str, str]) -> Status | None:
-        positive = flag(row[HPV_COLUMN], HPV_COLUMN, PredictionError)
-        probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN)
-        return None if positive is None else Status(positive, probability)
+    def parse(row: Mapping[str, str]) -> PredictedClass | None:
+        value = class_value(row[column], answer, column, PredictionError)
+        probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN) if answer.is_binary else None
+        return None if value is None else PredictedClass(value, probability)
 
-    return _read_values(path, HPV_COLUMN, parse, cases, not_evaluated, optional=(PROBABILITY_COLUMN,))
+    return _read_values(path, column, parse, cases, not_evaluated, (answer.socket.title,), optional)
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
-    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field gives none.
+    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field is missing.
 
     Raises as `read_risk_table`.
     """
@@ -91,12 +89,12 @@ def _share(text: str, column: str) -> float | None:
 def _read_values(
     path: Path,
     column: str,
-    parse: Callable[[Mapping[str, str]], float | Status | None],
+    parse: Callable[[Mapping[str, str]], float | PredictedClass | None],
     cases: Collection[str],
     not_evaluated: Collection[str],
+    spellings: Sequence[str] = (),
     optional: Collection[str] = (),
 ) -> Submission:
-    spellings = _OTHER_SPELLINGS.get(column, ())
     table = read_submitted_table(path, {column: spellings, **dict.fromkeys(optional, ())})
     if not {ID_COLUMN, column} <= set(table.header):
         wanted = " or ".join((column, *spellings))
@@ -105,19 +103,19 @@ def _read_values(
     for index, row in enumerate(table.rows):
         rows_of.setdefault(row[ID_COLUMN].strip(), []).append(index)
 
-    def answer(case: str) -> Answer:
+    def answer(case: str) -> SubmittedAnswer:
         rows = rows_of.get(case, [])
         if not rows:
-            return Answer(case, None, "no prediction")
+            return SubmittedAnswer(case, None, "no prediction")
         if len(rows) > 1:
-            return Answer(case, None, f"{len(rows)} rows, expected one", failed=True)
+            return SubmittedAnswer(case, None, f"{len(rows)} rows, expected one", failed=True)
         if rows[0] in table.faults:
-            return Answer(case, None, f"{table.where(rows[0])}: {table.faults[rows[0]]}", failed=True)
+            return SubmittedAnswer(case, None, f"{table.where(rows[0])}: {table.faults[rows[0]]}", failed=True)
         try:
             value = parse(table.rows[rows[0]])
         except PredictionError as problem:
-            return Answer(case, None, f"{table.where(rows[0])}: {problem.message}", failed=True)
-        return Answer(case, None, None if value is not None else f"no {column}", value=value)
+            return SubmittedAnswer(case, None, f"{table.where(rows[0])}: {problem.message}", failed=True)
+        return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
     return _submission(cases, not_evaluated, {case: len(rows) for case, rows in rows_of.items()}, answer)
 
@@ -126,7 +124,7 @@ def _submission(
     cases: Collection[str],
     not_evaluated: Collection[str],
     counts: Mapping[str, int],
-    answer: Callable[[str], Answer],
+    answer: Callable[[str], SubmittedAnswer],
 ) -> Submission:
     known = set(cases)
     unknown = sorted(map(printable, set(counts) - known - set(not_evaluated)))

@@ -1,4 +1,4 @@
-"""What was submitted: the platform's jobs matched to the cases of the ground truth, and their outputs read."""
+"""The platform's submission: jobs matched to the cases of the ground truth, and the files of their answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contract import platform, sockets
-from contract.editions import Socket
+from contract import platform
+from contract.editions import Answer, Socket
+from contract.editions.declaration import ClassValue
 from contract.errors import PredictionError, printable
 from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix
@@ -21,59 +22,69 @@ MAX_VALUE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Status:
-    """A predicted HPV status, and the probability of positive where one is given."""
+class PredictedClass:
+    """A predicted class; of two classes, also the probability of the second where one is given."""
 
-    positive: bool
+    value: ClassValue
     probability: float | None = None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to one case: a file or a table's value, or why there is none (`failed` where one was tried).
+class SubmittedAnswer:
+    """A submitted answer to one case: a file or a value of a table, or the problem that replaces it.
 
-    `path` is an image's folder on the platform, the image itself among plain files, or a JSON file.
+    `path` is an image's folder on the platform, the image itself among plain files, or a JSON file. `failed` is set
+    if something was submitted that cannot be used.
     """
 
     case: str
     path: Path | None
     problem: str | None = None
     failed: bool = False
-    value: float | Status | None = None
+    value: float | PredictedClass | None = None
 
     @property
     def tried(self) -> bool:
-        """Whether there was an answer at all, usable or not."""
+        """Whether anything was submitted for this case, usable or not."""
         return self.failed or self.path is not None or self.value is not None
 
 
 @dataclass(frozen=True)
-class Submission:
-    """One answer a case of the ground truth, sorted; with the names that match none and those that came twice."""
+class Sockets:
+    """The socket of the CT, which names the case of a job, and the socket of one answer."""
 
-    answers: tuple[Answer, ...]
+    ct: Socket
+    answer: Socket
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One answer for each case of the ground truth, sorted; names that match no case, and cases submitted twice."""
+
+    answers: tuple[SubmittedAnswer, ...]
     unknown: tuple[str, ...]
     duplicate: tuple[str, ...]
 
 
 def read_submission(
-    input_dir: Path, output: Socket, cases: Collection[str], not_evaluated: Collection[str]
+    input_dir: Path, sockets: Sockets, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
     """Match the jobs of `predictions.json` to cases by the file name of their CT.
 
     Args:
         input_dir: holds `predictions.json` and `<job>/output/...`.
-        output: the task's output socket.
+        sockets: the CT's and the answer's.
         cases: cases of the ground truth; each gets an answer.
-        not_evaluated: cases that the ground truth names without a target; answers to them are no surprise.
+        not_evaluated: cases without a target in the ground truth; answers to them are expected but not used.
 
     Raises:
-        PredictionError: `predictions.json` cannot be used. What is wrong with one job becomes that case's problem.
+        PredictionError: `predictions.json` cannot be used. A fault of one job becomes the problem of its case.
     """
+    output = sockets.answer
     jobs_of: dict[str, list[Job]] = {}
     unknown: list[str] = []
     for job in _jobs(input_dir):
-        name = job.input_image_name(sockets.CT.slug)
+        name = job.input_image_name(sockets.ct.slug)
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
         if case in cases:
             jobs_of.setdefault(case, []).append(job)
@@ -91,27 +102,29 @@ def _jobs(input_dir: Path) -> tuple[Job, ...]:
     return tuple(read_predictions(path))
 
 
-def _answer(case: str, jobs: list[Job], input_dir: Path, output: Socket) -> Answer:
+def _answer(case: str, jobs: list[Job], input_dir: Path, output: Socket) -> SubmittedAnswer:
     if not jobs:
-        return Answer(case, None, "no prediction")
+        return SubmittedAnswer(case, None, "no prediction")
     if len(jobs) > 1:
-        return Answer(case, None, f"{len(jobs)} predictions, expected one", failed=True)
+        return SubmittedAnswer(case, None, f"{len(jobs)} predictions, expected one", failed=True)
     job = jobs[0]
     if job.status != SUCCEEDED:
-        return Answer(case, None, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}", failed=True)
+        return SubmittedAnswer(
+            case, None, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}", failed=True
+        )
     path = output.path_under(input_dir / job.pk / "output")
     try:
         with hostile(output.relative_path):
-            # A link could lead to the ground truth, so what lies outside the submission is no answer.
+            # A link could lead to the ground truth, so a path outside the submission is refused.
             inside, present = path.resolve().is_relative_to(input_dir.resolve()), path.exists()
     except PredictionError as problem:
-        return Answer(case, None, problem.message, failed=True)
+        return SubmittedAnswer(case, None, problem.message, failed=True)
     if not inside:
-        return Answer(case, None, f"{output.relative_path} leads outside the submission", failed=True)
-    return Answer(case, path) if present else Answer(case, None, f"no {output.relative_path}")
+        return SubmittedAnswer(case, None, f"{output.relative_path} leads outside the submission", failed=True)
+    return SubmittedAnswer(case, path) if present else SubmittedAnswer(case, None, f"no {output.relative_path}")
 
 
-def answer_file(answer: Answer, output: Socket) -> Path:
+def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
     """The file of an answer: the one image of a folder, or the JSON file.
 
     Raises:
@@ -121,7 +134,7 @@ def answer_file(answer: Answer, output: Socket) -> Path:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
     with hostile(path.name):
-        if output.is_image and image_suffix(path) is None:
+        if is_image and image_suffix(path) is None:
             path = find_single_image(path, error=PredictionError)
         regular = path.is_file() and not path.is_symlink()
     if not path.name.isprintable():
@@ -132,10 +145,10 @@ def answer_file(answer: Answer, output: Socket) -> Path:
 
 
 def read_risk(path: Path) -> float:
-    """A predicted risk: one finite JSON number.
+    """A predicted risk or time: one finite JSON number.
 
     Raises:
-        PredictionError: no JSON, or anything but a finite number; a text such as "0.7" and booleans are none.
+        PredictionError: not JSON, or not a finite number; texts such as "0.7" and booleans are refused.
     """
     value = _read_value(path)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -149,16 +162,26 @@ def read_risk(path: Path) -> float:
     return number
 
 
-def read_status(path: Path) -> Status:
-    """A predicted HPV status: the JSON document true (positive) or false.
+def read_class(path: Path, answer: Answer) -> PredictedClass:
+    """A predicted class: one of the answer's classes as a JSON document.
 
     Raises:
-        PredictionError: no JSON, or anything but a boolean; 0, 1 and "true" are none.
+        PredictionError: not JSON, or not one of the classes; of a boolean answer, 0, 1 and "true" are refused.
     """
     value = _read_value(path)
-    if not isinstance(value, bool):
-        raise PredictionError(path.name, f"found a {_json_name(value)}", "true or false")
-    return Status(value)
+    for one in answer.classes:
+        # `True == 1` in Python, so the type must agree as well
+        if type(value) is type(one) and value == one:
+            return PredictedClass(one)
+    same_type = isinstance(value, str) and all(isinstance(one, str) for one in answer.classes)
+    shown = f"found {value[:40]!r}" if same_type else f"found a {_json_name(value)}"
+    raise PredictionError(path.name, shown, class_names(answer))
+
+
+def class_names(answer: Answer) -> str:
+    """The classes of an answer as a message lists them."""
+    names = [str(value).lower() if isinstance(value, bool) else str(value) for value in answer.classes]
+    return " or ".join(reversed(names)) if answer.is_binary else f"one of {', '.join(names)}"
 
 
 def _read_value(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""CSV tables, comma or semicolon, and the numbers and flags in them."""
+"""CSV tables, comma or semicolon, and the numbers, flags and classes in them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
+from contract.editions import Answer
+from contract.editions.clinical import is_missing
+from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 
 ID_COLUMN: Final = "PatientID"
@@ -19,14 +22,14 @@ CENTRE_COLUMN: Final = "CenterID"
 MAX_TABLE_BYTES: Final = 16 * 1024 * 1024
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null"})
+_WHOLE: Final = re.compile(r"([0-9]+)[.,]0*")
 
 
 @dataclass(frozen=True)
 class Table:
     """A CSV file: `rows` are texts by column, `lines` the line of the file on which each row ends.
 
-    `faults` say by row what is wrong with a line of a submitted table: its own case fails, no other one.
+    `faults` holds the faults of a submitted table's lines by row; a fault costs its own case only.
     """
 
     name: str
@@ -41,11 +44,11 @@ class Table:
 
 
 def read_table(path: Path, error: type[HecktorError]) -> Table:
-    """Read a CSV file with a header; lines without any text are left out.
+    """Read a CSV file with a header; blank lines are left out.
 
     Raises:
-        HecktorError: of the class `error`: no regular file, too large, no UTF-8 text, a column twice, or (unless the
-            table is a prediction) a line with another number of fields than the header.
+        HecktorError: of the class `error`: not a regular file, too large, not UTF-8 text, a column twice, or (unless
+            the table is a prediction) a line whose number of fields differs from the header's.
     """
     text = _text(path, error)
     first = text.partition("\n")[0]
@@ -74,11 +77,11 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
 
 
 def read_submitted_table(path: Path, columns: Mapping[str, Sequence[str]]) -> Table:
-    """Read a submitted table; its columns get the names of this project.
+    """Read a submitted table and rename its columns to the names of this project.
 
     Args:
         path: the CSV file.
-        columns: other spellings by column name. Case, blanks, `-` and `_` do not matter, nor in `PatientID`.
+        columns: other spellings by column name. Case, blanks, `-` and `_` are ignored, also in `PatientID`.
 
     Raises:
         PredictionError: as `read_table`, or two columns that mean the same.
@@ -115,15 +118,15 @@ def _text(path: Path, error: type[HecktorError]) -> str:
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
-    """A finite number, with a point or a comma; None where the field says that it is missing.
+    """A finite number, with a point or a comma; None if the field is missing.
 
     Raises:
         HecktorError: of the class `error`: anything else.
     """
-    if text.strip().lower() in _MISSING:
+    if is_missing(text):
         return None
     plain = text.strip().replace(",", ".")
-    # Python's own reading would also take 1_0 for ten, and digits of other scripts.
+    # float() alone would also accept 1_0 and digits of other scripts.
     value = float(plain) if _NUMBER.fullmatch(plain) else math.nan
     if not math.isfinite(value):
         raise error(f"{where}{_shown(text, error)}, expected {expected}")
@@ -131,7 +134,7 @@ def number(text: str, where: str, expected: str, error: type[HecktorError]) -> f
 
 
 def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
-    """0, 1, true or false; None where the field says that it is missing. Raises as `number`."""
+    """0, 1, true or false; None if the field is missing. Raises as `number`."""
     word = text.strip().lower()
     if word in {"true", "false"}:
         return word == "true"
@@ -141,6 +144,22 @@ def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
     return None if value is None else value == 1.0
 
 
+def class_value(text: str, answer: Answer, where: str, error: type[HecktorError]) -> ClassValue | None:
+    """One of the answer's classes, by its value or a declared spelling; None if the field is missing.
+
+    Raises:
+        HecktorError: of the class `error`: any other text.
+    """
+    word = text.strip().lower()
+    whole = _WHOLE.fullmatch(word)  # a table with gaps writes 1 as 1.0
+    spellings = {str(value).lower(): value for value in answer.classes} | dict(answer.words)
+    value = spellings.get(whole[1] if whole else word)
+    if value is None and not is_missing(text):
+        expected = " or ".join(str(one).lower() if isinstance(one, bool) else str(one) for one in answer.classes)
+        raise error(f"{where}{_shown(text, error)}, expected {expected}")
+    return value
+
+
 def _shown(text: str, error: type[HecktorError]) -> str:
-    # A submitter reads these lines, and must not read the reference in them.
+    # Submitters read these messages, which must not reveal the reference.
     return " is not usable" if issubclass(error, GroundTruthError) else f" {text[:40]!r}"

@@ -1,4 +1,4 @@
-"""Uno's C-index and the cumulative/dynamic AUC: concordance corrected for censoring, as extra columns."""
+"""Concordance corrected for censoring: Uno's C-index and the cumulative/dynamic AUC."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from evaluation.editions.edge_cases import MISSING_RISK_RULES
 from evaluation.metrics.concordance import PairCounter, PairSums, case_control_pairs
 from evaluation.metrics.overlap import Floats, WeightedMetric, ratio
-from evaluation.metrics.survival import Cohort
+from evaluation.metrics.survival import SurvivalCohort
 
 DAYS_A_YEAR: Final = 365.25
 AUC_YEARS: Final = (1, 2, 3)
 
 
-def uno_c_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
+def uno_c_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     """Uno's C-index as a function of case weights; NaN where no pair is comparable.
 
     The pairs are those of Harrell's C-index; each counts 1 / G(t)^2, where t is its earlier time and G(t) the
@@ -34,7 +34,7 @@ def uno_c_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
     return weighted
 
 
-def dynamic_auc_metric(cohort: Cohort, missing_risk: str, time_days: float) -> WeightedMetric:
+def dynamic_auc_metric(cohort: SurvivalCohort, missing_risk: str, time_days: float) -> WeightedMetric:
     """The cumulative/dynamic AUC at one time as a function of case weights; NaN without cases or controls.
 
     The probability that a patient who recurred by `time_days` has a higher risk than one followed for longer without
@@ -55,11 +55,11 @@ def dynamic_auc_metric(cohort: Cohort, missing_risk: str, time_days: float) -> W
 
 
 def _share(pairs: PairSums, missing_score: float) -> Floats:
-    # Weights that are no whole numbers leave a perfect order an ulp above 1.
+    # Fractional weights leave a perfect order an ulp above 1.
     return np.clip(ratio(pairs.concordant + missing_score * pairs.unknown, pairs.comparable), 0.0, 1.0)
 
 
-def uncensored_before(cohort: Cohort, weights: Floats) -> Floats:
+def uncensored_before(cohort: SurvivalCohort, weights: Floats) -> Floats:
     """The probability of not being censored before each patient's own time, shape (replicates, patients).
 
     Kaplan-Meier with censoring as the event; a recurrence at the same time comes first, so that those who recur at
@@ -75,14 +75,14 @@ def uncensored_before(cohort: Cohort, weights: Floats) -> Floats:
     stays = 1.0 - np.divide(censored, exposed, out=np.zeros_like(censored), where=exposed > 0)
     before = np.ones((len(weights), times.size))
     np.cumprod(stays[:, :-1], axis=1, out=before[:, 1:])
-    # Nobody of this replicate is left after a last time of censoring alone, so that any positive number serves there.
+    # After a last time with censoring alone nobody is left in this replicate, so any positive number serves.
     before[before <= 0] = 1.0
-    found: Floats = np.empty_like(weights, dtype=np.float64)
-    found[:, order] = before[:, place]
-    return found
+    probability: Floats = np.empty_like(weights, dtype=np.float64)
+    probability[:, order] = before[:, place]
+    return probability
 
 
-def censoring_metrics(cohort: Cohort, missing_risk: str) -> dict[str, WeightedMetric]:
+def censoring_metrics(cohort: SurvivalCohort, missing_risk: str) -> dict[str, WeightedMetric]:
     """Uno's C-index and the AUC after one, two and three years."""
     aucs = {f"auc_{years}y": dynamic_auc_metric(cohort, missing_risk, years * DAYS_A_YEAR) for years in AUC_YEARS}
     return {"uno_c": uno_c_metric(cohort, missing_risk), **aucs}

@@ -1,8 +1,8 @@
-"""Predicted HPV status: balanced accuracy, sensitivity and specificity; with a probability also AUC and calibration."""
+"""Metrics of predicted classes: accuracy, recall and balanced accuracy; with a probability also AUC and calibration."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,49 +12,78 @@ from evaluation.metrics.concordance import case_control_pairs
 from evaluation.metrics.overlap import Floats, WeightedMetric, ratio, weighted_ratio
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
+Codes: TypeAlias = npt.NDArray[np.intp]
 
 CALIBRATION_BINS: Final = 5
+NO_CLASS: Final = -1
 
 
-@dataclass(frozen=True)
-class Answers:
-    """`positive`: the reference; `correct`: whether the prediction agrees, False where missing; shape (patients,)."""
+def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedMetric]:
+    """Balanced accuracy, sensitivity and specificity as functions of case weights.
 
-    positive: Booleans
-    correct: Booleans
+    Args:
+        positive: whether the reference is the positive class, shape (patients,).
+        correct: whether the prediction agrees with the reference, False where missing, shape (patients,).
 
-
-def classification_metrics(answers: Answers) -> dict[str, WeightedMetric]:
-    """The three metrics as functions of case weights; NaN where the reference lacks a class.
-
-    Sensitivity is the share of HPV-positive patients answered so, specificity that of HPV-negative ones, and
-    balanced accuracy their mean. A missing answer is wrong in either class.
+    Sensitivity is the fraction of positive patients predicted positive, specificity the fraction of negative patients
+    predicted negative, and balanced accuracy their mean; NaN if the reference lacks a class.
     """
-    positive = answers.positive.astype(np.float64)
-    negative = 1.0 - positive
-    correct = answers.correct.astype(np.float64)
+    recalls = [_recall(positive == side, correct) for side in (True, False)]
+    return {
+        "balanced_accuracy": lambda weights: (recalls[0](weights) + recalls[1](weights)) / 2,
+        "sensitivity": recalls[0],
+        "specificity": recalls[1],
+    }
 
-    def sensitivity(weights: Floats) -> Floats:
-        return weighted_ratio(weights, positive * correct, positive)
 
-    def specificity(weights: Floats) -> Floats:
-        return weighted_ratio(weights, negative * correct, negative)
+def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
+    """Balanced accuracy, accuracy, and the recall of each class by its code, as functions of case weights.
+
+    Args:
+        reference: code of each patient's class, from 0, shape (patients,).
+        predicted: code of the predicted class, `NO_CLASS` where missing, shape (patients,).
+        n_classes: number of declared classes.
+
+    Balanced accuracy is the mean recall of the classes present in the weighted reference, NaN if fewer than two are
+    present. The recall of an absent class is NaN.
+    """
+    correct = np.asarray(reference == predicted, dtype=np.bool_)
+    ones = np.ones(reference.size)
+    recalls = {str(code): _recall(reference == code, correct) for code in range(n_classes)}
 
     def balanced_accuracy(weights: Floats) -> Floats:
-        return (sensitivity(weights) + specificity(weights)) / 2
+        values = np.stack([recall(weights) for recall in recalls.values()])
+        present = (~np.isnan(values)).sum(axis=0)
+        sums: Floats = np.nansum(values, axis=0)
+        return ratio(np.where(present > 1, sums, 0.0), np.where(present > 1, present, 0.0))
 
-    return {"balanced_accuracy": balanced_accuracy, "sensitivity": sensitivity, "specificity": specificity}
+    def accuracy(weights: Floats) -> Floats:
+        return weighted_ratio(weights, correct.astype(np.float64), ones)
+
+    return {"balanced_accuracy": balanced_accuracy, "accuracy": accuracy, **recalls}
+
+
+def _recall(members: Booleans, correct: Booleans) -> Callable[[Floats], Floats]:
+    counted = np.asarray(members, dtype=np.float64)
+    return lambda weights: weighted_ratio(weights, counted * correct, counted)
+
+
+def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.NDArray[np.intp]:
+    """Counts of patients, shape (classes, classes + 1): rows by reference, columns by prediction, the last missing."""
+    columns = np.where(predicted == NO_CLASS, n_classes, predicted)
+    cells = np.bincount(reference * (n_classes + 1) + columns, minlength=n_classes * (n_classes + 1))
+    return np.asarray(cells.reshape(n_classes, n_classes + 1), dtype=np.intp)
 
 
 def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, WeightedMetric]:
-    """Metrics of the predicted probability of HPV positive, as functions of case weights.
+    """Metrics of the predicted probability of the positive class, as functions of case weights.
 
     Args:
         positive: the reference, shape (patients,).
         probability: in [0, 1], NaN where missing: then 0 counts for a positive patient and 1 for a negative one.
 
-    `auc` is the chance that a positive patient has the higher probability (ties 0.5), NaN without both classes;
-    `brier` the mean squared error; `calibration_in_the_large` the mean probability less the share of positives;
+    `auc` is the probability that a positive patient has the higher probability (ties 0.5), NaN without both classes;
+    `brier` the mean squared error; `calibration_in_the_large` the mean probability minus the fraction of positives;
     `calibration_error` the mean over patients of the absolute difference of these two in five equal bins of the
     probability.
     """
@@ -88,7 +117,10 @@ def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
 
 
 def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str, Any]]:
-    """Patients with a probability in five equal bins of it: how many, their mean probability and share of positives."""
+    """Number of patients, mean probability and fraction of positives in each of five equal bins of the probability.
+
+    Patients without a probability (NaN) do not count; empty bins are left out.
+    """
     given = ~np.isnan(probability)
     bins = _bins(probability[given])
     table = []
@@ -98,6 +130,12 @@ def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str,
             mean, share = float(probability[given][inside].mean()), float(positive[given][inside].mean())
             table.append({"cases": int(inside.sum()), "probability_mean": mean, "positive_share": share})
     return table
+
+
+def class_codes(values: Sequence[object], classes: Sequence[object]) -> Codes:
+    """The place of each value among the classes, `NO_CLASS` for None."""
+    place = {value: code for code, value in enumerate(classes)}
+    return np.array([NO_CLASS if value is None else place[value] for value in values], dtype=np.intp)
 
 
 def _bins(probability: Floats) -> npt.NDArray[np.intp]:

@@ -18,7 +18,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.intp]
 
-# Numbers held in one block of replicates: about what a processor's cache takes.
+# Numbers in one block of replicates: about the size of a processor's cache.
 _BLOCK_NUMBERS: Final = 400_000
 
 
@@ -29,6 +29,21 @@ def follow_up_order(times: Floats, events: Booleans) -> Integers:
     """
     _, place = np.unique(np.stack([times, ~events], axis=1), axis=0, return_inverse=True)
     return place.ravel().astype(np.intp)
+
+
+def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
+    """1 where the row's patient recurred before the column's last follow-up, else 0, shape (rows, patients).
+
+    A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
+
+    Args:
+        times: follow-up, shape (patients,).
+        events: True = recurrence, shape (patients,).
+        rows: patients to take as rows.
+    """
+    order = follow_up_order(times, events)
+    pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -76,14 +91,14 @@ class PairCounter:
         rank[known] = np.unique(risks[known], return_inverse=True)[1].ravel()
         self._known = known
         bits = int(self._number.max(initial=0)).bit_length()
-        found = (_level(self._number, self._events, rank, known, bit) for bit in range(bits))
-        self._levels = [level for level in found if level.later.size and level.earlier.size]
+        levels = (_level(self._number, self._events, rank, known, bit) for bit in range(bits))
+        self._levels = [level for level in levels if level.later.size and level.earlier.size]
 
     def count(self, weights: Floats, earlier_weights: Floats | None = None) -> PairSums:
         """The sums under each row of `weights`, shape (replicates, patients).
 
-        A pair weighs as much as the product of its patients; `earlier_weights`, of the same shape, stand for the
-        patient who recurred, where these differ.
+        The weight of a pair is the product of its patients' weights; `earlier_weights`, of the same shape, replace
+        the weights of the patient who recurred.
         """
         earlier = weights if earlier_weights is None else earlier_weights
         replicates, n = weights.shape

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import Floats, WeightedMetric, foreground_box, weighted_ratio
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -23,7 +23,7 @@ _NEIGHBOURS: Final = {6: 1, 18: 2, 26: 3}
 
 @dataclass(frozen=True)
 class LesionCounts:
-    """Detected, invented and missed lesions of one case."""
+    """Detected, false and missed lesions of one case."""
 
     true_positives: int
     false_positives: int
@@ -32,7 +32,7 @@ class LesionCounts:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Pairs of lesions whose IoU passes: indices from 0 into reference and predicted lesions, and the IoU."""
+    """Pairs of lesions with a sufficient IoU: indices from 0 into reference and predicted lesions, and the IoU."""
 
     references: Integers
     predictions: Integers
@@ -47,11 +47,11 @@ def label_components(mask: Mask, connectivity: int) -> tuple[npt.NDArray[np.int3
     return numbered, int(count)
 
 
-def count_lesions(reference: Mask, predicted: Mask, rules: SegmentationRules) -> LesionCounts:
+def count_lesions(reference: Mask, predicted: Mask, rules: MaskRules) -> LesionCounts:
     """Compare the lesions of two masks of one shape, (z, y, x).
 
-    A lesion is a connected component. A pair may match where its IoU is above `rules.iou_threshold` (or equal,
-    where `iou_strict` is false). `one_to_one` takes the matching with the most pairs, each lesion at most once.
+    A lesion is a connected component. A pair may match if its IoU is above `rules.iou_threshold` (or equal, if
+    `iou_strict` is false). `one_to_one` takes the matching with the most pairs, each lesion at most once.
     `any_overlap` follows the overview's wording: every predicted lesion with a possible partner is a true
     positive, every reference without one a false negative, so that one lesion may serve several. `greedy` takes
     the pair with the largest IoU, then the next whose lesions are both free.
@@ -63,8 +63,8 @@ def count_lesions(reference: Mask, predicted: Mask, rules: SegmentationRules) ->
     candidates = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
     if rules.matching == "any_overlap":
         detected = np.unique(candidates.predictions).size
-        found = np.unique(candidates.references).size
-        return LesionCounts(detected, n_predicted - detected, n_reference - found)
+        covered = np.unique(candidates.references).size
+        return LesionCounts(detected, n_predicted - detected, n_reference - covered)
     match = match_greedily if rules.matching == "greedy" else match_one_to_one
     matched = len(match(candidates.references, candidates.predictions, candidates.iou))
     return LesionCounts(matched, n_predicted - matched, n_reference - matched)
@@ -75,9 +75,9 @@ def _candidates(
     n_references: int,
     predictions: npt.NDArray[np.int32],
     n_predictions: int,
-    rules: SegmentationRules,
+    rules: MaskRules,
 ) -> _Candidates:
-    """Pairs of numbered lesions whose IoU passes the threshold."""
+    """Pairs of numbered lesions with an IoU above the threshold."""
     both = (references > 0) & (predictions > 0)
     # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
     pair = references[both].astype(np.int64) * (n_predictions + 1) + predictions[both]
@@ -93,7 +93,7 @@ def _candidates(
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
-    """The largest one-to-one matching among candidate pairs, the one with the larger total IoU where several are.
+    """The largest one-to-one matching among candidate pairs; of several the one with the largest total IoU.
 
     Args:
         references: index of the reference lesion of each candidate pair.
@@ -112,7 +112,7 @@ def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -
     graph = coo_array((np.ones(iou.size), (rows, columns + n_rows)), shape=(nodes, nodes))
     _, group = connected_components(graph, directed=False)
     matched: list[tuple[int, int]] = []
-    # Groups share no lesion, so each is solved alone: the cost stays small however many lesions there are.
+    # Groups share no lesion, so each is solved alone, which keeps the cost small with many lesions.
     order = np.argsort(group[rows], kind="stable")
     bounds = np.flatnonzero(np.diff(group[rows][order])) + 1
     for members in np.split(order, bounds):
@@ -122,7 +122,7 @@ def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -
 
 
 def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
-    """One-to-one pairs by falling IoU, equal ones in the order of their indices; arguments as in `match_one_to_one`."""
+    """One-to-one pairs by decreasing IoU, ties by index; arguments as in `match_one_to_one`."""
     free_references, free_predictions = set(references.tolist()), set(predictions.tolist())
     matched: list[tuple[int, int]] = []
     for index in np.lexsort((predictions, references, -iou)):
@@ -137,7 +137,7 @@ def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> 
 def _match_group(rows: Integers, columns: Integers, iou: Floats) -> list[tuple[int, int]]:
     row_names, row = np.unique(rows, return_inverse=True)
     column_names, column = np.unique(columns, return_inverse=True)
-    # A pair is worth more than any total IoU, so that the number of pairs decides and the IoU breaks ties.
+    # A pair weighs more than any total IoU, so that the number of pairs decides and the IoU breaks ties.
     pair_worth = min(row_names.size, column_names.size) + 1.0
     worth = np.zeros((row_names.size, column_names.size))
     worth[row, column] = pair_worth + iou

@@ -1,8 +1,8 @@
 """Overlap of masks: counts of one case, and the aggregates over a cohort as functions of case weights.
 
-A weighted metric takes an array of weights (replicates, cases), how often each case counts, and gives one
-value a replicate, NaN where it is not defined. Ones give the cohort's own value, counts of a bootstrap sample
-its replicate: both come from the same few sums.
+A weighted metric takes weights of shape (replicates, cases), the count of each case, and returns one value for each
+replicate, NaN if undefined. Ones give the cohort's own value, the counts of a bootstrap sample its replicate, both from
+the same few sums.
 """
 
 from __future__ import annotations
@@ -26,6 +26,19 @@ class Overlap:
     intersection: int
     reference: int
     predicted: int
+
+
+def on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
+    """A metric of some cases as a function of the weights of a whole cohort.
+
+    Args:
+        metric: takes weights of shape (replicates, places).
+        places: the cases' places in the cohort.
+        n_cases: cases of the cohort.
+    """
+    if np.array_equal(places, np.arange(n_cases)):
+        return metric
+    return lambda weights: metric(weights[:, places])
 
 
 def foreground_box(*masks: npt.NDArray[Any]) -> Box:
@@ -72,7 +85,7 @@ def ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def weighted_ratio(weights: Floats, numerator: Floats, denominator: Floats) -> Floats:
-    """Sum of numerators over sum of denominators, a replicate; NaN where the denominators sum to 0."""
+    """Sum of numerators over sum of denominators in each replicate; NaN if the denominators sum to 0."""
     return ratio(weights @ numerator, weights @ denominator)
 
 
@@ -86,7 +99,7 @@ def mean_metric(values: Floats) -> WeightedMetric:
 def median_metric(values: Floats) -> WeightedMetric:
     """The median of per-case values; NaN marks a case that does not count, infinity the worst distance.
 
-    Weights are whole numbers, how often a case was drawn. With an even number the mean of the middle two.
+    Weights are whole numbers, the counts of each case. With an even count, the mean of the middle two.
     """
     counted = np.flatnonzero(~np.isnan(values))
     order = counted[np.argsort(values[counted], kind="stable")]
@@ -98,7 +111,7 @@ def median_metric(values: Floats) -> WeightedMetric:
             return median
         up_to = np.cumsum(weights[:, order], axis=1)
         total = up_to[:, -1]
-        # The middle elements, counted from 0, stand where more than this many have passed.
+        # The middle element is the first with more than this many elements up to it.
         low = np.argmax(up_to > np.floor((total - 1) / 2)[:, None], axis=1)
         high = np.argmax(up_to > np.floor(total / 2)[:, None], axis=1)
         np.copyto(median, (ordered[low] + ordered[high]) / 2, where=total > 0)

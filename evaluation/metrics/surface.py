@@ -1,7 +1,7 @@
 """Distances between the surfaces of two masks: HD95, average surface distance, surface DSC at a tolerance.
 
-The surface of a mask is the set of its voxels with a face on the background; what lies outside the image is
-background. Distances are between voxel centres, in mm, and every surface voxel counts the same.
+The surface of a mask is the set of its voxels with a face on the background; the outside of the image is
+background. Distances are between voxel centres, in mm, and every surface voxel has the same weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import Floats, foreground_box
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -27,7 +27,7 @@ ONE_EMPTY: Final = "one_empty"
 NO_PREDICTION: Final = "no_prediction"
 
 _PERCENT: Final = 95
-# A tree looks at surface voxels only, a distance transform at all of the box: this many of the box cost as one.
+# A tree handles surface voxels only, a distance transform the whole box: this many box voxels cost as much as one.
 _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
 
 
@@ -35,7 +35,7 @@ _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
 class SurfaceRow:
     """Surface distances of one label in one case.
 
-    `state` says what could be measured. With both masks empty the figures are None and the case does not count;
+    `state` is one of the constants above. With both masks empty the figures are None and the case does not count;
     with one mask empty, or no prediction, the distances are infinite and the surface DSC is 0.
     """
 
@@ -45,7 +45,7 @@ class SurfaceRow:
     surface_dsc: float | None
 
     def as_json(self, prefix: str) -> dict[str, Any]:
-        """The row for metrics.json, where an infinite distance is null; `state` tells it from a case left out."""
+        """The row for metrics.json, with null for an infinite distance; `state` separates it from an excluded case."""
         figures = {"hd95_mm": self.hd95_mm, "asd_mm": self.asd_mm, "surface_dsc": self.surface_dsc}
         plain = {
             f"{prefix}_{name}": value if value is not None and np.isfinite(value) else None
@@ -65,7 +65,7 @@ class SurfaceRow:
 WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
 
 
-def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: SegmentationRules) -> SurfaceRow:
+def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
     """Compare the surfaces of two masks of one shape, (z, y, x).
 
     Args:
@@ -74,8 +74,8 @@ def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rule
         spacing_mm: distances of voxel centres, (z, y, x).
         rules: `hd95` names the definition, `surface_tolerance_mm` the tolerance of the surface DSC.
 
-    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the share of
-    both surfaces that lies within the tolerance (bound included) of the other one.
+    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the fraction
+    of both surfaces that lies within the tolerance (bound included) of the other one.
     Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
@@ -88,12 +88,12 @@ def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rule
     else:
         hd95 = _hd95(there, back, pooled=rules.hd95 == "pooled")
     pooled = np.concatenate([there, back])
-    # Distances of equal grid steps differ in their last digits by the way they were found.
+    # Distances of equal grid steps differ in their last digits by the way of computing them.
     within = pooled <= rules.surface_tolerance_mm * (1 + 1e-12)
     return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
 
 
-def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: SegmentationRules) -> SurfaceRow:
+def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: MaskRules) -> SurfaceRow:
     both = not (reference.any() or predicted.any())
     if rules.hd95 == "hecktor2021_code" and not predicted.any():
         return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, 0.0, None if both else np.inf, None if both else 0.0)
@@ -139,13 +139,13 @@ def _by_transform(these: Mask, others: Mask, spacing_mm: Spacing) -> Floats:
 
 
 def _by_tree(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
-    # Points of a grid lie in equal planes, on which a balanced tree spends its time in vain.
+    # Grid points lie in equal planes, on which balancing a tree wastes time.
     points = [np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second)]
     shared = second[first], first[second]
-    found = []
+    results = []
     for mine, others, on_both in ((points[0], points[1], shared[0]), (points[1], points[0], shared[1])):
         distances = np.zeros(len(mine))
         tree = cKDTree(others, balanced_tree=False, compact_nodes=False)
         distances[~on_both] = tree.query(mine[~on_both])[0]
-        found.append(distances)
-    return found[0], found[1]
+        results.append(distances)
+    return results[0], results[1]

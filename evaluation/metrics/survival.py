@@ -1,4 +1,4 @@
-"""Harrell's C-index, and the curves that show what stands behind it."""
+"""Harrell's C-index, Kaplan-Meier curves and the log-rank test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Booleans: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SurvivalCohort:
     """Follow-up and predicted risk of patients.
 
     `times_days` and `events` (True = recurrence) are the reference; `risks` is higher for earlier recurrence,
@@ -38,7 +38,7 @@ class StepCurve:
     at_risk: npt.NDArray[np.int64]
 
 
-def c_index_metric(cohort: Cohort, missing_risk: str) -> WeightedMetric:
+def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
     """Harrell's C-index as a function of case weights; NaN where no pair is comparable.
 
     Patient i is comparable with j where i recurred and j's time is later, or equal and censored (the recurrence
@@ -78,7 +78,7 @@ def kaplan_meier(times_days: Floats, events: Booleans) -> StepCurve:
 def log_rank_p(times_days: Floats, events: Booleans, group: Booleans) -> float | None:
     """Two-sided p of the log-rank test between `group` and the others, chi-squared with one degree of freedom.
 
-    None where the test does not exist: an empty group, or no recurrence while both groups are at risk.
+    None if the test is undefined: an empty group, or no recurrence while both groups are at risk.
     """
     observed_less_expected, variance = 0.0, 0.0
     for time in np.unique(times_days[events]):

@@ -1,4 +1,4 @@
-"""`hecktor rank`: the official ranking of teams from their metrics.json files, and its alternatives beside it."""
+"""`hecktor rank`: the official ranking of teams from their metrics.json files, and the alternative rankings."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.files import atomic_path, write_json
-from contract.options import whole_number
-from contract.tasks import TASK_CHOICES, task_named
-from evaluation.editions.profile import TIE_RULES
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, RankOptions, as_csv, leaderboard
+from contract.files import write_json
+from contract.options import name_paths, whole_number
+from evaluation.editions.schemes import TIE_RULES
+from evaluation.editions.task import with_ranking
+from evaluation.execution.options import add_task, chosen_task
+from evaluation.ranking.contest import profile_of
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard, write_table
 from evaluation.ranking.runs import best_run
-from evaluation.results.metrics_json import TeamMetrics, read_metrics
+from evaluation.results.metrics_json import read_metrics
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for what a user can mend."""
-    options = _parser().parse_args(argv)
-    task = task_named(options.task)
+    """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
+    parser = _parser()
+    options = parser.parse_args(argv)
     single = [read_metrics(path, team) for path, team in _named(options.metrics, options.names)]
-    how = RankOptions(options.edition, options.bootstraps, options.seed, options.official, options.ties)
-    chosen = [best_run(task, team, paths, how) for team, paths in options.runs]
-    teams = [*single, *(run.metrics for run in chosen)]
-    _check_names(teams)
-    board = leaderboard(task, teams, how)
-    board["runs"] = {run.metrics.team: run.as_json() for run in chosen}
+    first = single or [read_metrics(paths[0], team) for team, paths in options.runs[:1]]
+    task = chosen_task(parser, profile_of(first, options.edition), options.task)
+    profile = with_ranking(task, options.official, options.ties, "rank")
+    runs = [best_run(profile, team, paths) for team, paths in options.runs]
+    teams = [*single, *(run.metrics for run in runs)]
+    check_team_names([team.team for team in teams])
+    board = leaderboard(profile, teams, options.bootstraps, options.seed)
+    board["runs"] = {run.metrics.team: run.as_json() for run in runs}
     write_json(options.output / LEADERBOARD_JSON, board)
-    with atomic_path(options.output / LEADERBOARD_CSV) as partial:
-        partial.write_text(as_csv(board), encoding="utf-8")
-    for run in chosen:
+    write_table(options.output / LEADERBOARD_CSV, board)
+    for run in runs:
         sys.stdout.write(f"{run.metrics.team}: ranked by {run.chosen}, the best of {len(run.order)} runs\n")
     sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
     return 0
@@ -48,8 +51,8 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[Pat
     return list(zip(paths, teams, strict=True))
 
 
-def _check_names(teams: Sequence[TeamMetrics]) -> None:
-    names = [team.team for team in teams]
+def check_team_names(names: Sequence[str]) -> None:
+    """Raise HecktorError without a team, or with two of one name."""
     if not names:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -69,7 +72,7 @@ def as_text(board: Mapping[str, Any]) -> str:
         cells += [f"{entry['rankings'][name]['rank']:>20g}" for name in beside]
         lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(cells))
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
-    lines += _uncertain_lines(board, width)
+    lines += _stability_lines(board, width)
     return "\n".join(lines) + "\n"
 
 
@@ -78,16 +81,16 @@ def _cell(figures: Mapping[str, Any]) -> str:
     return f"{'inf':>20}" if value is None else f"{value:>20.4f}"
 
 
-def _uncertain_lines(board: Mapping[str, Any], width: int) -> list[str]:
+def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
     stable = board["stability"]
     if stable is None:
         return [f"no rank stability: {board['without_stability_because']}"]
     official = stable["rankings"][board["official"]]
     lines = [f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first"]
     for entry in board["teams"]:
-        found = official["teams"][entry["team"]]
-        first = found["times_at_rank"].get("1", 0) / stable["bootstraps"]
-        lines.append(f"      {entry['team']:<{width}}  {found['ci95_low']:g} to {found['ci95_high']:g}, {first:.0%}")
+        ranks = official["teams"][entry["team"]]
+        first = ranks["times_at_rank"].get("1", 0) / stable["bootstraps"]
+        lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
     tau = official["kendall_tau"]
     if tau["mean"] is not None:
         lines.append(f"Kendall's tau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]")
@@ -96,16 +99,16 @@ def _uncertain_lines(board: Mapping[str, Any], width: int) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
-    parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
-    parser.add_argument("metrics", type=Path, nargs="*", help="metrics.json files, one a team")
+    add_task(parser)
+    parser.add_argument("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
     parser.add_argument("--names", nargs="+", help="team names, in the files' order (the files' folders)")
     parser.add_argument(
         "--runs",
-        type=_runs,
+        type=name_paths,
         action="append",
         default=[],
         metavar="TEAM=FILE,FILE",
-        help="several runs of one team, of which the best by the edition's ranking counts; may be given for each team",
+        help="several runs of one team; the best one by the edition's ranking counts; may be given for each team",
     )
     parser.add_argument(
         "--bootstraps",
@@ -116,16 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=whole_number(0), help="seed of the bootstrap rankings (the first team's evaluation's)"
     )
-    parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
-    parser.add_argument("--official", metavar="RANKING", help="another ranking of the edition in force, by its name")
+    parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
+    parser.add_argument("--official", metavar="RANKING", help="make another ranking of the edition official, by name")
     parser.add_argument("--ties", choices=TIE_RULES, help="the rank of equal teams (the edition's rule)")
     parser.add_argument("--output", type=Path, required=True, help="folder for leaderboard.json and .csv")
     return parser
-
-
-def _runs(text: str) -> tuple[str, list[Path]]:
-    team, sign, files = text.partition("=")
-    paths = [Path(name) for name in files.split(",") if name]
-    if not sign or not team.strip() or not paths:
-        raise argparse.ArgumentTypeError(f"{text}: expected TEAM=FILE,FILE")
-    return team.strip(), paths

@@ -1,4 +1,4 @@
-"""Every team against every other by each metric: one-sided paired tests, Holm-corrected over all ordered pairs."""
+"""Pairwise comparisons of teams by each metric: one-sided paired tests, Holm-corrected over all ordered pairs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from evaluation.editions.edge_cases import MISSING_RISK_RULES
-from evaluation.editions.profile import TaskProfile
-from evaluation.editions.rules import SurvivalRules
+from evaluation.editions.rules import RECALL_PREFIX, RiskRules
+from evaluation.editions.task import MetricProfile
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.rank import TeamsTable
 from evaluation.ranking.stability import Draws
 from evaluation.results.stored import StoredCohort, StoredTeam
+from evaluation.rows.classes import ClassRow
+from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.kang import PairedRisks, kang
 from evaluation.statistics.tests import (
     Test,
@@ -30,7 +32,7 @@ MCNEMAR: Final = "mcnemar"
 
 Compare: TypeAlias = Callable[[StoredTeam, StoredTeam], Test]
 
-# Means and medians of per-case values. What is in no list here is an aggregate, compared by the bootstrap.
+# Means and medians of per-case values. All metrics without a test of their own are compared by the bootstrap.
 _PER_CASE: Final = frozenset(
     {
         "gtvp_dsc_mean",
@@ -40,38 +42,33 @@ _PER_CASE: Final = frozenset(
         *(f"{label}_surface_dsc_mean" for label in ("gtvp", "gtvn")),
     }
 )
-# Which patients a metric of the predicted status looks at.
-_PATIENTS: Final[dict[str, tuple[bool, ...]]] = {
-    "balanced_accuracy": (True, False),
-    "sensitivity": (True,),
-    "specificity": (False,),
-}
+_OF_CLASSES: Final = frozenset({"balanced_accuracy", "accuracy", "sensitivity", "specificity"})
 
 
-def method_of(metric: str) -> str:
-    """The name of the test that compares teams by a metric."""
-    if metric in _PER_CASE:
+def method_of(measure: str) -> str:
+    """The name of the test that compares teams by a metric, without the answer's prefix."""
+    if measure in _PER_CASE:
         return SIGNED_RANK
-    if metric == "c_index":
+    if measure == "c_index":
         return KANG
-    return MCNEMAR if metric in _PATIENTS else BOOTSTRAP
+    return MCNEMAR if measure in _OF_CLASSES or measure.startswith(RECALL_PREFIX) else BOOTSTRAP
 
 
-def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws, profile: TaskProfile) -> dict[str, Any]:
+def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[str, Any]:
     """By metric, the test's name and one entry for each ordered pair of teams: is `team` better than `than`?
 
-    `difference` is positive where it is, in the metric's unit; null where it is infinite. `p_holm` is corrected
+    `difference`, in the metric's unit, is positive if the team is better and null if infinite. `p_holm` is corrected
     over all ordered pairs of the metric.
     """
-    found = {}
-    for name in profile.metrics:
-        compare = _comparison(name, cohort, table, draws)
+    by_metric = {}
+    for name, metric in cohort.profile.metrics.items():
+        compare = _comparison(name, metric, cohort, table, draws)
         pairs = [(a, b) for a in cohort.teams for b in cohort.teams if a is not b]
         tests = [compare(a, b) for a, b in pairs]
         corrected = holm(np.array([test.p for test in tests]))
         entries = [_entry(a, b, test, p) for (a, b), test, p in zip(pairs, tests, corrected, strict=True)]
-        found[name] = {"test": method_of(name), "pairs": entries}
-    return found
+        by_metric[name] = {"test": method_of(metric.measure), "pairs": entries}
+    return by_metric
 
 
 def _entry(a: StoredTeam, b: StoredTeam, test: Test, corrected: float) -> dict[str, Any]:
@@ -79,21 +76,21 @@ def _entry(a: StoredTeam, b: StoredTeam, test: Test, corrected: float) -> dict[s
     return {"team": a.team, "than": b.team, "difference": difference, "p": test.p, "p_holm": float(corrected)}
 
 
-def _comparison(metric: str, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> Compare:
-    sign = 1.0 if table.profiles[metric].higher_is_better else -1.0
-    test = method_of(metric)
+def _comparison(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> Compare:
+    sign = 1.0 if metric.higher_is_better else -1.0
+    test = method_of(metric.measure)
     if test == KANG:
-        return _by_kang(cohort)
+        return _by_kang(cohort, metric.answer)
     if test == MCNEMAR:
         return lambda a, b: mcnemar(_correct(a, b, metric), _correct(b, a, metric))
     if test == SIGNED_RANK:
         each = np.eye(len(cohort.cases))
-        goodness = {team.team: sign * team.metrics[metric](each) for team in cohort.teams}
+        goodness = {team.team: sign * team.metrics[name](each) for team in cohort.teams}
         return lambda a, b: signed_rank(goodness[a.team], goodness[b.team])
-    values = {team: sign * table.values[metric][index] for index, team in enumerate(table.teams)}
+    values = {team: sign * table.values[name][index] for index, team in enumerate(table.teams)}
     return lambda a, b: bootstrap_difference(
         float(_gap(np.array(values[a.team]), np.array(values[b.team]))),
-        _gap(sign * draws[a.team, metric], sign * draws[b.team, metric]),
+        _gap(sign * draws[a.team, name], sign * draws[b.team, name]),
     )
 
 
@@ -102,30 +99,37 @@ def _gap(a: Floats, b: Floats) -> Floats:
     return np.subtract(a, b, out=np.zeros(a.shape), where=a != b)
 
 
-def _common(team: StoredTeam, other: StoredTeam) -> list[Any]:
-    """The rows of a team whose cases count for the other as well."""
-    shared = set(other.places.tolist())
-    return [row for row, place in zip(team.rows, team.places, strict=True) if int(place) in shared]
+def _common(team: StoredTeam, other: StoredTeam, answer: str) -> list[Any]:
+    """The rows of a team whose cases count for the other team as well."""
+    mine, shared = team.answers[answer], set(other.answers[answer].places.tolist())
+    return [row for row, place in zip(mine.rows, mine.places, strict=True) if int(place) in shared]
 
 
-def _correct(team: StoredTeam, other: StoredTeam, metric: str) -> Any:
-    rows = [row for row in _common(team, other) if row.hpv_positive in _PATIENTS[metric]]
-    return np.array([row.predicted is row.hpv_positive for row in rows], dtype=np.bool_)
+def _correct(team: StoredTeam, other: StoredTeam, metric: MetricProfile) -> Any:
+    rows: list[ClassRow] = _common(team, other, metric.answer)
+    counted = [row for row in rows if _counts_for(metric.measure, row)]
+    return np.array([row.correct for row in counted], dtype=np.bool_)
 
 
-def _by_kang(cohort: StoredCohort) -> Compare:
-    rules = cohort.rules
-    if not isinstance(rules, SurvivalRules):
-        raise TypeError("a C-index has the rules of survival")
-    sign, missing = (1.0 if rules.direction == "risk" else -1.0), MISSING_RISK_RULES[rules.missing_risk]
+def _counts_for(measure: str, row: ClassRow) -> bool:
+    """Whether a metric of classes takes this patient into account, by the class in the reference."""
+    if measure == "sensitivity":
+        return row.actual == row.answer.classes[1]
+    if measure == "specificity":
+        return row.actual == row.answer.classes[0]
+    return not measure.startswith(RECALL_PREFIX) or measure == f"{RECALL_PREFIX}{row.actual}"
+
+
+def _by_kang(cohort: StoredCohort, answer: str) -> Compare:
+    rules = cohort.profile.answers[answer].rules
+    if not isinstance(rules, RiskRules):
+        raise TypeError("a C-index needs the rules of a risk")
+    missing = MISSING_RISK_RULES[rules.missing_risk]
 
     def compare(a: StoredTeam, b: StoredTeam) -> Test:
-        mine, theirs = _common(a, b), _common(b, a)
-        times = np.array([row.follow_up.rfs_days for row in mine], dtype=np.float64)
-        events = np.array([row.follow_up.relapse for row in mine], dtype=np.bool_)
-        risks_a, risks_b = (
-            np.array([np.nan if row.risk is None else sign * row.risk for row in rows]) for rows in (mine, theirs)
-        )
-        return kang(PairedRisks(times, events, risks_a, risks_b, missing))
+        mine: list[RiskRow] = _common(a, b, answer)
+        theirs: list[RiskRow] = _common(b, a, answer)
+        first, second = survival_cohort(mine, rules), survival_cohort(theirs, rules)
+        return kang(PairedRisks(first.times_days, first.events, first.risks, second.risks, missing))
 
     return compare

@@ -1,4 +1,4 @@
-"""Rank teams: Borda counts, nested or flat, and orders with tie-breakers, as an edition's ranking scheme says."""
+"""Rank teams by an edition's schemes: Borda counts, nested or flat, and lexicographic orders."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
-from evaluation.editions.profile import MetricProfile, RankingProfile
-from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, Scheme
+from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, RankingProfile, Scheme
+from evaluation.editions.task import MetricProfile
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -22,10 +22,10 @@ SIGNIFICANT_DECIMALS: Final = 12
 
 @dataclass(frozen=True)
 class Standing:
-    """Teams under one ranking scheme: rank (1 is best) and the figures it was made from, in the teams' order.
+    """Teams under one ranking scheme: rank (1 is best) and the figures behind it, in the teams' order.
 
-    `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` that of (teams - rank);
-    `mean_rank` and `median_rank` are those of the parts' ranks. What a scheme does not use is None.
+    `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` the sum of (teams - rank);
+    `mean_rank` and `median_rank` summarise the parts' ranks. Figures that a scheme does not use are None.
     """
 
     ranks: Floats
@@ -35,7 +35,7 @@ class Standing:
     median_rank: Floats | None = None
 
     def figures(self) -> dict[str, Floats]:
-        """The figures by name, ranks apart."""
+        """The figures by name, without the ranks."""
         names = ("rank_sum", "points", "mean_rank", "median_rank")
         return {name: values for name in names if (values := getattr(self, name)) is not None}
 
@@ -64,7 +64,7 @@ class Leaderboard:
 
 
 def rank_teams(table: TeamsTable, ranking: RankingProfile) -> Leaderboard:
-    """Rank teams by every scheme of an edition; teams of equal official rank stand in the order of their names."""
+    """Rank teams by every scheme of an edition; teams of equal official rank are ordered by name."""
     metric_ranks = {name: rank_metric(table, name, ranking.ties) for name in table.values}
     standings = {name: standing(table, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
     official = standings[ranking.official].ranks
@@ -81,10 +81,10 @@ def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
     """Ranks of the teams under one scheme.
 
     A metric ranks by its value. A Borda count ranks by the sum of the ranks under its parts, which may be Borda
-    counts themselves (nested); in the order of teams this equals the sum of (teams - rank). Weights multiply the
-    ranks. A mean rank gives the order of the Borda count, a median rank that of the middle rank (of two middle ones
-    their mean). A lexicographic order ranks by its first part, and breaks ties by the following ones; what is tied
-    in all of them shares a rank.
+    counts themselves (nested); this gives the order of the sum of (teams - rank). Weights multiply the ranks. A mean
+    rank gives the order of the Borda count, a median rank the order of the median of the parts' ranks. A
+    lexicographic order ranks by its first part and breaks ties by the following ones; teams that tie in all parts
+    share a rank.
     Source: the HECKTOR 2025 rules (nested) and overview (flat).
     """
     if isinstance(scheme, str):

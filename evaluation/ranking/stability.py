@@ -1,4 +1,4 @@
-"""How far a ranking depends on the sample of cases: the teams ranked again in every bootstrap replicate."""
+"""Stability of a ranking under resampling: the teams are ranked again in every bootstrap replicate."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from evaluation.editions.profile import TaskProfile
 from evaluation.editions.schemes import Scheme
+from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.rank import TeamsTable, standing
 from evaluation.results.stored import StoredCohort
@@ -20,24 +20,24 @@ _TAILS: Final = (2.5, 97.5)
 
 
 def draw(cohort: StoredCohort, bootstraps: int, seed: int) -> tuple[dict[tuple[str, str], Floats], int]:
-    """Each team's metrics in each replicate, by (team, metric), all from the same draws of cases; and the redraws.
+    """Each team's metrics in each replicate, by (team, metric), from common draws of cases; and the redraws.
 
-    With the seed of the evaluation the draws are those of its intervals.
+    With the seed of the evaluation the draws equal those of its intervals.
     """
     metrics = {(team.team, name): metric for team in cohort.teams for name, metric in team.metrics.items()}
     return replicates(metrics, len(cohort.cases), bootstraps, np.random.default_rng(seed))
 
 
 def stability(table: TeamsTable, draws: Draws, profile: TaskProfile) -> dict[str, Any]:
-    """For every ranking scheme and every metric alone: how often each team took each rank, and Kendall's tau.
+    """Counts of each team's ranks and Kendall's tau, for every ranking scheme and every metric alone.
 
     Args:
         table: the teams' values in the whole cohort.
         draws: as from `draw`.
         profile: the metrics and ranking schemes.
 
-    The interval of a rank holds ranks that were taken; tau compares each replicate's ranking with the whole
-    cohort's, and is null where there are fewer than two teams or all of them tie.
+    The bounds of a rank's interval are ranks that occurred. Tau compares each replicate's ranking with the ranking of
+    the whole cohort, and is null with fewer than two teams or if all of them tie.
     """
     schemes: dict[str, Scheme] = dict(profile.ranking.schemes)
     tables = _replicate_tables(table, draws, profile)

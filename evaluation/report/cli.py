@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from contract.cpus import usable_cpus
+from contract.editions import DEFAULT_EDITION, load_edition
 from contract.files import write_text
-from contract.options import whole_number
+from contract.options import name_path, whole_number
+from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.report.page import PageContent, build_page, colours_of
 from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
@@ -17,15 +18,16 @@ from evaluation.report.sources import find_masks, find_patients, find_results, t
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build the page; raises HecktorError for what a user can mend."""
+    """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    results = find_results(options.results)
+    edition = load_edition(options.edition)
+    results = find_results(options.results, edition)
     teams = team_names(results)
     colours = colours_of(teams)
     pictures: list[PatientPicture] = []
     if options.cohort is not None:
-        masks = find_masks(options.results, teams, dict(options.masks))
-        patients = find_patients(options.cohort, masks)[: options.max_patients]
+        masks = find_masks(options.results, edition, teams, dict(options.masks))
+        patients = find_patients(options.cohort, edition, masks)[: options.max_patients]
         requests = [PictureRequest(files, colours) for files in patients]
         pictures = map_cases(draw_patient, requests, options.workers, _without_predictions)
     content = PageContent(options.title, options.note, results, pictures, colours)
@@ -35,16 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_predictions(request: PictureRequest) -> PatientPicture:
-    """What is drawn of a patient whose predictions end the process that reads them."""
+    """The picture of a patient without predictions, for predictions that kill the process that reads them."""
     picture = draw_patient(replace(request, files=replace(request.files, predictions={})))
     return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
-
-
-def _team_folder(text: str) -> tuple[str, Path]:
-    team, separator, folder = text.partition("=")
-    if not (team and separator and folder):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected TEAM=FOLDER")
-    return team, Path(folder)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cohort", type=Path, help="<case>/input/images/... and ground_truth/<case>.mha; for pictures")
     parser.add_argument(
         "--masks",
-        type=_team_folder,
+        type=name_path,
         action="append",
         default=[],
         metavar="TEAM=FOLDER",
@@ -65,7 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--title", default="HECKTOR results", help="heading (%(default)s)")
     parser.add_argument("--note", default="", help="one line under the heading")
     parser.add_argument(
-        "--max-patients", type=whole_number(0), default=60, help="pictures of at most so many (%(default)s)"
+        "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (%(default)s)"
     )
-    parser.add_argument("--workers", type=whole_number(0), default=usable_cpus(), help="processes (%(default)s)")
+    add_workers(parser)
+    parser.add_argument(
+        "--edition",
+        default=DEFAULT_EDITION,
+        metavar="NAME|FILE",
+        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
+    )
     return parser

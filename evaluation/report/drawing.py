@@ -1,4 +1,4 @@
-"""What every plot of a report has in common: one look, and SVG text that is the same for the same data."""
+"""Shared by all plots: the style, and SVG text that is reproducible."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _STYLE: Final[Any] = {
     "axes.labelcolor": INK,
     "svg.hashsalt": "hecktor",
 }
-# Bright enough on a CT, dark enough on white; what is more than these begins again.
+# Bright enough on a CT, dark enough on white; further teams reuse the colours from the start.
 COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
 
 
-def one_look(draw: Callable[P, R]) -> Callable[P, R]:
-    """A drawing function under matplotlib's own style and ours, whatever the process has set.
+def plot_style(draw: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a drawing function to use matplotlib's default style with ours, ignoring the process's settings.
 
-    nnU-Net's progress plot sets seaborn's style and fonts of 25 points for the whole process that trains, and the
-    report of a training is drawn in that same process.
+    nnU-Net's progress plot sets seaborn's style and fonts of 25 points for the whole training process, which also
+    draws the report of the training.
     """
 
     @wraps(draw)
@@ -48,7 +48,7 @@ def new_figure(panels: int, height: float, width: float | None = None) -> tuple[
     return figure, list(figure.subplots(1, panels, squeeze=False)[0])
 
 
-@one_look
+@plot_style
 def svg_text(figure: Figure, *, transparent: bool = True) -> str:
     """The figure as one `<svg>` element."""
     target = io.StringIO()

@@ -1,4 +1,4 @@
-"""The page itself: plain HTML with everything inside it, so that one file can be kept or sent."""
+"""The report page: one HTML file that contains all styles, plots and pictures."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TIES: Final = {
     "min": "share the best of their ranks",
     "max": "share the worst of their ranks",
     "average": "share the mean of their ranks",
-    "dense": "share a rank, and the next rank follows at once",
+    "dense": "share a rank, and the next team takes the next rank",
 }
 
 
 @dataclass(frozen=True)
 class PageContent:
-    """What the page shows. `note` is one line of warning under the title, may be empty."""
+    """Content of the page. `note` is a line of warning under the title, may be empty."""
 
     title: str
     note: str
@@ -66,10 +66,11 @@ def _lead(content: PageContent) -> str:
 
 
 def _footer(results: TaskResults) -> str:
-    made = results.teams[0].provenance
+    origin = results.teams[0].provenance
     return (
-        f"Edition {made.get('edition')}, version {made.get('version')}, {made.get('bootstraps')} bootstrap replicates, "
-        f"seed {made.get('seed')}. Every figure comes from the metrics.json files beside this page."
+        f"Edition {origin.get('edition')}, version {origin.get('version')}, "
+        f"{origin.get('bootstraps')} bootstrap replicates, seed {origin.get('seed')}. "
+        "All figures come from the metrics.json files beside this page."
     )
 
 
@@ -119,12 +120,12 @@ def _schemes(board: Mapping[str, Any]) -> list[str]:
     return list(board["teams"][0]["rankings"]) if board["teams"] else []
 
 
-def _metric_cell(found: Mapping[str, Any]) -> str:
+def _metric_cell(figures: Mapping[str, Any]) -> str:
     interval = ""
-    if found["ci95_low"] is not None:
-        interval = f' <span class="interval">{found["ci95_low"]:.3f} to {found["ci95_high"]:.3f}</span>'
-    best = " best" if found["rank"] == 1 else ""
-    return f'<span class="value{best}">{found["value"]:.3f}</span>{interval}'
+    if figures["ci95_low"] is not None:
+        interval = f' <span class="interval">{figures["ci95_low"]:.3f} to {figures["ci95_high"]:.3f}</span>'
+    best = " best" if figures["rank"] == 1 else ""
+    return f'<span class="value{best}">{figures["value"]:.3f}</span>{interval}'
 
 
 def _warnings(results: TaskResults) -> str:
@@ -133,7 +134,7 @@ def _warnings(results: TaskResults) -> str:
         lines += [f"{team.team}: {text}" for text in team.warnings]
         missing, failed = len(team.cases.get("missing", ())), len(team.cases.get("failed", ()))
         if missing or failed:
-            lines.append(f"{team.team}: {missing} cases without a prediction, {failed} with one that cannot be used")
+            lines.append(f"{team.team}: {missing} cases without a prediction, {failed} with an unusable one")
     return _list(lines)
 
 
@@ -185,5 +186,5 @@ def _swatch(colour: str) -> str:
 
 
 def _scheme(board: Mapping[str, Any], name: str) -> str:
-    """A ranking's name in words."""
+    """The title of a ranking."""
     return str(board["metrics"].get(name, name.replace("_", " ").replace("borda", "Borda")))

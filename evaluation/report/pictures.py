@@ -18,7 +18,7 @@ from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels
-from evaluation.report.drawing import one_look
+from evaluation.report.drawing import plot_style
 from evaluation.report.planes import (
     VIEWS,
     Floats,
@@ -33,7 +33,7 @@ from evaluation.report.sources import PatientFiles
 CT_WINDOW_HU: Final = (-160.0, 240.0)
 PET_SHOWN_SUV: Final = (2.0, 14.0)
 REFERENCE_COLOUR: Final = "#3dff6e"
-# Solid for the primary tumour, dashed for nodes, whoever drew it.
+# Solid for the primary tumour, dashed for nodes, in the reference and in predictions.
 LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
 _PET_OPACITY: Final = 0.65
 _INCHES: Final = 3.6
@@ -49,7 +49,7 @@ class PictureRequest:
 
 @dataclass(frozen=True)
 class PatientPicture:
-    """A JPEG, and what could not be drawn."""
+    """A JPEG, and notes on masks that could not be drawn."""
 
     case: str
     jpeg: bytes
@@ -58,7 +58,7 @@ class PatientPicture:
 
 @dataclass(frozen=True)
 class _Scene:
-    """A patient around one point; masks by colour, the reference first so that it lies below."""
+    """A patient around one point; masks by colour, the reference first so that it is drawn below the others."""
 
     title: str
     centre_mm: Floats
@@ -68,7 +68,9 @@ class _Scene:
 
 
 def draw_patient(request: PictureRequest) -> PatientPicture:
-    """Draw one patient through the reference's GTVp and its largest GTVn (or what was predicted, or the middle).
+    """Draw one patient through the reference's GTVp and its largest GTVn.
+
+    Without a lesion in the reference the planes go through the predicted lesions, or through the middle of the CT.
 
     Raises:
         HecktorError: a scan or the reference cannot be read; an unusable prediction is a note.
@@ -99,7 +101,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
 
 
 def _prediction(path: Path) -> Volume | str:
-    """The mask, or why it cannot be drawn."""
+    """The mask, or the reason why it cannot be drawn."""
     try:
         return read_labels(path, PredictionError)
     except PredictionError as problem:
@@ -110,13 +112,13 @@ def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
     """A point in the GTVp and one in the largest GTVn of the first mask that has any lesion."""
     for mask in masks:
         points = [(labels.NAMES[label], lesion_centre_mm(mask.array == label, mask.geometry)) for label in LINE_STYLES]
-        found = [(name, point) for name, point in points if point is not None]
-        if found:
-            return found
+        lesions = [(name, point) for name, point in points if point is not None]
+        if lesions:
+            return lesions
     return []
 
 
-@one_look
+@plot_style
 def _jpeg(scenes: Sequence[_Scene]) -> bytes:
     figure = Figure(figsize=(len(VIEWS) * _INCHES, len(scenes) * _INCHES), facecolor="black", dpi=100)
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01, hspace=0.01)
@@ -132,7 +134,7 @@ def _jpeg(scenes: Sequence[_Scene]) -> bytes:
 def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     ct = cut(scene.ct, view, scene.centre_mm, outside=-1024.0)
     axes.imshow(ct, cmap="gray", vmin=CT_WINDOW_HU[0], vmax=CT_WINDOW_HU[1], interpolation="bilinear")
-    axes.imshow(_pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
+    axes.imshow(pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
     for colour, mask in scene.masks:
         width = 2.4 if colour == REFERENCE_COLOUR else 1.2
         for label, style in LINE_STYLES.items():
@@ -158,8 +160,8 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
 
 
-def _pet_colours(suv: Picture) -> npt.NDArray[np.float32]:
-    """RGBA of a PET plane: clear at the low end of the shown range, opaque at its high end."""
+def pet_colours(suv: Picture) -> npt.NDArray[np.float32]:
+    """RGBA of a PET plane: transparent at the low end of the shown range, opaque at its high end."""
     low, high = PET_SHOWN_SUV
     share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)
     colours = np.asarray(mpl.colormaps["hot"](0.15 + 0.75 * share), dtype=np.float32)

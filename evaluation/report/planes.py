@@ -1,4 +1,4 @@
-"""Three orthogonal planes through a point, cut in the patient's own axes whatever the scans' orientation."""
+"""Three orthogonal planes through a point, cut in the patient's own axes independent of the scans' orientation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONNECTIVITY: Final = 26
 
 @dataclass(frozen=True)
 class View:
-    """A plane: the LPS axis across it (0 x, 1 y, 2 z), and what stands at the picture's edges."""
+    """A plane: the LPS axis across it (0 x, 1 y, 2 z), and the letters at the picture's edges."""
 
     name: str
     normal: int
@@ -36,7 +36,7 @@ class View:
     bottom: str
 
 
-# As radiologists look at a patient: the patient's right on the left, in sagittal planes the front on the left.
+# The radiological convention: the patient's right on the left, in sagittal planes the front on the left.
 VIEWS: Final = (
     View("axial", 2, left="R", right="L", top="A", bottom="P"),
     View("coronal", 1, left="R", right="L", top="S", bottom="I"),
@@ -47,7 +47,7 @@ VIEWS: Final = (
 def lesion_centre_mm(mask: npt.NDArray[np.bool_], geometry: Geometry) -> Floats | None:
     """A point inside the largest component of a (z, y, x) mask, the voxel next to its centroid, in LPS mm.
 
-    None where the mask is empty.
+    None if the mask is empty.
     """
     box = foreground_box(mask.view(np.uint8))
     numbered, count = label_components(mask[box], _CONNECTIVITY)
@@ -76,10 +76,10 @@ def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: in
 
     Args:
         volume: the scan or mask.
-        view: which plane.
+        view: orientation of the plane.
         centre_mm: the point in the middle, LPS.
         outside: the value beyond the volume.
-        label: show how much of each pixel has this label instead of the values.
+        label: show the fraction of each pixel with this label instead of the values.
     """
     slab = _slab(volume, view, centre_mm)
     if slab is None:
@@ -105,7 +105,7 @@ def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: in
 
 
 def _slab(volume: Volume, view: View, centre_mm: Floats) -> Volume | None:
-    """The voxels that a plane's interpolation can touch; None where the plane misses the volume."""
+    """The voxels that a plane's interpolation can touch; None if the plane misses the volume."""
     half = np.full(3, FIELD_MM / 2)
     half[view.normal] = 0.0
     corners = centre_mm + np.array(list(product((-1, 1), repeat=3))) * half

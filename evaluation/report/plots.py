@@ -1,4 +1,4 @@
-"""Plots of a task: every metric with its interval, and what belongs to one kind of task alone."""
+"""Plots of a task: every metric with its interval, and plots of one kind of answer."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Any, Final
 
 import numpy as np
 
+from contract.editions import Answer
+from contract.editions.declaration import Kind
 from evaluation.metrics.classification import calibration_table
 from evaluation.metrics.survival import kaplan_meier, log_rank_p
-from evaluation.report.drawing import new_figure, one_look, svg_text
+from evaluation.report.drawing import new_figure, plot_style, svg_text
 from evaluation.report.sources import TaskResults
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows.mask_metrics import VOLUME_BINS, equal_bins
+from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins
 from evaluation.statistics.bootstrap import Estimate
 
 _DAYS_A_YEAR: Final = 365.25
 _MM3_A_ML: Final = 1000.0
-Plot = Callable[[TaskResults, Mapping[str, str]], str]
+Row = Mapping[str, Any]
+Plot = Callable[[TaskResults, Answer, Mapping[str, str]], str]
 
 
-@one_look
+@plot_style
 def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     """Each metric's value and 95% interval for each team, as SVG text."""
     metrics: Mapping[str, str] = results.board["metrics"]
@@ -28,10 +30,10 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     figure, panels = new_figure(len(metrics), height=0.75 + 0.32 * len(teams))
     for axes, (name, title) in zip(panels, metrics.items(), strict=True):
         for place, team in enumerate(reversed(teams)):
-            found = team.estimates.get(name)
-            if found is not None and found.value is not None:
-                axes.plot(*_interval(found, place), color=colours[team.team], linewidth=2, solid_capstyle="butt")
-                axes.plot(found.value, place, "o", color=colours[team.team], markersize=6)
+            estimate = team.estimates.get(name)
+            if estimate is not None and estimate.value is not None:
+                axes.plot(*_interval(estimate, place), color=colours[team.team], linewidth=2, solid_capstyle="butt")
+                axes.plot(estimate.value, place, "o", color=colours[team.team], markersize=6)
         axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
         axes.set_xlim(*_axis_range(team.estimates[name] for team in teams if name in team.estimates))
         axes.set_ylim(-0.6, len(teams) - 0.4)
@@ -42,13 +44,13 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     return svg_text(figure)
 
 
-def _interval(found: Estimate, place: int) -> tuple[list[float], list[int]]:
-    ends = [found.ci95_low, found.ci95_high]
+def _interval(estimate: Estimate, place: int) -> tuple[list[float], list[int]]:
+    ends = [estimate.ci95_low, estimate.ci95_high]
     return [end for end in ends if end is not None], [place for end in ends if end is not None]
 
 
 def _axis_range(estimates: Iterable[Estimate]) -> tuple[float, float]:
-    """0 to 1 for shares, whatever the values are, so that panels compare; from 0 to the largest for distances."""
+    """0 to 1 for fractions, so that panels compare; from 0 to the largest value for distances."""
     ends = [end for found in estimates for end in (found.value, found.ci95_low, found.ci95_high) if end is not None]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     if low >= 0 and high <= 1:
@@ -57,25 +59,25 @@ def _axis_range(estimates: Iterable[Estimate]) -> tuple[float, float]:
     return min(low, 0.0) - margin, high + margin
 
 
-@one_look
-def survival_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+@plot_style
+def survival_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Kaplan-Meier curves of the patients above and up to each team's median risk, with the log-rank p."""
-    teams = [team for team in results.teams if _followed(team)]
+    rows_of = {team.team: _with_risk(results.rows_of(team, answer.name)) for team in results.teams}
+    teams = {team: rows for team, rows in rows_of.items() if rows}
     if not teams:
         return ""
     figure, panels = new_figure(len(teams), height=2.5)
-    for axes, team in zip(panels, teams, strict=True):
-        _survival_panel(axes, team, colours[team.team])
+    for axes, (team, rows) in zip(panels, teams.items(), strict=True):
+        _survival_panel(axes, team, rows, answer, colours[team])
         axes.tick_params(labelleft=axes is panels[0])
     panels[0].set_ylabel("free of recurrence")
     return svg_text(figure)
 
 
-def _survival_panel(axes: Any, team: TeamMetrics, colour: str) -> None:
-    rows = _followed(team)
+def _survival_panel(axes: Any, team: str, rows: Sequence[Row], answer: Answer, colour: str) -> None:
     days = np.array([row["rfs_days"] for row in rows], dtype=float)
     relapse = np.array([row["relapse"] for row in rows], dtype=np.bool_)
-    risk = np.array([row["risk"] for row in rows], dtype=float)
+    risk = np.array([row["risk"] for row in rows], dtype=float) * (-1 if answer.direction == "time" else 1)
     high = risk > np.median(risk)
     for group, name, style in ((high, "higher risk", "solid"), (~high, "lower risk", "dashed")):
         curve = kaplan_meier(days[group], relapse[group])
@@ -84,24 +86,25 @@ def _survival_panel(axes: Any, team: TeamMetrics, colour: str) -> None:
         axes.step(years, curve.survival, where="post", color=colour, linestyle=style, linewidth=1.8, label=label)
     p = log_rank_p(days, relapse, high)
     shown = "no log-rank test" if p is None else "log-rank p < 0.001" if p < 0.001 else f"log-rank p = {p:.3f}"
-    axes.set_title(f"{team.team}: {shown}", loc="left", fontsize=9, fontweight="bold")
+    axes.set_title(f"{team}: {shown}", loc="left", fontsize=9, fontweight="bold")
     axes.set_ylim(0, 1.03)
     axes.set_xlim(left=0)
     axes.set_xlabel("years")
     axes.legend(fontsize=7.5, frameon=False, loc="lower left")
 
 
-def _followed(team: TeamMetrics) -> list[Mapping[str, Any]]:
-    return [row for row in team.rows if row.get("risk") is not None and "rfs_days" in row]
+def _with_risk(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["risk"] is not None]
 
 
-@one_look
-def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+@plot_style
+def sensitivity_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Sensitivity against 1 - specificity of each team with both intervals; the diagonal is chance."""
+    prefix = f"{answer.name}_" if len(results.task.answers) > 1 else ""
     figure, (axes,) = new_figure(1, height=3.4, width=3.6)
     axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
     for team in results.teams:
-        up, right = team.estimates.get("sensitivity"), team.estimates.get("specificity")
+        up, right = (team.estimates.get(f"{prefix}{name}") for name in ("sensitivity", "specificity"))
         if up is None or right is None or up.value is None or right.value is None:
             continue
         colour = colours[team.team]
@@ -115,35 +118,38 @@ def sensitivity_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     return svg_text(figure)
 
 
-@one_look
-def calibration_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
-    """The share of HPV positives against the predicted probability in five bins; the diagonal is perfect."""
+@plot_style
+def calibration_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
+    """The fraction of positives against the predicted probability in five bins; the diagonal is perfect."""
     figure, (axes,) = new_figure(1, height=3.4, width=3.6)
     axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
     drawn = False
     for team in results.teams:
-        rows = [row for row in team.rows if row.get("predicted_probability") is not None]
+        rows = [row for row in results.rows_of(team, answer.name) if row["predicted_probability"] is not None]
         if rows:
-            positive = np.array([row["hpv_positive"] for row in rows], dtype=np.bool_)
+            positive = np.array([row[answer.row_key] == answer.classes[1] for row in rows], dtype=np.bool_)
             table = calibration_table(positive, np.array([row["predicted_probability"] for row in rows], dtype=float))
             means, shares = ([one[key] for one in table] for key in ("probability_mean", "positive_share"))
             axes.plot(means, shares, "o-", color=colours[team.team], label=team.team, markersize=5, clip_on=False)
             drawn = True
     if not drawn:
         return ""
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="mean predicted probability", ylabel="share of positives")
+    axes.set(
+        xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="mean predicted probability", ylabel="fraction of positives"
+    )
     axes.set_aspect("equal")
     axes.legend(fontsize=8, frameon=False, loc="upper left")
     return svg_text(figure)
 
 
-@one_look
-def volume_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
+@plot_style
+def volume_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Each team's mean DSC of the GTVp in five bins of rising volume, against the bin's median volume."""
     figure, (axes,) = new_figure(1, height=3.0, width=5.0)
     drawn = False
     for team in results.teams:
-        rows = [row for row in team.rows if row.get("gtvp_dsc") is not None and row["gtvp_reference_mm3"] > 0]
+        rows = results.rows_of(team, answer.name)
+        rows = [row for row in rows if row["gtvp_dsc"] is not None and row["gtvp_reference_mm3"] > 0]
         if len(rows) < VOLUME_BINS:
             continue
         volume_ml = np.array([row["gtvp_reference_mm3"] for row in rows]) / _MM3_A_ML
@@ -160,17 +166,23 @@ def volume_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     return svg_text(figure)
 
 
-# The plots of a kind of task besides the metrics' own, each by a metric that only this kind has.
-SPECIAL_PLOTS: Final[Sequence[tuple[str, str, Plot]]] = (
-    ("gtvp_dsc_mean", "DSC of the primary tumour in five bins of rising volume", volume_plot),
-    ("c_index", "Recurrence-free survival by predicted risk (split at each team's median)", survival_plot),
-    ("sensitivity", "Sensitivity and specificity with 95% intervals", sensitivity_plot),
-    ("sensitivity", "Calibration of the predicted probability of HPV positive, in five bins", calibration_plot),
-)
+# The plots of each kind of answer, besides the plot of all metrics; those of classes are for two classes.
+_PLOTS_OF_KIND: Final[dict[Kind, Sequence[tuple[str, Plot]]]] = {
+    "mask": (("DSC of the primary tumour in five bins of rising volume", volume_plot),),
+    "risk": (("{title}: survival by predicted risk (split at each team's median)", survival_plot),),
+    "class": (
+        ("{title}: sensitivity and specificity with 95% intervals", sensitivity_plot),
+        ("{title}: calibration of the predicted probability of the positive class, in five bins", calibration_plot),
+    ),
+}
 
 
 def special_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(caption, SVG text) of the plots that belong to this task's metrics and have something to show."""
-    measured = {name for team in results.teams for name in team.estimates}
-    drawn = [(caption, plot(results, colours)) for name, caption, plot in SPECIAL_PLOTS if name in measured]
+    """(caption, SVG text) of the plots for the kinds of this task's answers, if they have data to show."""
+    drawn = [
+        (caption.format(title=answer.socket.title), plot(results, answer, colours))
+        for answer in results.task.answers
+        if answer.kind != "class" or answer.is_binary
+        for caption, plot in _PLOTS_OF_KIND[answer.kind]
+    ]
     return [(caption, svg) for caption, svg in drawn if svg]

@@ -1,11 +1,11 @@
-"""Plots of a leaderboard: how often each team took each rank, and which team is significantly better than which."""
+"""Plots of a leaderboard: the bootstrap distribution of each team's rank, and the pairwise tests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from evaluation.report.drawing import new_figure, one_look, svg_text
+from evaluation.report.drawing import new_figure, plot_style, svg_text
 from evaluation.report.sources import TaskResults
 
 SIGNIFICANT: Final = 0.05
@@ -15,7 +15,7 @@ _NOT_BETTER: Final = "#eef0f3"
 
 
 def rank_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(caption, SVG text) of both plots; none where the leaderboard holds no bootstrap rankings or one team alone."""
+    """(caption, SVG text) of both plots; none without bootstrap rankings or with a single team."""
     board = results.board
     if not board.get("stability") or len(board["teams"]) < 2:
         return []
@@ -29,12 +29,12 @@ def rank_plots(results: TaskResults, colours: Mapping[str, str]) -> list[tuple[s
     ]
 
 
-@one_look
+@plot_style
 def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
-    """A blob for each team and rank, its area the share of bootstrap rankings, and the 95% interval of the rank.
+    """A blob for each team and rank, its area the fraction of bootstrap rankings, and the rank's 95% interval.
 
-    A panel for the official ranking and one for each metric alone where it ranks by more than one metric, each with
-    Kendall's tau. Source: challengeR, Wiesenfarth et al. 2021.
+    One panel shows the official ranking; if it uses several metrics, one more panel shows each metric alone. Each
+    panel states Kendall's tau. Source: challengeR, Wiesenfarth et al. 2021.
     """
     stable, metrics = results.board["stability"], results.board["metrics"]
     panels = [("Official ranking", stable["rankings"][results.board["official"]])]
@@ -42,19 +42,19 @@ def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
         panels += [(title, stable["metrics"][name]) for name, title in metrics.items()]
     teams = _teams(results)
     figure, axes = new_figure(len(panels), height=1.5 + 0.3 * len(teams))
-    for one, (title, found) in zip(axes, panels, strict=True):
-        _blobs(one, found["teams"], stable["bootstraps"], teams, colours)
-        one.set_title(f"{title}{_tau(found['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
+    for one, (title, standing) in zip(axes, panels, strict=True):
+        _blobs(one, standing["teams"], stable["bootstraps"], teams, colours)
+        one.set_title(f"{title}{_tau(standing['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
         one.tick_params(axis="y", labelleft=one is axes[0])
     return svg_text(figure)
 
 
 def _blobs(
-    axes: Any, found: Mapping[str, Any], bootstraps: int, teams: Sequence[str], colours: Mapping[str, str]
+    axes: Any, ranks: Mapping[str, Any], bootstraps: int, teams: Sequence[str], colours: Mapping[str, str]
 ) -> None:
     for place, team in enumerate(teams):
-        shares = {float(rank): times / bootstraps for rank, times in found[team]["times_at_rank"].items()}
-        ends = (found[team]["ci95_low"], found[team]["ci95_high"])
+        shares = {float(rank): times / bootstraps for rank, times in ranks[team]["times_at_rank"].items()}
+        ends = (ranks[team]["ci95_low"], ranks[team]["ci95_high"])
         axes.plot(ends, (place, place), color="#7b8794", linewidth=1, linestyle="dashed", zorder=1)
         areas = [_LARGEST_BLOB_POINTS2 * share for share in shares.values()]
         axes.scatter(list(shares), [place] * len(shares), s=areas, color=colours[team], zorder=2)
@@ -73,9 +73,9 @@ def _tau(tau: Mapping[str, Any]) -> str:
     return f"\ntau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
 
 
-@one_look
+@plot_style
 def significance_plot(results: TaskResults) -> str:
-    """A map a metric: the cell of a row's team and a column's says whether the former is better."""
+    """One map for each metric; a cell shows whether the row's team is better than the column's."""
     comparisons, metrics, teams = results.board["comparisons"], results.board["metrics"], _teams(results)
     side = 1.0 + 0.42 * len(teams)
     figure, axes = new_figure(len(metrics), height=side + 0.6, width=max(4.0, (side + 0.8) * len(metrics)))
@@ -93,7 +93,6 @@ def significance_plot(results: TaskResults) -> str:
 
 def _cell(axes: Any, row: int, column: int, p: float) -> None:
     significant = p < SIGNIFICANT
-    # A map has its cells' edges at halves.
     axes.fill(
         [column - 0.46, column + 0.46, column + 0.46, column - 0.46],
         [row - 0.46, row - 0.46, row + 0.46, row + 0.46],

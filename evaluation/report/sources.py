@@ -1,4 +1,4 @@
-"""Where a report finds its results, scans and masks."""
+"""Find the results, scans and masks of a report."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from contract import platform, sockets
+from contract import platform
+from contract.editions import Algorithm, Edition
+from contract.editions.declaration import CT, PET
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
-from contract.tasks import SEGMENTATION, TASKS, Task
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
+from evaluation.ranking.cli import LEADERBOARD_JSON
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
 
-LEADERBOARD_JSON: Final = "leaderboard.json"
 PREDICTIONS_DIR: Final = "predictions"
 
 
@@ -23,14 +24,18 @@ PREDICTIONS_DIR: Final = "predictions"
 class TaskResults:
     """One task's leaderboard (plain data) and each team's metrics, in the leaderboard's order."""
 
-    task: Task
+    task: Algorithm
     board: Mapping[str, Any]
     teams: Sequence[TeamMetrics]
+
+    def rows_of(self, team: TeamMetrics, answer: str) -> list[Mapping[str, Any]]:
+        """A team's rows of one answer."""
+        return team.rows_of(answer, several=len(self.task.answers) > 1)
 
 
 @dataclass(frozen=True)
 class PatientFiles:
-    """Files of one patient; `predictions` by team, absent where the team has no mask."""
+    """Files of one patient; `predictions` holds the mask of each team that has one."""
 
     case: str
     ct: Path
@@ -39,23 +44,24 @@ class PatientFiles:
     predictions: Mapping[str, Path]
 
 
-def find_results(results_dir: Path) -> list[TaskResults]:
-    """Results below `task1/`, `task2/`, `task3/`: `leaderboard.json`, and `metrics.json` in a folder a team.
+def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
+    """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
     Raises:
         HecktorError: no task at all, or a leaderboard that names a team without metrics.
     """
-    found = []
-    for task in TASKS:
-        folder = results_dir / f"task{task.number}"
-        if (folder / LEADERBOARD_JSON).is_file():
-            found.append(_task_results(task, folder))
-    if not found:
+    folders = {task.name: results_dir / f"task{task.number}" for task in edition.algorithms}
+    results = [
+        _task_results(task, folders[task.name])
+        for task in edition.algorithms
+        if (folders[task.name] / LEADERBOARD_JSON).is_file()
+    ]
+    if not results:
         raise HecktorError(results_dir.name, f"found no task1/{LEADERBOARD_JSON}", "the results of `rank`")
-    return found
+    return results
 
 
-def _task_results(task: Task, folder: Path) -> TaskResults:
+def _task_results(task: Algorithm, folder: Path) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
     if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
         raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
@@ -68,8 +74,12 @@ def team_names(results: Sequence[TaskResults]) -> list[str]:
     return list(dict.fromkeys(team.team for result in results for team in result.teams))
 
 
-def find_masks(results_dir: Path, teams: Sequence[str], given: Mapping[str, Path]) -> dict[str, dict[str, Path]]:
-    """Predicted masks by team and case: from the folders `given`, else from `task1/<team>/predictions`.
+def find_masks(
+    results_dir: Path, edition: Edition, teams: Sequence[str], given: Mapping[str, Path]
+) -> dict[str, dict[str, Path]]:
+    """Predicted masks by team and case: from the folders `given`, else from `<task>/<team>/predictions`.
+
+    The task is the edition's first one with a mask.
 
     Raises:
         HecktorError: a given folder does not exist, or belongs to a team without results.
@@ -77,9 +87,10 @@ def find_masks(results_dir: Path, teams: Sequence[str], given: Mapping[str, Path
     unknown = sorted(set(given) - set(teams))
     if unknown:
         raise HecktorError("--masks", f"unknown team {unknown[0]!r}", f"one of {', '.join(teams)}")
+    number = next((task.number for task in edition.algorithms if task.mask), edition.algorithms[0].number)
     masks: dict[str, dict[str, Path]] = {}
     for team in teams:
-        folder = given.get(team, results_dir / f"task{SEGMENTATION.number}" / team / PREDICTIONS_DIR)
+        folder = given.get(team, results_dir / f"task{number}" / team / PREDICTIONS_DIR)
         if folder.is_dir():
             masks[team] = {case_of(path.name): path for path in list_images(folder)}
         elif team in given:
@@ -87,7 +98,7 @@ def find_masks(results_dir: Path, teams: Sequence[str], given: Mapping[str, Path
     return masks
 
 
-def find_patients(cohort_dir: Path, masks: Mapping[str, Mapping[str, Path]]) -> list[PatientFiles]:
+def find_patients(cohort_dir: Path, edition: Edition, masks: Mapping[str, Mapping[str, Path]]) -> list[PatientFiles]:
     """Patients of a cohort in the platform's layout: `<case>/input/...` and `ground_truth/<case>.mha`, sorted.
 
     Raises:
@@ -97,8 +108,8 @@ def find_patients(cohort_dir: Path, masks: Mapping[str, Mapping[str, Path]]) -> 
     return [
         PatientFiles(
             case=case,
-            ct=find_single_image(sockets.CT.path_under(cohort_dir / case / "input")),
-            pet=find_single_image(sockets.PET.path_under(cohort_dir / case / "input")),
+            ct=find_single_image(edition.inputs[CT].path_under(cohort_dir / case / "input")),
+            pet=find_single_image(edition.inputs[PET].path_under(cohort_dir / case / "input")),
             reference=reference,
             predictions={team: by_case[case] for team, by_case in masks.items() if case in by_case},
         )

@@ -1,7 +1,7 @@
-"""The parts of metrics.json, and reading one back to rank or to show it.
+"""The parts of metrics.json, and reading one back for a ranking or a report.
 
-`aggregates.<metric>.value|ci95_low|ci95_high` are what leaderboards point at; `cases` says which cases count and
-why others do not; `provenance` what the figures came from; `results` holds one row a case.
+Leaderboards point at `aggregates.<metric>.value|ci95_low|ci95_high`. `cases` lists the cases that count and the reasons
+why others do not, `provenance` the origin of the figures, and `results` one row for each case.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +17,10 @@ import numpy as np
 
 from contract.errors import HecktorError
 from contract.files import read_json
-from contract.tasks import Task
+from contract.versions import installed_version
 from evaluation.editions.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE
-from evaluation.editions.profile import Edition
-from evaluation.inputs.ground_truth import Reference
-from evaluation.inputs.submission import Submission
-from evaluation.metrics.overlap import WeightedMetric
-from evaluation.rows.row import Row
+from evaluation.editions.task import TaskProfile
+from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates
 
 METRICS_FORMAT: Final = 1
@@ -33,7 +29,10 @@ MAX_METRICS_BYTES: Final = 512 * 1024 * 1024
 
 @dataclass(frozen=True)
 class TeamMetrics:
-    """One team's metrics.json. `rows` is empty where it was written without them."""
+    """One team's metrics.json; `rows` is empty if it was written without them.
+
+    With several answers each row holds the answers' own rows by name.
+    """
 
     team: str
     estimates: Mapping[str, Estimate]
@@ -42,27 +41,41 @@ class TeamMetrics:
     warnings: Sequence[str]
     provenance: Mapping[str, Any]
 
+    def rows_of(self, answer: str, *, several: bool) -> list[Mapping[str, Any]]:
+        """The rows of one answer; `several` says whether the rows are nested by answer."""
+        if not several:
+            return list(self.rows)
+        return [{"case": row["case"], **row[answer]} for row in self.rows if answer in row]
+
 
 def aggregates(estimates: Estimates) -> dict[str, Any]:
-    """Every metric's value and interval; null where it does not exist for this cohort, or is infinite.
+    """Every metric's value and interval; null if it is undefined for this cohort, or infinite.
 
-    JSON has no infinity, so `infinite` lists the figures that are.
+    JSON has no infinity, so `infinite` lists the infinite figures.
     """
-    return {name: _figures(found) for name, found in estimates.by_metric.items()}
+    return {name: _figures(estimate) for name, estimate in estimates.by_metric.items()}
 
 
-def _figures(found: Estimate) -> dict[str, Any]:
-    figures = {"value": found.value, "ci95_low": found.ci95_low, "ci95_high": found.ci95_high}
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    figures = {"value": estimate.value, "ci95_low": estimate.ci95_low, "ci95_high": estimate.ci95_high}
     infinite = [name for name, value in figures.items() if value is not None and math.isinf(value)]
     plain: dict[str, Any] = {name: None if name in infinite else value for name, value in figures.items()}
     return {**plain, "infinite": infinite} if infinite else plain
 
 
-def centres(
-    metrics: Mapping[str, WeightedMetric], cases: Sequence[str], reference: Reference[Any], public: bool
-) -> dict[str, Any]:
-    """Every metric of each centre's cases alone, null where it is not finite; centres of few cases stay private."""
-    of_case = [reference.centres.get(case) for case in cases]
+def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
+    """Every metric of each centre's cases alone, null if it is not finite.
+
+    `public` leaves out centres with few cases and the metrics of answers whose centres are private.
+    """
+    hidden = [answer.profile.prefix for answer in cohort.answers if public and not answer.scorer.public_centres]
+    metrics = {
+        name: metric for name, metric in cohort.metrics.items() if not any(name.startswith(prefix) for prefix in hidden)
+    }
+    if not metrics:
+        return {}
+    centre_of = cohort.centres
+    of_case = [centre_of.get(case) for case in cohort.cases]
     blocks = {}
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
@@ -70,79 +83,96 @@ def centres(
         if public and count < MIN_PUBLIC_CASES:
             continue
         values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
-        found = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
-        blocks[centre] = {"cases": count, "aggregates": found}
+        figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
+        blocks[centre] = {"cases": count, "aggregates": figures}
     return blocks
 
 
-def undefined(values: Mapping[str, float | None]) -> list[str]:
-    """One warning for each metric that does not exist for this cohort, or is infinite."""
+def warnings(cohort: ScoredCohort, values: Mapping[str, float | None]) -> list[str]:
+    """One line for each ranked metric that is undefined or infinite, and the warnings of each answer."""
     lines = [NOTHING_TO_MEASURE.format(metric=name) for name, value in values.items() if value is None]
-    infinite = [name for name, value in values.items() if value is not None and math.isinf(value)]
-    return lines + [INFINITE.format(metric=name) for name in infinite]
+    lines += [INFINITE.format(metric=name) for name, value in values.items() if value is not None and math.isinf(value)]
+    for answer in cohort.answers:
+        lines += [f"{answer.profile.prefix}{line}" for line in answer.measurement.warnings]
+    return lines
 
 
-def case_counts(
-    reference: Reference[Any],
-    submission: Submission,
-    rows: Sequence[Row],
-    counted: Sequence[Row],
-    skipped: Mapping[str, tuple[str, ...]],
-    *,
-    public: bool = False,
-) -> dict[str, Any]:
-    """Which cases count, and by name those that are missing, failed, skipped, unknown or doubled.
+def case_counts(cohort: ScoredCohort, *, public: bool = False) -> dict[str, Any]:
+    """Which cases count, and the names of those that are missing, failed, skipped, unknown or duplicate.
 
-    `public` counts the skipped ones instead, since a reason such as an empty reference tells what it holds.
+    With several answers a case is missing if it has none of them; a single absent answer stands under `failed`, with
+    the answer's name in the reason. `public` counts the skipped cases instead of naming them, since a reason such as
+    an empty reference reveals the reference.
     """
-    missing = [row.case for row in rows if row.error is not None and not row.failed]
-    failed = [{"case": row.case, "why": row.error} for row in rows if row.failed]
-    reasons = {why: list(cases) for why, cases in skipped.items()}
-    if reference.without_target:
-        reasons["no_target_in_ground_truth"] = list(reference.without_target)
-    left_out = sorted({row.case for row in rows} - {row.case for row in counted})
-    if left_out:
-        reasons["no_usable_prediction"] = left_out
+    in_reference = {
+        case for answer in cohort.answers for case in (*answer.reference.targets, *answer.reference.without_target)
+    }
+    unusable, missing, failed = _unusable(cohort)
+    reasons = _reasons_for_skipping(cohort)
+    cases = {row.case for answer in cohort.answers for row in answer.rows}
     return {
-        "in_ground_truth": len(reference.targets) + len(reference.without_target),
-        "used": len(counted),
-        "answered": len(rows) - len(missing) - len(failed),
+        "in_ground_truth": len(in_reference),
+        "used": len(cohort.cases),
+        "answered": len(cases - unusable),
         "missing": missing,
         "failed": failed,
-        "skipped": {why: len(cases) for why, cases in reasons.items()} if public else reasons,
-        "unknown": list(submission.unknown),
-        "duplicate": list(submission.duplicate),
+        "skipped": {why: len(names) for why, names in reasons.items()} if public else reasons,
+        "unknown": list(cohort.answers[0].submission.unknown),
+        "duplicate": sorted({case for answer in cohort.answers for case in answer.submission.duplicate}),
     }
 
 
-def provenance(task: Task, edition: Edition, reference: Reference[Any]) -> dict[str, Any]:
-    """What was measured, by which version and rules, on which set of cases."""
-    names = "\n".join(sorted(reference.targets))
+def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[dict[str, str | None]]]:
+    """Cases that lack a usable answer, the missing ones among them, and the reasons of the others."""
+    rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
+    submitted = {row.case for _, row in rows if row.error is None or row.failed}
+    without = [(name, row) for name, row in rows if row.error is not None]
+    if not cohort.has_several_answers:
+        failed: list[dict[str, str | None]] = [{"case": row.case, "why": row.error} for _, row in without if row.failed]
+    else:
+        ordered = sorted(without, key=lambda entry: entry[1].case)
+        failed = [{"case": row.case, "why": f"{name}: {row.error}"} for name, row in ordered if row.case in submitted]
+    return {row.case for _, row in without}, sorted({row.case for _, row in without} - submitted), failed
+
+
+def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for answer in cohort.answers:
+        prefix = answer.profile.prefix
+        reasons |= {f"{prefix}{why}": list(cases) for why, cases in answer.measurement.excluded.items()}
+        if answer.reference.without_target:
+            reasons[f"{prefix}no_target_in_ground_truth"] = list(answer.reference.without_target)
+        left_out = sorted({row.case for row in answer.rows} - {row.case for row in answer.counted})
+        if left_out:
+            reasons[f"{prefix}no_usable_prediction"] = left_out
+    return reasons
+
+
+def provenance(task: TaskProfile, cohort: ScoredCohort) -> dict[str, Any]:
+    """The version, task, edition and rules of an evaluation, and a checksum of its cases."""
+    names = "\n".join(sorted({case for answer in cohort.answers for case in answer.reference.targets}))
     return {
         "format": METRICS_FORMAT,
-        "version": _package_version(),
-        "task": task.name,
-        "edition": edition.name,
-        "options": edition.profile(task).options,
+        "version": installed_version("hecktor"),
+        "task": task.algorithm.name,
+        "edition": task.edition,
+        "options": task.options,
         "case_set_sha256": hashlib.sha256(names.encode()).hexdigest(),
     }
-
-
-def _package_version() -> str:
-    try:
-        return version("hecktor")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def read_metrics(path: Path, team: str) -> TeamMetrics:
     """Read a metrics.json that this project wrote.
 
     Raises:
-        HecktorError: no such file, or one of another make; the message names the file.
+        HecktorError: no such file, or not a metrics.json of this project; the message names the file.
     """
     content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    where = f"{path.parent.name}/{path.name}"
+    return parse_metrics(content, f"{path.parent.name}/{path.name}", team)
+
+
+def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
+    """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
     parts: dict[str, tuple[str, type]] = {
         "aggregates": ("object", dict),
         "provenance": ("object", dict),

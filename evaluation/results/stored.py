@@ -1,4 +1,4 @@
-"""Teams' results back from the rows of their metrics.json: every metric as a function of the same case weights."""
+"""Teams' results restored from the rows of their metrics.json, over one cohort of cases."""
 
 from __future__ import annotations
 
@@ -10,36 +10,43 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import TaskProfile
 from evaluation.editions.rules import Rules
-from evaluation.metrics.overlap import Floats, WeightedMetric
+from evaluation.editions.task import AnswerProfile, TaskProfile
+from evaluation.metrics.overlap import WeightedMetric, on_cohort
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows.row import Row
-from evaluation.rows.scorers import SCORERS
+from evaluation.rows.kinds import scorer_of
+from evaluation.rows.scorer import CaseRow
 
 # Sums over cases in another order differ by rounding alone.
 _TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True)
+class StoredRows:
+    """One answer's rows that count, and their places among the cohort's cases."""
+
+    rows: tuple[Any, ...]
+    places: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
 class StoredTeam:
-    """One team's rows that count, their places among the cohort's cases, and its metrics.
+    """One team's rows by answer, and its ranked metrics.
 
     `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
     """
 
     team: str
-    rows: tuple[Any, ...]
-    places: npt.NDArray[np.intp]
+    answers: Mapping[str, StoredRows]
     metrics: Mapping[str, WeightedMetric]
 
 
 @dataclass(frozen=True)
 class StoredCohort:
-    """Teams over the same cases, sorted by name, and the rules that they were measured by."""
+    """Teams over the same cases, sorted by name, and the profile with the rules of their evaluations."""
 
     cases: tuple[str, ...]
-    rules: Rules
+    profile: TaskProfile
     teams: tuple[StoredTeam, ...]
 
 
@@ -52,62 +59,80 @@ def stored_cohort(teams: Sequence[TeamMetrics], profile: TaskProfile) -> StoredC
     """The cohort of teams that all have rows.
 
     Raises:
-        HecktorError: rows that cannot be read, of other cases or another reference than the first team's, or that do
-            not give a value which the team's own file states.
+        HecktorError: rows that cannot be read, of other cases or another reference than the first team's, or that
+            contradict a value in the team's own file.
     """
-    rules = _rules(teams[0], profile)
-    rows_of = [(team, _restored(team, profile)) for team in teams]
+    used = replace(profile, answers=_answers(teams[0], profile))
+    rows_of = [(team, _restored(team, used)) for team in teams]
     first, first_rows = rows_of[0]
     for team, rows in rows_of[1:]:
-        _check_same_reference(f"{first.team} and {team.team}", first_rows, rows)
-    stored = tuple(_stored_team(team, rows, rules, profile) for team, rows in rows_of)
-    return StoredCohort(tuple(row.case for row in first_rows), rules, stored)
+        for answer, of_answer in rows.items():
+            _check_same_reference(f"{first.team} and {team.team}", first_rows[answer], of_answer)
+    cases = tuple(sorted({row.case for rows in first_rows.values() for row in rows}))
+    return StoredCohort(cases, used, tuple(_stored_team(team, rows, cases, used) for team, rows in rows_of))
 
 
-def _check_same_reference(who: str, first: Sequence[Row], rows: Sequence[Row]) -> None:
+def _check_same_reference(who: str, first: Sequence[CaseRow], rows: Sequence[CaseRow]) -> None:
     names, others = [row.case for row in first], [row.case for row in rows]
     if names != others:
         odd = sorted(set(names) ^ set(others)) or ["a case that stands twice"]
-        raise HecktorError(f"{who}", f"rows of other cases ({odd[0]})", "the same")
+        raise HecktorError(who, f"rows of other cases ({odd[0]})", "the same")
     for mine, theirs in zip(first, rows, strict=True):
         if mine.reference != theirs.reference:
-            raise HecktorError(f"{who}", f"{mine.case} was measured against different references", "one for all")
+            raise HecktorError(who, f"{mine.case} was measured against different references", "one for all")
 
 
-def _rules(team: TeamMetrics, profile: TaskProfile) -> Rules:
+def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile]:
+    """The answers with the rules that the team's file states."""
     options = team.provenance.get("options")
+    nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
+    stated = nested if isinstance(nested, dict) else {}
+    return {
+        name: replace(one, rules=_rules(team, one.rules, stated.get(name))) for name, one in profile.answers.items()
+    }
+
+
+def _rules(team: TeamMetrics, rules: Rules, options: Any) -> Rules:
     # Boxes are applied before rows exist, so files written before that rule can still be ranked.
-    known = {rule.name for rule in fields(profile.rules)} - {"bounding_box"}
+    known = {rule.name for rule in fields(rules)} - {"bounding_box"}
     if not isinstance(options, dict) or not known <= set(options):
-        raise HecktorError(f"{team.team}", "its options are not those of the edition", f"{', '.join(sorted(known))}")
-    rules: Rules = replace(profile.rules, **{name: options[name] for name in known})
-    return rules
+        raise HecktorError(team.team, "its options are not those of the edition", ", ".join(sorted(known)))
+    stated: Rules = replace(rules, **{name: options[name] for name in known})
+    return stated
 
 
-def _restored(team: TeamMetrics, profile: TaskProfile) -> list[Any]:
-    restore = SCORERS[profile.kind].restore
-    try:
-        rows = [restore(raw) for raw in team.rows]
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise HecktorError(f"{team.team}", f"`results` cannot be read ({problem})", "one row a case") from None
-    return sorted(rows, key=lambda row: str(row.case))
+def _restored(team: TeamMetrics, profile: TaskProfile) -> dict[str, list[CaseRow]]:
+    restored = {}
+    for name, answer in profile.answers.items():
+        restore = scorer_of(answer).restore
+        try:
+            rows = [restore(raw) for raw in team.rows_of(name, several=profile.has_several_answers)]
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            raise HecktorError(team.team, f"`results` cannot be read ({problem})", "one row a case") from None
+        restored[name] = sorted(rows, key=lambda row: str(row.case))
+    return restored
 
 
-def _stored_team(team: TeamMetrics, rows: Sequence[Any], rules: Rules, profile: TaskProfile) -> StoredTeam:
-    skip = rules.missing == "skip"
-    places = np.array([n for n, row in enumerate(rows) if not (skip and row.error is not None)], dtype=np.intp)
-    counted = tuple(rows[place] for place in places)
-    measured = SCORERS[profile.kind].measure(counted, rules).metrics
-    metrics = {name: _on_cohort(measured[name], places) for name in profile.metrics if name in measured}
+def _stored_team(
+    team: TeamMetrics, rows: Mapping[str, Sequence[CaseRow]], cases: Sequence[str], profile: TaskProfile
+) -> StoredTeam:
+    place_of = {case: place for place, case in enumerate(cases)}
+    answers: dict[str, StoredRows] = {}
+    measured: dict[str, WeightedMetric] = {}
+    for name, one in profile.answers.items():
+        skip = one.rules.missing == "skip"
+        counted = tuple(row for row in rows[name] if not (skip and row.error is not None))
+        places = np.array([place_of[row.case] for row in counted], dtype=np.intp)
+        answers[name] = StoredRows(counted, places)
+        for metric, of_rows in scorer_of(one).measure(counted).metrics.items():
+            measured[f"{one.prefix}{metric}"] = on_cohort(of_rows, places, len(cases))
+    metrics = {name: measured[name] for name in profile.metrics if name in measured}
+    _check_stated(team, metrics, len(cases))
+    return StoredTeam(team.team, answers, metrics)
+
+
+def _check_stated(team: TeamMetrics, metrics: Mapping[str, WeightedMetric], n_cases: int) -> None:
     for name, metric in metrics.items():
-        stated, found = team.estimates[name].value, float(metric(np.ones((1, len(rows))))[0])
-        if stated is not None and not np.isclose(stated, found, rtol=_TOLERANCE, atol=_TOLERANCE):
-            raise HecktorError(f"{team.team}", f"its rows give {name} {found:.6g}, but it states {stated:.6g}")
-    return StoredTeam(team.team, counted, places, metrics)
-
-
-def _on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp]) -> WeightedMetric:
-    def weighted(weights: Floats) -> Floats:
-        return metric(weights[:, places])
-
-    return weighted
+        stated, value = team.estimates[name].value, float(metric(np.ones((1, n_cases)))[0])
+        if stated is not None and not np.isclose(stated, value, rtol=_TOLERANCE, atol=_TOLERANCE):
+            raise HecktorError(team.team, f"its rows give {name} {value:.6g}, but it states {stated:.6g}")

@@ -14,16 +14,18 @@ from evaluation.metrics.overlap import Floats, WeightedMetric
 
 Key = TypeVar("Key", bound=Hashable)
 
+DEFAULT_SEED: Final = 2025
+DEFAULT_BOOTSTRAPS: Final = 1000
 MAX_REDRAWS_A_REPLICATE: Final = 10_000
 INTERVAL_METHODS: Final = ("percentile", "bca")
 _TAILS: Final = (0.025, 0.975)
-# Weights held at once for leaving out each case in turn.
+# Largest number of weights in memory at once, when each case is left out in turn.
 _NUMBERS_AT_ONCE: Final = 4_000_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric with its 95% interval; None where the metric is not defined for this cohort."""
+    """A metric with its 95% interval; None if the metric is undefined for this cohort."""
 
     value: float | None
     ci95_low: float | None
@@ -32,9 +34,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Every metric's estimate, and how many replicates were drawn again.
+    """The estimate of every metric, and the number of replicates that were drawn again.
 
-    `extra_redraws` are those of metrics that do not rank and have draws of their own.
+    `extra_redraws` counts the redraws of metrics that do not rank, which have their own draws.
     """
 
     by_metric: Mapping[str, Estimate]
@@ -52,7 +54,7 @@ def estimate(
     """Every metric over the cohort, with 95% intervals from resampled patients.
 
     Args:
-        metrics: functions of weights (replicates, cases), NaN where not defined; infinite values are values.
+        metrics: functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
         n_cases: patients in the cohort, sorted by name, so that teams with one seed share their draws.
         bootstraps: replicates; 0 gives no intervals.
         rng: the source of the draws. Replicate i has its own stream, so that drawing one again moves no other.
@@ -95,7 +97,7 @@ def _quantile(ordered: Floats, tail: float) -> float:
 
 
 def _bca_tails(value: float, values: Floats, metric: WeightedMetric, n_cases: int) -> tuple[float, float]:
-    """Where the bias-corrected and accelerated interval ends, as shares of the replicates.
+    """Ends of the bias-corrected and accelerated interval, as quantiles of the replicates.
 
     With z0 the normal quantile of the share of replicates below the value (ties half; never 0 or 1), and the
     acceleration a = sum d^3 / (6 (sum d^2)^1.5) from d = mean - value with each case left out, the tail of normal
@@ -132,7 +134,7 @@ def _leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
 def replicates(
     metrics: Mapping[Key, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
 ) -> tuple[dict[Key, Floats], int]:
-    """Each metric in each replicate, and how many draws were repeated: those in which any metric is undefined.
+    """Each metric in each replicate, and the number of repeated draws: those in which any metric is undefined.
 
     Raises:
         MetricError: a replicate stays undefined after 10,000 draws.

@@ -1,4 +1,4 @@
-"""Intervals of the metrics that do not rank: apart from the ranked ones, whose draws they must not change."""
+"""Intervals of metrics that do not rank; their draws are separate, so that the ranked metrics keep theirs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _MOSTLY: Final = 0.5
 def estimate_extras(
     metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: int, method: str = "percentile"
 ) -> Estimates:
-    """Every metric with its 95% interval, or without one where most samples of this cohort have no value.
+    """Every metric with its 95% interval, or without one if most samples of this cohort leave it undefined.
 
-    Those that every one of a hundred probes defines share their draws; each of the others has draws of its own, a
-    sample without a value being drawn again.
+    Metrics that are defined in each of a hundred probe samples share their draws. Each of the others has its own
+    draws, and a sample that leaves it undefined is drawn again.
     """
     probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES)
     undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in metrics.items()}
     always = {name: metric for name, metric in metrics.items() if undefined[name] == 0}
     groups = [always, *({name: metrics[name]} for name, share in undefined.items() if share > 0)]
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     redraws = 0
     for group in groups:
         replicates = bootstraps if all(undefined[name] <= _MOSTLY for name in group) else 0
         drawn = estimate(group, n_cases, replicates, np.random.default_rng(seed), method)
-        found |= drawn.by_metric
+        estimates |= drawn.by_metric
         redraws += drawn.redraws
-    return Estimates({name: found[name] for name in metrics}, redraws)
+    return Estimates({name: estimates[name] for name in metrics}, redraws)

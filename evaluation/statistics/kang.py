@@ -1,4 +1,4 @@
-"""Kang's test: whether one C-index is higher than another of the same patients."""
+"""Kang's test: whether one C-index is higher than another for the same patients."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from evaluation.metrics.concordance import follow_up_order
+from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.tests import Booleans, Test
 
 Rows = npt.NDArray[np.intp]
 
-# Pairs held at once: some tens of MB, however many patients there are.
+# Pairs in memory at once: some tens of MB, independent of the number of patients.
 _PAIRS_AT_ONCE: Final = 1_000_000
 
 
 @dataclass(frozen=True)
 class PairedRisks:
-    """The same patients by two teams. `risks_a` and `risks_b` are higher for earlier recurrence, NaN where missing.
+    """Risks of two teams for the same patients, higher for earlier recurrence, NaN where missing.
 
     All have shape (patients,); `events` is True for a recurrence. A pair in which a team lacks a risk counts
     `missing_score` for that team.
@@ -56,7 +56,7 @@ def kang(patients: PairedRisks) -> Test:
     sums over rows, columns and all of c and g are enough, and these are added up a block of rows at a time.
 
     D / sqrt(var D) is taken for standard normal. Fewer than 4 patients, no comparable pair or an estimate that is
-    not positive (equal predictions among others) tell nothing: p = 1.
+    not positive (for example with equal predictions) give p = 1.
     """
     n = patients.times.size
     compared, gained, squares = np.zeros(n), np.zeros(n), 0.0
@@ -88,21 +88,11 @@ def kang(patients: PairedRisks) -> Test:
 
 
 def _blocks(events: Booleans) -> Iterator[Rows]:
-    """The patients who recurred, in blocks: all others are the earlier one of no comparable pair."""
+    """The patients who recurred, in blocks; no other patient is the earlier one of a comparable pair."""
     recurred = np.flatnonzero(events)
     step = max(1, _PAIRS_AT_ONCE // max(1, events.size))
     for start in range(0, recurred.size, step):
         yield recurred[start : start + step]
-
-
-def comparable_pairs(times: Floats, events: Booleans, rows: Rows) -> Floats:
-    """(rows, patients), 1 where the row's patient recurred before the column's last follow-up, else 0.
-
-    A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
-    """
-    order = follow_up_order(times, events)
-    pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
-    return pairs
 
 
 def concordance_scores(risks: Floats, missing_score: float, rows: Rows) -> Floats:

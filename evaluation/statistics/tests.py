@@ -1,6 +1,6 @@
-"""Tests that ask whether one team is better than another, and what corrects them for their number.
+"""Tests of whether one team is better than another, and the correction for multiple tests.
 
-Every test is one-sided: its p is small where the first team is better. All of them are paired by case.
+Every test is one-sided, with a small p if the first team is better, and paired by case.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Booleans: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Test:
-    """How much better the first team is, in the metric's unit and sign, and the one-sided p of its not being so."""
+    """Advantage of the first team, in the metric's unit and sign, and the one-sided p of having none."""
 
     difference: float
     p: float
@@ -42,9 +42,9 @@ def holm(p_values: Floats) -> Floats:
 def signed_rank(goodness_a: Floats, goodness_b: Floats) -> Test:
     """Wilcoxon's signed-rank test on per-case values, higher = better; equal pairs are left out.
 
-    A case in which either value is NaN does not count. Two infinite values of one sign are equal; one infinite
-    value is further off than any finite one. The difference is that of the means, of the medians where a value is
-    infinite. The p is exact up to 50 pairs without ties, else by the normal law. No differing pair gives p = 1.
+    A case with a NaN does not count. Two infinite values of one sign are equal; one infinite value differs more than
+    any finite one. The difference is between means, or between medians if a value is infinite. The p is exact up to 50
+    pairs without ties, otherwise from the normal approximation. Without a differing pair p is 1.
     """
     both = ~(np.isnan(goodness_a) | np.isnan(goodness_b))
     a, b = goodness_a[both], goodness_b[both]
@@ -56,15 +56,15 @@ def signed_rank(goodness_a: Floats, goodness_b: Floats) -> Test:
     middle = float(np.mean(a) - np.mean(b)) if finite else _gap_of_medians(a, b)
     if not differs.any():
         return Test(middle, 1.0)
-    # Ranks alone count, so an infinite gap may stand for any that is larger than all others.
+    # Only ranks matter, so any gap larger than all others can replace an infinite one.
     largest = np.abs(gap[np.isfinite(gap)]).max(initial=0.0) + 1.0
     gap = np.clip(gap, -largest, largest)[differs]
     tied = np.unique(np.abs(gap)).size < gap.size
     method: Literal["exact", "asymptotic"] = "exact" if gap.size <= 50 and not tied else "asymptotic"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = wilcoxon(gap, alternative="greater", method=method)  # type: ignore[call-overload]
-    return Test(middle, float(found.pvalue))
+        result = wilcoxon(gap, alternative="greater", method=method)  # type: ignore[call-overload]
+    return Test(middle, float(result.pvalue))
 
 
 def _gap_of_medians(a: Floats, b: Floats) -> float:
@@ -73,9 +73,9 @@ def _gap_of_medians(a: Floats, b: Floats) -> float:
 
 
 def mcnemar(correct_a: Booleans, correct_b: Booleans) -> Test:
-    """McNemar's exact test: of the cases that just one team has right, whether the first has more than half.
+    """McNemar's exact test: whether the first team has more than half of the cases that only one team has right.
 
-    The difference is that of the shares of correct cases. No such case gives p = 1.
+    The difference is between the fractions of correct cases. Without such a case p is 1.
     Source: McNemar 1947, Psychometrika 12:153-157; the exact form is the sign test of the discordant pairs.
     """
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())
@@ -87,14 +87,14 @@ def mcnemar(correct_a: Booleans, correct_b: Booleans) -> Test:
 
 
 def bootstrap_difference(gain: float, replicate_gains: Floats) -> Test:
-    """Whether an aggregate's gain of the first team over the second outlasts resampling of the cases.
+    """Whether the gain of the first team over the second in an aggregate is stable under resampling of the cases.
 
     Args:
-        gain: first less second in the whole cohort, higher = better.
-        replicate_gains: the same in each paired bootstrap replicate; NaN where it is not defined.
+        gain: first minus second in the whole cohort, higher = better.
+        replicate_gains: the same in each paired bootstrap replicate; NaN if undefined.
 
-    p is the share of replicates without a gain, ties counted as half, with one added to both counts so that it is
-    never 0 (Davison and Hinkley 1997, section 4.2). No gain in any replicate and in the cohort gives p = 1.
+    p is the fraction of replicates without a gain, ties counted as half, with one added to both counts so that it is
+    never 0 (Davison and Hinkley 1997, section 4.2). Without a gain in the cohort and in any replicate p is 1.
     """
     gains = replicate_gains[~np.isnan(replicate_gains)]
     if gain == 0 and not gains.any():
@@ -106,7 +106,7 @@ def bootstrap_difference(gain: float, replicate_gains: Floats) -> Test:
 def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
     """Kendall's tau-b of each ranking with one reference; shape (replicates, teams) and (teams,) to (replicates,).
 
-    Ties are taken into account (tau-b). A ranking, or a reference, that ties all teams has no tau: NaN.
+    NaN if the ranking or the reference ties all teams.
     """
     first, second = np.triu_indices(reference.size, k=1)
     mine = np.sign(rankings[:, first] - rankings[:, second])

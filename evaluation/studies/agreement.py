@@ -1,4 +1,4 @@
-"""How far annotators agree: one row for each pair of them in each case, and its summary over cases."""
+"""Agreement of annotators: one row for each pair of annotators in each case, and its summary over cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from contract import labels
 from evaluation.editions.edge_cases import dsc_of_case
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import (
     Floats,
     Overlap,
@@ -35,8 +35,8 @@ Masks: TypeAlias = Mapping[str, npt.NDArray[np.uint8]]
 class Agreement:
     """Two annotators of one case: voxels and measures of each label, by `gtvp` and `gtvn`.
 
-    A measure is None where both left the label empty, and such a case does not count for it. With one of them empty
-    the DSC and surface DSC are 0 and the distances infinite.
+    A measure is None if both left the label empty; such a case does not count for it. With one mask empty, the DSC and
+    surface DSC are 0 and the distances infinite.
     """
 
     case: str
@@ -47,14 +47,12 @@ class Agreement:
 
     def line(self) -> dict[str, Any]:
         """The row for a table."""
-        flat = {f"{name}_{key}": value for name, found in self.measures.items() for key, value in found.items()}
+        flat = {f"{name}_{key}": value for name, measured in self.measures.items() for key, value in measured.items()}
         first, second = self.observers
         return {"case": self.case, "observer": first, "with": second, **flat}
 
 
-def agreements(
-    case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: SegmentationRules
-) -> list[Agreement]:
+def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: MaskRules) -> list[Agreement]:
     """Every pair of annotators of one case.
 
     Args:
@@ -63,7 +61,7 @@ def agreements(
         spacing_mm: (z, y, x).
         rules: `hd95` and `surface_tolerance_mm` say how surfaces are compared.
     """
-    found = []
+    rows = []
     for first, second in combinations(masks, 2):
         overlaps, measures = {}, {}
         for name, label in LABELS.items():
@@ -74,26 +72,26 @@ def agreements(
             dsc = dsc_of_case(both, *sizes, failed=False, rule="skip")
             values = (dsc, surface.hd95_mm, surface.asd_mm, surface.surface_dsc)
             measures[name] = dict(zip(MEASURES, values, strict=True))
-        found.append(Agreement(case, (first, second), float(np.prod(spacing_mm)), overlaps, measures))
-    return found
+        rows.append(Agreement(case, (first, second), float(np.prod(spacing_mm)), overlaps, measures))
+    return rows
 
 
 def case_medians(rows: Sequence[Agreement], cases: Sequence[str], label: str, measure: str) -> Floats:
-    """The median of a measure over each case's pairs of annotators, NaN where no pair has it."""
+    """The median of a measure over each case's pairs of annotators, NaN if no pair has it."""
     values: dict[str, list[float]] = {case: [] for case in cases}
     for row in rows:
         value = row.measures[label][measure]
         if value is not None:
             values[row.case].append(value)
-    return np.array([np.median(found) if found else np.nan for found in values.values()])
+    return np.array([np.median(measured) if measured else np.nan for measured in values.values()])
 
 
 def agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, WeightedMetric]:
-    """Every figure as a function of case weights: medians over cases of each measure, and the weighted DSCagg.
+    """Every metric as a function of case weights: medians over cases of each measure, and the weighted DSCagg.
 
-    DSCagg is 2 sum |A and B| / sum (|A| + |B|) in mm3 over the cases of one pair of annotators, and its overall value
-    the mean over pairs, each weighed by its number of cases. `dsc_agg_mean` does so with each pair's mean of both
-    labels. A pair whose masks hold nothing of a label does not count for it.
+    DSCagg is 2 sum |A and B| / sum (|A| + |B|) in mm3 over the cases of one pair of annotators; its overall value is
+    the mean over pairs, weighted by their numbers of cases. `dsc_agg_mean` is the same for each pair's mean of both
+    labels. A pair whose masks all lack a label does not count for it.
     Source: the HNTS-MRG 2024 overview.
     """
     metrics: dict[str, WeightedMetric] = {}
@@ -115,7 +113,7 @@ def _over_pairs(
     pairs: Sequence[tuple[str, str]],
     choose: Callable[[Mapping[str, WeightedMetric]], WeightedMetric],
 ) -> WeightedMetric:
-    """The mean over pairs of annotators, each weighed by how many cases it compared."""
+    """The mean over pairs of annotators, weighted by their numbers of compared cases."""
     compared = {pair: _compared(rows, cases, pair) for pair in pairs}
     of_pair = {pair: choose(pair_dsc_agg(rows, cases, pair)) for pair in pairs}
 
@@ -138,9 +136,9 @@ def _compared(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[str, 
 
 
 def pair_dsc_agg(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[str, str]) -> dict[str, WeightedMetric]:
-    """The aggregated DSC of one pair of annotators by label, in mm3; NaN where it drew nothing."""
+    """The aggregated DSC of one pair of annotators by label, in mm3; NaN if their masks are empty."""
     of_case = {row.case: row for row in rows if row.observers == pair}
-    found = {}
+    metrics = {}
     for label in LABELS:
         sums = np.zeros((3, len(cases)))
         for place, case in enumerate(cases):
@@ -149,5 +147,5 @@ def pair_dsc_agg(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[st
                 overlap = row.overlaps[label]
                 volumes = (overlap.intersection, overlap.reference, overlap.predicted)
                 sums[:, place] = np.array(volumes) * row.voxel_volume_mm3
-        found[label] = dsc_agg_metric(*sums)
-    return found
+        metrics[label] = dsc_agg_metric(*sums)
+    return metrics

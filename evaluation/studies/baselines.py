@@ -1,4 +1,4 @@
-"""`hecktor study baselines`: risks that are nothing but tumour volume or SUVmax, for `hecktor evaluate` to score."""
+"""`hecktor study baselines`: tumour volume and SUVmax as risk tables, for `hecktor evaluate` to score."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from contract.files import write_text
+from contract.editions import load_edition
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
-from evaluation.studies.outputs import add_output, as_csv, write_study
+from evaluation.studies.outputs import add_output, write_study, write_table
 from evaluation.studies.scans import burden_of_dead_worker, find_scans, measure_burden
 
 STUDY: Final = "baselines"
@@ -21,11 +21,12 @@ RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_su
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure every case and write one table of risks for each measure."""
     options = _parser().parse_args(argv)
-    rows = map_cases(measure_burden, find_scans(options.cohort), options.workers, burden_of_dead_worker)
+    scans = find_scans(options.cohort, load_edition().inputs)
+    rows = map_cases(measure_burden, scans, options.workers, burden_of_dead_worker)
     lines = [row.line() for row in rows]
     for name in RISKS:
         table = [{"PatientID": line["case"], "risk": line[name]} for line in lines]
-        write_text(options.output / f"{name}.csv", as_csv(table))
+        write_table(options.output / f"{name}.csv", table)
     tables = [f"{name}.csv" for name in RISKS]
     written = [*tables, *write_study(options.output, STUDY, {"cases": len(lines), "risks": tables}, lines)]
     sys.stdout.write(f"{len(lines)} cases; written: {options.output}: {', '.join(written)}\n")

@@ -1,4 +1,4 @@
-"""`hecktor study best-of-k`: what the best of k random predictions scores on this cohort."""
+"""`hecktor study best-of-k`: the distribution of the best of k random predictions' scores on a cohort."""
 
 from __future__ import annotations
 
@@ -11,40 +11,47 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from contract.editions import Answer
+from contract.editions.declaration import Kind
 from contract.errors import HecktorError
-from contract.options import number_within, whole_number
-from contract.tasks import HPV, RFS, Task, task_named
-from evaluation.inputs.ground_truth import read_follow_up, read_hpv_status
-from evaluation.pipeline import DEFAULT_SEED
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from contract.options import add_edition_options, chosen_algorithm, number_within, whole_number
+from evaluation.inputs.ground_truth import read_classes, read_follow_up
+from evaluation.metrics.classification import class_codes
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
+from evaluation.statistics.bootstrap import DEFAULT_SEED
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.outputs import add_output, write_study
 
 STUDY: Final = "best-of-k"
 DEFAULT_TRIES: Final = (1, 5, 20, 100)
-_TITLES: Final = {RFS.name: "C-index", HPV.name: "balanced accuracy"}
+_TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accuracy"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the distributions; raises HecktorError for what a user can mend."""
-    options = _parser().parse_args(argv)
-    task = task_named(options.task)
-    scores, cohort = _null(task, options.ground_truth)
+    """Draw the distributions; raises HecktorError for errors that the user can fix."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    _, task = chosen_algorithm(parser, options)
+    answer = task.answers[0]
+    if len(task.answers) > 1 or answer.kind not in _TITLES:
+        raise HecktorError(
+            f"task {task.name}", "no random prediction of it", "a task with one answer, risks or classes"
+        )
+    title = _TITLES[answer.kind]
+    scores, cohort = _null(answer, options.ground_truth)
     rng = np.random.default_rng(options.seed)
-    found = [best_of(scores, tries, options.repeats, rng) for tries in options.tries or DEFAULT_TRIES]
-    summaries = [one.summary(options.winner) for one in found]
+    distributions = [best_of(scores, tries, options.repeats, rng) for tries in options.tries or DEFAULT_TRIES]
+    summaries = [one.summary(options.winner) for one in distributions]
     content = {
         "task": task.name,
-        "metric": _TITLES[task.name],
+        "metric": title,
         **cohort,
         "repeats": options.repeats,
         "seed": options.seed,
         "winner": options.winner,
         "best_of": summaries,
     }
-    written = write_study(
-        options.output, STUDY, content, summaries, _picture(found, options.winner, _TITLES[task.name])
-    )
+    written = write_study(options.output, STUDY, content, summaries, _picture(distributions, options.winner, title))
     for summary in summaries:
         p = f", p of the winner {summary['p']:.4f}" if options.winner is not None else ""
         line = f"best of {summary['tries']:>5}: {summary['mean']:.4f}, sd {summary['sd']:.4f}{p}"
@@ -53,32 +60,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _null(task: Task, source: Path) -> tuple[DrawScores, dict[str, Any]]:
-    """Random scores on a cohort's own targets, and what the cohort is."""
-    if task is RFS:
-        follow_up = read_follow_up(source).targets.values()
+def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
+    """Random scores on a cohort's own targets, and the cohort's size."""
+    if answer.kind == "risk":
+        follow_up = read_follow_up(source, answer).targets.values()
         events = np.array([one.relapse for one in follow_up], dtype=np.bool_)
         days = np.array([one.rfs_days for one in follow_up], dtype=np.float64)
         return random_c_index(days, events), {"cases": int(events.size), "recurrences": int(events.sum())}
-    if task is HPV:
-        positive = np.array(list(read_hpv_status(source).targets.values()), dtype=np.bool_)
-        return random_balanced_accuracy(positive), {"cases": int(positive.size), "positive": int(positive.sum())}
-    raise HecktorError(f"task {task.name}", "no random prediction of it", f"{RFS.name} or {HPV.name}")
+    codes = class_codes(list(read_classes(source, answer).targets.values()), answer.classes)
+    counts = np.bincount(codes, minlength=len(answer.classes))
+    sizes: dict[str, Any] = {str(value): int(count) for value, count in zip(answer.classes, counts, strict=True)}
+    return random_balanced_accuracy(codes, len(answer.classes)), {
+        "cases": int(codes.size),
+        **({"positive": int(counts[1])} if answer.is_binary else {"classes": sizes}),
+    }
 
 
-@one_look
-def _picture(found: Sequence[BestOf], winner: float | None, metric: str) -> Figure:
+@plot_style
+def _picture(distributions: Sequence[BestOf], winner: float | None, metric: str) -> Figure:
     """The distribution of the best of each number of tries, and the winner's score."""
     figure, (axes,) = new_figure(1, height=3.0, width=5.5)
     bins = np.linspace(0, 1, 101)
-    for place, one in enumerate(found):
+    for place, one in enumerate(distributions):
         weights = np.full(one.best.size, 1 / one.best.size)
         colour = COLOURS[place % len(COLOURS)]
         axes.hist(one.best, bins, weights=weights, histtype="step", color=colour, label=f"best of {one.tries}")
     if winner is not None:
         axes.axvline(winner, color="black", linestyle="dashed", linewidth=1.2, label="winner")
-    low = min(float(one.best.min()) for one in found)
-    high = max(winner or 0.0, *(float(one.best.max()) for one in found))
+    low = min(float(one.best.min()) for one in distributions)
+    high = max(winner or 0.0, *(float(one.best.max()) for one in distributions))
     axes.set(xlim=(low - 0.03, high + 0.03), xlabel=metric, ylabel="share of repeats")
     axes.legend(fontsize=8, frameon=False)
     return figure
@@ -88,18 +98,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor study best-of-k", description="The best of k random predictions of the cohort's own targets."
     )
-    parser.add_argument("--task", required=True, help="2 (C-index) or 3 (balanced accuracy)")
+    add_edition_options(parser)
     parser.add_argument("--ground-truth", type=Path, required=True, help="CSV file of the targets")
     parser.add_argument(
         "--tries",
         type=whole_number(1),
         action="append",
         metavar="K",
-        help="predictions to take the best of; may be given several times (1, 5, 20, 100)",
+        help="number of predictions to take the best of; may be given several times (1, 5, 20, 100)",
     )
-    parser.add_argument("--repeats", type=whole_number(1), default=1000, help="how often (%(default)s)")
+    parser.add_argument("--repeats", type=whole_number(1), default=1000, help="number of repeats (%(default)s)")
     parser.add_argument(
-        "--winner", type=number_within(0, 1), help="the score whose chance of being reached is asked for"
+        "--winner", type=number_within(0, 1), help="score of the winner: also print how often chance reaches it"
     )
     parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the draws (%(default)s)")
     add_output(parser)

@@ -1,4 +1,4 @@
-"""How high a score gets by trying often: the distribution of the best of k predictions that know nothing."""
+"""Scores by chance: the distribution of the best of k random predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evaluation.metrics.overlap import Floats
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.int64]
-# Scores of so many random predictions, drawn from a generator.
+# Takes a number of random predictions and a generator, returns their scores.
 DrawScores: TypeAlias = Callable[[int, np.random.Generator], Floats]
 
 _DRAWS_AT_ONCE: Final = 1_000_000
@@ -24,17 +24,17 @@ _QUANTILES: Final = {"ci95_low": 0.025, "median": 0.5, "ci95_high": 0.975}
 
 
 def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
-    """C-indices of independent random risks, drawn without drawing any risk; exact, for risks without ties.
+    """C-indices of independent random risks without ties, drawn exactly without drawing the risks.
 
     Args:
         times_days: follow-up, shape (patients,).
         events: True = recurrence, shape (patients,).
 
-    Go through the recurrences from the last to the first. All m patients that one is comparable with are later, and
-    the number of them with a lower risk is uniform on 0 to m, whatever their own order is: so one whole number a
-    recurrence and draw is enough. Recurrences at one time are compared with the same m patients: of the m + 1 gaps
-    between these, each next one takes a gap with a weight of 1 + the number of those already in it.
-    Which pairs are comparable says `evaluation.metrics.survival.c_index_metric`.
+    Take the recurrences from last to first. All m patients comparable with a recurrence are later. The number of them
+    with a lower risk is uniform on 0 to m, independent of their own order, so one whole number for each recurrence
+    and draw is enough. Recurrences at the same time are compared with the same m patients: each further one takes one
+    of the m + 1 gaps between them with a weight of 1 + the number of recurrences already in that gap.
+    `evaluation.metrics.survival.c_index_metric` defines comparable pairs.
 
     Raises:
         MetricError: no pair is comparable.
@@ -58,7 +58,7 @@ def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
 
 
 def _lower_risks(m: int, n: int, draws: int, rng: np.random.Generator) -> Integers:
-    """How many of m later patients have a lower risk than each of n recurrences at one time, summed over these."""
+    """The number of m later patients with a lower risk, summed over n recurrences at one time."""
     gaps = np.empty((n, draws), dtype=np.int64)
     for place in range(n):
         drawn = rng.integers(0, m + 1 + place, draws)
@@ -69,47 +69,51 @@ def _lower_risks(m: int, n: int, draws: int, rng: np.random.Generator) -> Intege
     return total
 
 
-def random_balanced_accuracy(positive: Booleans) -> DrawScores:
-    """Balanced accuracies of answers by the toss of a fair coin; `positive` is the reference, shape (patients,).
+def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) -> DrawScores:
+    """Balanced accuracies of random predictions, each class equally likely.
+
+    Args:
+        reference: class of each patient, shape (patients,).
+        n_classes: number of classes to predict from.
 
     Raises:
         MetricError: the reference holds one class only.
     """
-    n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    if n_positive == 0 or n_negative == 0:
+    sizes = np.unique(reference, return_counts=True)[1][::-1]
+    if sizes.size < 2:
         raise MetricError(ONE_CLASS_ONLY)
 
     def scores(draws: int, rng: np.random.Generator) -> Floats:
-        sensitivity = rng.binomial(n_positive, 0.5, draws) / n_positive
-        specificity = rng.binomial(n_negative, 0.5, draws) / n_negative
-        return (sensitivity + specificity) / 2
+        recalls = [rng.binomial(size, 1 / n_classes, draws) / size for size in sizes]
+        mean: Floats = np.sum(recalls, axis=0) / len(recalls)
+        return mean
 
     return scores
 
 
 @dataclass(frozen=True)
 class BestOf:
-    """The best of `tries` random predictions, as often as it was repeated; shape (repeats,)."""
+    """The best of `tries` random predictions in each repeat; shape (repeats,)."""
 
     tries: int
     best: Floats
 
     def summary(self, winner: float | None = None) -> dict[str, Any]:
-        """Mean, standard deviation and quantiles; with a winner's score how likely chance does as well.
+        """Mean, standard deviation and quantiles; with a winner's score also the probability that chance reaches it.
 
-        `p` has one added to both counts, so that it is never 0 (Davison and Hinkley 1997, section 4.2).
+        One is added to both counts of `p`, so that it is never 0 (Davison and Hinkley 1997, section 4.2).
         """
-        found: dict[str, Any] = {"tries": self.tries, "mean": float(self.best.mean()), "sd": float(self.best.std())}
-        found |= {name: float(np.quantile(self.best, share)) for name, share in _QUANTILES.items()}
+        figures: dict[str, Any] = {"tries": self.tries, "mean": float(self.best.mean()), "sd": float(self.best.std())}
+        figures |= {name: float(np.quantile(self.best, share)) for name, share in _QUANTILES.items()}
         if winner is not None:
-            found["p"] = float(((self.best >= winner).sum() + 1) / (self.best.size + 1))
-        return found
+            figures["p"] = float(((self.best >= winner).sum() + 1) / (self.best.size + 1))
+        return figures
 
 
 def best_of(scores: DrawScores, tries: int, repeats: int, rng: np.random.Generator) -> BestOf:
     """The best of `tries` independent random predictions, `repeats` times.
 
-    Source: the HECKTOR 2021 overview, which so asks whether the winner of 82 submissions beats chance.
+    Source: the HECKTOR 2021 overview, which asks whether the winner of 82 submissions beats chance.
     """
     step = max(1, _DRAWS_AT_ONCE // tries)
     parts = []

@@ -9,7 +9,7 @@ from typing import Final
 
 from contract.errors import HecktorError
 
-# study -> (module with `main(argv) -> int`, what it does)
+# study -> (module with `main(argv) -> int`, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
     "ensemble": (
         "evaluation.studies.ensembles.study",
@@ -18,15 +18,15 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
     "thresholds": ("evaluation.studies.thresholds.study", "PET thresholding at a range of percentages of SUVmax"),
     "influence": ("evaluation.studies.influence", "DSC against tumour volume and SUVmax: Spearman and five bins"),
-    "baselines": ("evaluation.studies.baselines", "risks that are tumour volume or SUVmax, as submissions"),
-    "best-of-k": ("evaluation.studies.best_of_k", "what the best of k random predictions scores on a cohort"),
-    "failures": ("evaluation.studies.failures.study", "whether an expected DSC tells which masks failed"),
+    "baselines": ("evaluation.studies.baselines", "tumour volume and SUVmax as submitted risks"),
+    "best-of-k": ("evaluation.studies.best_of_k", "scores of the best of k random predictions on a cohort"),
+    "failures": ("evaluation.studies.failures.study", "whether an expected DSC predicts which masks failed"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one study; raises HecktorError for what a user can mend."""
+    """Run one study; raises HecktorError for errors that the user can fix."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_usage())
@@ -40,4 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _usage() -> str:
     lines = [f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items()]
-    return "usage: hecktor study NAME [options]\n\n" + "\n".join(lines) + "\n\nhecktor study NAME --help says more."
+    return (
+        "usage: hecktor study NAME [options]\n\n"
+        + "\n".join(lines)
+        + "\n\nhecktor study NAME --help lists the options."
+    )

@@ -1,4 +1,4 @@
-"""`hecktor study influence`: how the primary tumour's DSC goes with its volume and its SUVmax."""
+"""`hecktor study influence`: the DSC of the primary tumour against its volume and SUVmax."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from contract.editions import load_edition
 from contract.errors import HecktorError
+from contract.options import name_path
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
-from evaluation.rows.mask_metrics import VOLUME_BINS, equal_bins, spearman
-from evaluation.studies.outputs import add_output, by_name, named_path, write_study
+from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins, spearman
+from evaluation.studies.outputs import add_output, by_name, write_study
 from evaluation.studies.scans import Burden, burden_of_dead_worker, find_scans, measure_burden
 
 STUDY: Final = "influence"
@@ -27,10 +29,11 @@ Line = Mapping[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Correlate; raises HecktorError for what a user can mend."""
+    """Correlate; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    scans = find_scans(options.cohort, load_edition().inputs)
     teams = [read_metrics(path, team) for team, path in by_name(options.teams, "team", 1).items()]
-    burdens = map_cases(measure_burden, find_scans(options.cohort), options.workers, burden_of_dead_worker)
+    burdens = map_cases(measure_burden, scans, options.workers, burden_of_dead_worker)
     lines = joined(teams, {burden.case: burden for burden in burdens})
     content: dict[str, Any] = {
         "cases": len({line["case"] for line in lines}),
@@ -69,8 +72,8 @@ def joined(teams: Sequence[TeamMetrics], burdens: Mapping[str, Burden]) -> list[
 def correlated(lines: Sequence[Line], factor: str) -> dict[str, Any]:
     """Spearman's correlation over all masks of all teams, and for each team alone with its five bins.
 
-    The bins of a factor are those of `analyses.gtvp_dsc_by_volume`; a team with fewer cases than bins has none. A
-    correlation is None where one side has no spread.
+    The bins of a factor are formed as in `analyses.gtvp_dsc_by_volume`; a team with fewer cases than bins has none. A
+    correlation is None if one side is constant.
     Source: the HECKTOR 2021 overview.
     """
     teams = {}
@@ -94,7 +97,7 @@ def _columns(lines: Sequence[Line], factor: str) -> tuple[Any, Any]:
     return np.array([line[factor] for line in lines]), np.array([line["gtvp_dsc"] for line in lines])
 
 
-@one_look
+@plot_style
 def _picture(lines: Sequence[Line], factors: Mapping[str, Any]) -> Figure:
     """For each factor every mask's DSC, and each team's mean in the five bins."""
     figure, panels = new_figure(2 * len(FACTORS), height=3.0, width=13.0)
@@ -122,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor study influence", description="DSC of the primary tumour against its volume and SUVmax."
     )
-    parser.add_argument("teams", type=named_path, nargs="+", metavar="TEAM=FILE", help="metrics.json of task 1")
+    parser.add_argument("teams", type=name_path, nargs="+", metavar="TEAM=FILE", help="metrics.json of task 1")
     parser.add_argument(
         "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
     )

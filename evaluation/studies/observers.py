@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
-from contract.options import number_within
-from evaluation.editions.rules import HD95_DEFINITIONS, SegmentationRules
+from contract.options import name_path, number_within
+from evaluation.editions.rules import HD95_DEFINITIONS, MaskRules
 from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Floats
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import (
@@ -35,7 +35,7 @@ from evaluation.studies.agreement import (
     pair_dsc_agg,
 )
 from evaluation.studies.ensembles.votes import CompactMask, stacked
-from evaluation.studies.outputs import add_output, by_name, named_path, shown, write_study
+from evaluation.studies.outputs import add_output, by_name, shown, write_study
 from evaluation.studies.settings import default_rules
 
 STUDY: Final = "observers"
@@ -44,15 +44,15 @@ _TITLES: Final = {"dsc": "DSC", "hd95_mm": "HD95 (mm)", "asd_mm": "ASD (mm)", "s
 
 @dataclass(frozen=True)
 class ObservedCase:
-    """One case with the mask of each annotator who drew it."""
+    """One case with the masks of its annotators."""
 
     case: str
     masks: Mapping[str, Path]
-    rules: SegmentationRules
+    rules: MaskRules
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the agreement; raises HecktorError for what a user can mend."""
+    """Measure the agreement; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
     folders = by_name(options.observers, "observer", 2)
     rules = replace(default_rules(), hd95=options.hd95, surface_tolerance_mm=options.tolerance_mm)
@@ -81,23 +81,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def find_cases(folders: Mapping[str, Path], rules: SegmentationRules) -> tuple[list[ObservedCase], list[str]]:
-    """The cases that two or more annotators drew, sorted, and those that only one did.
+def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
+    """The cases of two or more annotators, sorted, and the cases of a single one.
 
     Raises:
         GroundTruthError: a folder without masks, or no case that two annotators drew.
     """
     drawn = {name: read_mask_folder(folder).targets for name, folder in folders.items()}
     every = sorted({case for masks in drawn.values() for case in masks})
-    found = {case: {name: masks[case] for name, masks in drawn.items() if case in masks} for case in every}
-    shared = [ObservedCase(case, masks, rules) for case, masks in found.items() if len(masks) > 1]
+    of_case = {case: {name: masks[case] for name, masks in drawn.items() if case in masks} for case in every}
+    shared = [ObservedCase(case, masks, rules) for case, masks in of_case.items() if len(masks) > 1]
     if not shared:
         raise GroundTruthError("observers", f"none of {len(every)} cases is in two folders", "the same names")
-    return shared, [case for case, masks in found.items() if len(masks) == 1]
+    return shared, [case for case, masks in of_case.items() if len(masks) == 1]
 
 
 def compare_case(item: ObservedCase) -> list[Agreement]:
-    """Every pair of annotators of one case; each mask is read once and kept without the background around it.
+    """Every pair of annotators of one case; each mask is read once and stored without the background around it.
 
     Raises:
         GroundTruthError: a mask that cannot be used, or lies on another grid than the first annotator's.
@@ -124,38 +124,38 @@ def _died(item: ObservedCase) -> list[Agreement]:
 
 
 def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:
-    """The quartiles over cases of each case's median, as published; null where infinite."""
-    found: dict[str, Any] = {}
+    """The quartiles over cases of each case's median, as published; null if infinite."""
+    quartiles: dict[str, Any] = {}
     for label in LABELS:
         for measure in MEASURES:
             values = case_medians(rows, cases, label, measure)
             values = values[~np.isnan(values)]
             low, high = (_quantile(values, share) for share in (0.25, 0.75))
-            found[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
-    return found
+            quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
+    return quartiles
 
 
 def _quantile(values: Floats, share: float) -> float | None:
     if values.size == 0:
         return None
-    # Between a distance and an infinite one there is nothing to interpolate.
+    # A finite and an infinite distance cannot be interpolated.
     method: Any = "linear" if np.isfinite(values).all() else "higher"
     return float(np.quantile(values, share, method=method))
 
 
 def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, Any]]:
-    """The aggregated DSC of each pair of annotators, and how many cases it compared."""
+    """The aggregated DSC and number of compared cases of each pair of annotators."""
     ones = np.ones((1, len(cases)))
-    found = []
+    lines = []
     for pair in dict.fromkeys(row.observers for row in rows):
         values = {f"{label}_dsc_agg": float(of(ones)[0]) for label, of in pair_dsc_agg(rows, cases, pair).items()}
-        found.append({"observers": list(pair), "cases": sum(row.observers == pair for row in rows), **values})
-    return found
+        lines.append({"observers": list(pair), "cases": sum(row.observers == pair for row in rows), **values})
+    return lines
 
 
-@one_look
+@plot_style
 def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
-    """A box plot of the cases' medians, a panel a measure, GTVp beside GTVn; infinite distances are not drawn."""
+    """A box plot of the cases' medians: one panel for each measure, GTVp beside GTVn, infinite distances left out."""
     figure, panels = new_figure(len(MEASURES), height=3.0, width=9.0)
     for axes, measure in zip(panels, MEASURES, strict=True):
         values = [case_medians(rows, cases, label, measure) for label in LABELS]
@@ -175,11 +175,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor study observers", description="Agreement between annotators who drew the same cases."
     )
-    parser.add_argument("observers", type=named_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
+    parser.add_argument("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
     parser.add_argument(
-        "--tolerance-mm", type=number_within(0, 1000), default=2.0, help="of the surface DSC (%(default)s)"
+        "--tolerance-mm",
+        type=number_within(0, 1000),
+        default=2.0,
+        help="tolerance of the surface DSC in mm (%(default)s)",
     )
-    parser.add_argument("--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help="which (%(default)s)")
+    parser.add_argument(
+        "--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help="definition of HD95 (%(default)s)"
+    )
     add_bootstrap(parser)
     add_workers(parser)
     add_output(parser)

@@ -1,44 +1,25 @@
-"""What studies have in common: named inputs on the command line, and results as JSON, CSV and a picture."""
+"""Shared by studies: named inputs on the command line, and results as JSON, CSV and a picture."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
 
 from contract.errors import HecktorError
-from contract.files import write_json, write_text
+from contract.files import write_csv, write_json, write_text
+from contract.versions import installed_version
 from evaluation.report.drawing import svg_text
 
 Value = TypeVar("Value")
 
 
-def named_path(text: str) -> tuple[str, Path]:
-    """NAME=PATH, for argparse."""
-    name, sign, path = text.partition("=")
-    if not sign or not name.strip() or not path:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=PATH")
-    return name.strip(), Path(path)
-
-
-def named_paths(text: str) -> tuple[str, list[Path]]:
-    """NAME=PATH,PATH for argparse."""
-    name, sign, paths = text.partition("=")
-    found = [Path(path) for path in paths.split(",") if path]
-    if not sign or not name.strip() or not found:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=FILE,FILE")
-    return name.strip(), found
-
-
 def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dict[str, Value]:
-    """The named things by name, in the order given.
+    """The named values by name, in the order given.
 
     Raises:
         HecktorError: a name stands twice, or there are fewer than `at_least`.
@@ -53,7 +34,7 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """The folder that every study writes to."""
+    """Add `--output`, the folder for the results."""
     parser.add_argument("--output", type=Path, required=True, help="folder for the results")
 
 
@@ -64,50 +45,45 @@ def write_study(
     table: Sequence[Mapping[str, Any]],
     picture: Figure | None = None,
 ) -> list[str]:
-    """Write `<name>.csv`, `<name>.svg` where there is a picture, and last `<name>.json`, each whole.
+    """Write `<name>.csv`, `<name>.svg` if there is a picture, and last `<name>.json`, each whole.
 
     Args:
-        folder: where to; made if need be.
+        folder: created if it does not exist.
         name: the study.
-        content: the results, plain data; a number that is not finite becomes null.
-        table: the CSV's lines, in which infinity stands as `inf` and what is absent as an empty field.
-        picture: what to draw.
+        content: the results as plain data; a number that is not finite becomes null.
+        table: the CSV's lines; infinity is written as `inf`, an absent value as an empty field.
+        picture: the plot.
 
     Returns:
         The files' names.
     """
     written = []
     if table:
-        write_text(folder / f"{name}.csv", as_csv(table))
+        write_table(folder / f"{name}.csv", table)
         written.append(f"{name}.csv")
     if picture is not None:
         write_text(folder / f"{name}.svg", svg_text(picture, transparent=False))
         written.append(f"{name}.svg")
-    write_json(folder / f"{name}.json", plain({"study": name, "version": _version(), **content}))
+    write_json(folder / f"{name}.json", plain({"study": name, "version": installed_version("hecktor"), **content}))
     return [*written, f"{name}.json"]
 
 
-def shown(found: Mapping[str, Any]) -> str:
-    """A figure of `aggregates` with its interval, for a line on the screen."""
+def shown(figures: Mapping[str, Any]) -> str:
+    """A value of `aggregates` with its interval, for a line on the screen."""
     value, low, high = (
-        "inf" if key in found.get("infinite", ()) else "null" if found[key] is None else f"{found[key]:.4f}"
+        "inf" if key in figures.get("infinite", ()) else "null" if figures[key] is None else f"{figures[key]:.4f}"
         for key in ("value", "ci95_low", "ci95_high")
     )
     return f"{value}  [{low}, {high}]"
 
 
-def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
-    """Lines under the columns of all of them, in the order of their first appearance."""
-    columns = list(dict.fromkeys(column for line in table for column in line))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return text.getvalue()
+def write_table(target: Path, table: Sequence[Mapping[str, Any]]) -> None:
+    """Write lines as CSV under the columns of all of them, in the order of their first appearance."""
+    write_csv(target, list(dict.fromkeys(column for line in table for column in line)), table)
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it: without NaN and infinities."""
+    """The value with null for NaN and infinities, which JSON lacks."""
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -115,10 +91,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value
-
-
-def _version() -> str:
-    try:
-        return version("hecktor")
-    except PackageNotFoundError:
-        return "unknown"

@@ -12,44 +12,47 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from contract.tasks import TASK_CHOICES, task_named
-from evaluation.editions.profile import TaskProfile
-from evaluation.ranking.leaderboard import RankOptions, contest
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from contract.options import name_paths
+from evaluation.editions.task import TaskProfile
+from evaluation.execution.options import add_task, chosen_task
+from evaluation.ranking.contest import contest, profile_of
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
-from evaluation.studies.outputs import add_output, by_name, named_paths, write_study
+from evaluation.studies.outputs import add_output, by_name, write_study
 
 STUDY: Final = "runs"
 CHOICES: Final = ("best", "median", "worst")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Summarise the runs; raises HecktorError for what a user can mend."""
-    options = _parser().parse_args(argv)
-    task = task_named(options.task)
+    """Summarise the runs; raises HecktorError for errors that the user can fix."""
+    parser = _parser()
+    options = parser.parse_args(argv)
     paths: Mapping[str, list[Path]] = by_name(options.teams, "team", 1)
     runs = [
         (team, read_metrics(path, f"{team}, run {number} ({path.name})"))
         for team, files in paths.items()
         for number, path in enumerate(files, start=1)
     ]
-    found = contest(task, [run for _, run in runs], RankOptions(options.edition)).with_somebody()
-    usable = [(team, run) for team, run in runs if run in found.ranked]
+    results = [run for _, run in runs]
+    profile = chosen_task(parser, profile_of(results, options.edition), options.task)
+    entrants = contest(profile, results).require_ranked_teams()
+    usable = [(team, run) for team, run in runs if run in entrants.ranked]
     lines = [
         line
-        for metric in found.profile.metrics
+        for metric in profile.metrics
         for team in paths
-        for line in summarised(team, [run for name, run in usable if name == team], metric, found.profile)
+        for line in summarised(team, [run for name, run in usable if name == team], metric, profile)
     ]
     content: dict[str, Any] = {
-        "task": task.name,
-        "edition": found.edition,
+        "task": profile.algorithm.name,
+        "edition": profile.edition,
         "runs": len(runs),
-        "runs_without_a_value": [run.team for run in found.unranked],
-        "means_over_teams": {name: means_over_teams(lines, name) for name in found.profile.metrics},
+        "runs_without_a_value": [run.team for run in entrants.unranked],
+        "means_over_teams": {name: means_over_teams(lines, name) for name in profile.metrics},
         "teams": lines,
     }
-    written = write_study(options.output, STUDY, content, lines, _picture(usable, list(paths), found.profile))
+    written = write_study(options.output, STUDY, content, lines, _picture(usable, list(paths), profile))
     for name, means in content["means_over_teams"].items():
         sys.stdout.write(f"{name:<20} " + ", ".join(f"{key} {means[key]:.4f}" for key in CHOICES) + "\n")
     sys.stdout.write(f"{len(runs)} runs of {len(paths)} teams; written: {options.output}: {', '.join(written)}\n")
@@ -78,9 +81,9 @@ def means_over_teams(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[st
     return {"teams": len(of_metric), **{key: float(np.mean([line[key] for line in of_metric])) for key in CHOICES}}
 
 
-@one_look
+@plot_style
 def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], profile: TaskProfile) -> Figure:
-    """Every run's value, a panel a metric and a line a team; infinite ones are not drawn."""
+    """The value of every run: one panel for each metric, one line for each team, infinite values left out."""
     figure, panels = new_figure(len(profile.metrics), height=0.75 + 0.32 * len(teams))
     for axes, (name, metric) in zip(panels, profile.metrics.items(), strict=True):
         for team, run in usable:
@@ -100,8 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor study runs", description="The best, median and worst of each team's runs."
     )
-    parser.add_argument("--task", required=True, choices=TASK_CHOICES, help="which task")
-    parser.add_argument("teams", type=named_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run")
-    parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
+    add_task(parser)
+    parser.add_argument("teams", type=name_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run")
+    parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
     add_output(parser)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from contract import labels, sockets
+from contract import labels
+from contract.editions import Socket
+from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, image_suffix, list_images, read_volume, to_sitk
@@ -33,32 +36,31 @@ class Scans:
     mask: Path
 
 
-def find_scans(cohort: Path) -> list[Scans]:
+def find_scans(cohort: Path, inputs: Mapping[str, Socket]) -> list[Scans]:
     """Every case of a cohort, sorted.
 
     Args:
         cohort: as the platform mounts cases (`<case>/input/images/ct/...` and `.../pet/...`, with
             `ground_truth/<case>.mha`), or as the release holds them (`<case>/<case>__CT.nii.gz`,
             `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`).
+        inputs: sockets of the edition, which give the folders of mounted cases.
 
     Raises:
         GroundTruthError: no case, or a case that lacks one of the three.
     """
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
-        return [_mounted(case, cohort / case / "input", mask) for case, mask in references.items()]
+        return [_mounted(case, cohort / case / "input", mask, inputs) for case, mask in references.items()]
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    found = [_released(folder) for folder in folders if any(_of_release(folder).values())]
-    if not found:
+    cases = [_released(folder) for folder in folders if any(_of_release(folder).values())]
+    if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         raise GroundTruthError(cohort.name, "no case found", f"{wanted}")
-    return found
+    return cases
 
 
-def _mounted(case: str, inputs: Path, mask: Path) -> Scans:
-    ct, pet = (
-        find_single_image(socket.path_under(inputs), error=GroundTruthError) for socket in (sockets.CT, sockets.PET)
-    )
+def _mounted(case: str, folder: Path, mask: Path, inputs: Mapping[str, Socket]) -> Scans:
+    ct, pet = (find_single_image(inputs[name].path_under(folder), error=GroundTruthError) for name in (CT, PET))
     return Scans(case, ct, pet, mask)
 
 
@@ -68,9 +70,9 @@ def _of_release(folder: Path) -> dict[str, Path | None]:
 
 
 def _released(folder: Path) -> Scans:
-    found = _of_release(folder)
-    paths = {kind: path for kind, path in found.items() if path is not None}
-    absent = sorted(set(found) - set(paths))
+    candidates = _of_release(folder)
+    paths = {kind: path for kind, path in candidates.items() if path is not None}
+    absent = sorted(set(candidates) - set(paths))
     if absent:
         raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
     return Scans(folder.name, paths["ct"], paths["pet"], paths["mask"])
@@ -128,7 +130,7 @@ class Burden:
 
 
 def measure_burden(scans: Scans) -> Burden:
-    """Volumes and SUVmax of one case; the PET is looked at on the mask's grid and around the tumour only.
+    """Volumes and SUVmax of one case; the PET is resampled to the mask's grid, around the tumour only.
 
     Raises:
         GroundTruthError: the mask or the PET cannot be used.
@@ -149,5 +151,5 @@ def measure_burden(scans: Scans) -> Burden:
 
 
 def burden_of_dead_worker(scans: Scans) -> Burden:
-    """No row can stand for the reference of a case that kills its process."""
+    """Always raises GroundTruthError: no row can replace the reference of a case that kills its process."""
     raise GroundTruthError(f"{scans.case}", "the process that measured it died, out of memory perhaps")

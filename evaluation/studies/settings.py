@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contract.tasks import SEGMENTATION
-from evaluation.editions.profile import DEFAULT_EDITION, load_edition
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.profile import load_profile
+from evaluation.editions.rules import MaskRules
 
 
-def default_rules() -> SegmentationRules:
+def default_rules() -> MaskRules:
     """How the default edition compares masks."""
-    rules = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
-    if not isinstance(rules, SegmentationRules):
-        raise TypeError("masks have the rules of segmentation")
-    return rules
+    answers = [answer for task in load_profile().tasks.values() for answer in task.answers.values()]
+    return next(answer.rules for answer in answers if isinstance(answer.rules, MaskRules))

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract import platform, sockets
+from contract import platform
+from contract.editions import Algorithm
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
-from contract.tasks import Task
-from evaluation.editions.profile import DEFAULT_EDITION, load_edition
-from evaluation.editions.rules import SegmentationRules
-from evaluation.pipeline import Request, evaluate
+from evaluation.editions.profile import load_profile
+from evaluation.editions.rules import MaskRules
+from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from tests.evaluation.tasks import SEGMENTATION
 
 GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 
@@ -24,7 +25,7 @@ GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 class Phase:
     """Collects jobs, then evaluates them."""
 
-    def __init__(self, root: Path, task: Task) -> None:
+    def __init__(self, root: Path, task: Algorithm) -> None:
         self.task = task
         self.root = root
         self.input_dir, self.truth_dir, self.output_dir = root / "input", root / "ground_truth", root / "output"
@@ -41,11 +42,12 @@ class Phase:
     def job(self, case: str, status: str = "Succeeded", ct_name: str | None = None) -> Path:
         """Add a job; returns the path of its output (an image's folder, or a JSON file)."""
         pk = f"job-{len(self.jobs)}"
-        ct = socket_entry(sockets.CT, 1, image=("pk", ct_name or f"{case}.mha"))
-        answer = socket_entry(self.task.output, 2)
+        ct = socket_entry(self.task.inputs["ct"], 1, image=("pk", ct_name or f"{case}.mha"))
+        output = self.task.answers[0].socket
+        answer = socket_entry(output, 2)
         self.jobs.append(job_entry(pk, [ct], [answer], algorithm_image="", exec_duration_s=1, status=status))
-        path = self.task.output.path_under(self.input_dir / pk / "output")
-        (path if self.task.output.is_image else path.parent).mkdir(parents=True)
+        path = output.path_under(self.input_dir / pk / "output")
+        (path if output.is_image else path.parent).mkdir(parents=True)
         return path
 
     def mask(self, case: str, mask: np.ndarray, geometry: Geometry = GRID) -> Path:
@@ -58,8 +60,9 @@ class Phase:
 
     def run(self, **changes: Any) -> dict[str, Any]:
         (self.input_dir / platform.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
-        options: dict[str, Any] = {"edition": DEFAULT_EDITION, "seed": 1, "bootstraps": 20, "workers": 0, **changes}
-        returned = evaluate(Request(self.task, self.input_dir, self.truth_dir, self.output_dir, **options))
+        options: dict[str, Any] = {"seed": 1, "bootstraps": 20, **changes}
+        request = EvaluationRequest(self.truth_dir, self.input_dir, self.output_dir, self.task.name, **options)
+        returned = evaluate_submission(request)
         assert json.loads((self.output_dir / "metrics.json").read_text()) == returned
         return returned
 
@@ -87,8 +90,6 @@ def rules():
     """Make the default edition's segmentation rules, with changes."""
     from dataclasses import replace
 
-    from contract.tasks import SEGMENTATION
-
-    default = load_edition(DEFAULT_EDITION).profile(SEGMENTATION).rules
-    assert isinstance(default, SegmentationRules)
+    default = load_profile().task(SEGMENTATION.name).answers["segmentation"].rules
+    assert isinstance(default, MaskRules)
     return lambda **changes: replace(default, **changes)

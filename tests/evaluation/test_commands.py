@@ -1,4 +1,4 @@
-"""The command lines as processes: exit status, last line, and what is never imported."""
+"""The commands as processes: exit status, last line, and modules that are never imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from contract.tasks import HPV
+from tests.evaluation.tasks import HPV
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contract.tasks import RFS, SEGMENTATION
-from evaluation.editions.profile import load_edition
+from evaluation.editions.profile import load_profile
 from evaluation.metrics.overlap import harmonic_mean_metric
 from evaluation.ranking.rank import TeamsTable, rank_teams
+from tests.evaluation.tasks import RFS, SEGMENTATION
 
 # HECKTOR 2021, Task 1, in the published order: DSC, HD95 (mm), precision, recall, F1. HD95 of the first four is
 # printed as 3.0882 for all; the overview gives two of them as 3.0881603 and two as 3.0881618.
@@ -81,7 +81,7 @@ def columns(text):
 
 
 def order_of(edition, task, names, values):
-    profile = load_edition(edition).profile(task)
+    profile = load_profile(edition).task(task.name)
     shuffled = np.random.default_rng(0).permutation(len(names))
     table = TeamsTable(
         tuple(names[index] for index in shuffled),
@@ -135,5 +135,5 @@ def test_the_mean_of_both_labels_is_the_printed_one(gtvp, gtvn, mean):
 
 @pytest.mark.parametrize("edition", ["hecktor2022", "hntsmrg2024"])
 def test_the_mean_of_aggregated_dsc_decides(edition):
-    profile = load_edition(edition).profile(SEGMENTATION)
+    profile = load_profile(edition).task(SEGMENTATION.name)
     assert profile.ranking.schemes[profile.ranking.official] == "dsc_agg_mean"

@@ -13,12 +13,11 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import list_images, read_header, write_mask
-from contract.sockets import MASK
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.hostile import hostile
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
-from evaluation.inputs.submission import Answer, answer_file
+from evaluation.inputs.submission import SubmittedAnswer, answer_file
 from evaluation.studies.ensembles.votes import METHODS, CompactMask, combine
 
 _MM3_A_ML: Final = 1000.0
@@ -26,13 +25,13 @@ _MM3_A_ML: Final = 1000.0
 
 @dataclass(frozen=True)
 class EnsembleCase:
-    """One case: each team's answer, the reference whose grid holds (or None), and what to write where.
+    """One case: each team's answer, the reference that defines the grid (or None), and the output folder.
 
     `selections` are the teams of each ensemble by its name; masks go to `output/<ensemble>_<method>/<case>.mha`.
     """
 
     case: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, SubmittedAnswer]
     reference: Path | None
     selections: Mapping[str, tuple[str, ...]]
     output: Path
@@ -40,7 +39,7 @@ class EnsembleCase:
 
 @dataclass(frozen=True)
 class EnsembleRow:
-    """What became of one case: a line for each mask written, teams without a vote and why, ensembles without any."""
+    """Results of one case: a line for each written mask, teams without a vote and why, and ensembles without votes."""
 
     case: str
     lines: tuple[Mapping[str, Any], ...]
@@ -51,7 +50,7 @@ class EnsembleRow:
 def find_cases(
     teams: Mapping[str, Path], ground_truth: Path | None, selections: Mapping[str, tuple[str, ...]], output: Path
 ) -> list[EnsembleCase]:
-    """The cases of the reference masks, or without them those that any team answered, sorted.
+    """The cases of the reference masks, or without references the cases with any team's mask, sorted.
 
     Raises:
         HecktorError: a folder that does not exist, or no case at all.
@@ -74,10 +73,10 @@ def find_cases(
 
 
 def combine_case(item: EnsembleCase) -> EnsembleRow:
-    """Combine one case's masks and write every ensemble's.
+    """Combine one case's masks and write the mask of every ensemble.
 
-    A team whose mask is absent, unreadable or on another grid has no vote; the grid is the reference's, else that of
-    the first usable mask. An ensemble without any vote is not written.
+    A team whose mask is absent, unreadable or on another grid has no vote; the grid is the reference's, or without a
+    reference the first usable mask's. An ensemble without any vote is not written.
 
     Raises:
         GroundTruthError: the reference cannot be used.
@@ -87,11 +86,11 @@ def combine_case(item: EnsembleCase) -> EnsembleRow:
     problems: list[Mapping[str, str]] = []
     grid = None if item.reference is None else read_header(item.reference, error=GroundTruthError).geometry
     for team, answer in item.answers.items():
-        found = _vote(answer, grid)
-        if isinstance(found, str):
-            problems.append({"case": item.case, "team": team, "why": found})
+        vote = _vote(answer, grid)
+        if isinstance(vote, str):
+            problems.append({"case": item.case, "team": team, "why": vote})
         else:
-            grid, masks[team] = found
+            grid, masks[team] = vote
     lines: list[Mapping[str, Any]] = []
     not_written = []
     for selection, members in item.selections.items():
@@ -101,7 +100,7 @@ def combine_case(item: EnsembleCase) -> EnsembleRow:
             continue
         lines += [_combine(item, f"{selection}_{method}", voting, grid, method) for method in METHODS]
     for ensemble in not_written:
-        # One of an earlier run must not pass for this one's.
+        # The mask of an earlier run must not pass for a result of this one.
         _target(item, ensemble).unlink(missing_ok=True)
     return EnsembleRow(item.case, tuple(lines), tuple(problems), tuple(not_written))
 
@@ -110,10 +109,10 @@ def _target(item: EnsembleCase, ensemble: str) -> Path:
     return item.output / ensemble / f"{item.case}.mha"
 
 
-def _vote(answer: Answer, grid: Geometry | None) -> tuple[Geometry, CompactMask] | str:
-    """The mask and its grid, which is the mask's own where none is given; or why there is none."""
+def _vote(answer: SubmittedAnswer, grid: Geometry | None) -> tuple[Geometry, CompactMask] | str:
+    """The mask and its grid (its own if none is given), or the reason why there is none."""
     try:
-        path = answer_file(answer, MASK)
+        path = answer_file(answer, is_image=True)
         if grid is None:
             with hostile(path.name):
                 grid = read_header(path, error=PredictionError).geometry
@@ -125,19 +124,19 @@ def _vote(answer: Answer, grid: Geometry | None) -> tuple[Geometry, CompactMask]
 def _combine(
     item: EnsembleCase, ensemble: str, voting: Sequence[CompactMask], grid: Geometry, method: str
 ) -> dict[str, Any]:
-    found = combine(voting, grid.array_shape, grid.array_spacing_mm, method)
+    combined = combine(voting, grid.array_shape, grid.array_spacing_mm, method)
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
-    mask[found.box] = found.inside
+    mask[combined.box] = combined.inside
     write_mask(_target(item, ensemble), mask, grid)
     volumes = {
-        f"{labels.NAMES[label].lower()}_ml": int((found.inside == label).sum()) * grid.voxel_volume_mm3 / _MM3_A_ML
+        f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / _MM3_A_ML
         for label in labels.FOREGROUND
     }
     return {"case": item.case, "ensemble": ensemble, "votes": len(voting), **volumes}
 
 
 def row_of_dead_worker(item: EnsembleCase) -> EnsembleRow:
-    """The row of a case that kills the process which combines it: no team has a vote."""
+    """The row of a case that kills its process: no team has a vote."""
     why = "the process that combined the case died, out of memory perhaps"
-    lost = {team: Answer(item.case, None, why, failed=True) for team in item.answers}
+    lost = {team: SubmittedAnswer(item.case, None, why, failed=True) for team in item.answers}
     return combine_case(replace(item, answers=lost))

@@ -19,17 +19,17 @@ RANK_METHODS: Final[dict[str, Callable[[Any], Any]]] = {"mean_rank": np.mean, "m
 
 @dataclass(frozen=True)
 class TeamsRisks:
-    """Patients that any team has a risk for, sorted; each team's risks by patient, and the votes that are lacking."""
+    """Patients with a risk from any team, sorted; each team's risks by patient, and the missing votes."""
 
     cases: tuple[str, ...]
     by_team: Mapping[str, Mapping[str, float]]
     without_vote: tuple[Mapping[str, str], ...]
 
 
-def read_risks(tables: Mapping[str, Path]) -> TeamsRisks:
-    """The risks of each team's table with the columns `PatientID` and `risk`.
+def read_risks(tables: Mapping[str, Path], title: str) -> TeamsRisks:
+    """The risks of each team's table with the columns `PatientID` and `risk`, or `title`.
 
-    A patient without a usable risk, or with two, has no vote of that team, as `hecktor evaluate` would not count it.
+    A patient without a usable risk, or with two, has no vote of that team; `hecktor evaluate` would not count it.
 
     Raises:
         PredictionError: a table that cannot be used.
@@ -39,7 +39,7 @@ def read_risks(tables: Mapping[str, Path]) -> TeamsRisks:
     problems = []
     for team, path in tables.items():
         risks = by_team.setdefault(team, {})
-        for answer in read_risk_table(path, cases, ()).answers:
+        for answer in read_risk_table(path, title, cases, ()).answers:
             if isinstance(answer.value, float):
                 risks[answer.case] = answer.value
             else:
@@ -58,7 +58,7 @@ def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], m
     """The mean or median over teams of each patient's relative rank, in (0, 1), higher = earlier recurrence.
 
     Args:
-        risks: each team's by patient, higher = earlier recurrence; a patient who is absent has no vote of that team.
+        risks: each team's by patient, higher = earlier recurrence; an absent patient has no vote of that team.
         cases: the patients.
         method: a key of `RANK_METHODS`.
 
@@ -74,4 +74,4 @@ def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], m
         for case, rank in zip(known, rankdata(values), strict=True):
             ranks[case].append((float(rank) - 0.5) / len(known))
     summary = RANK_METHODS[method]
-    return {case: float(summary(found)) if found else None for case, found in ranks.items()}
+    return {case: float(summary(of_case)) if of_case else None for case, of_case in ranks.items()}

@@ -9,35 +9,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.files import read_json, write_text
-from contract.options import whole_number
-from contract.tasks import RFS, SEGMENTATION, task_named
+from contract.files import read_json
+from contract.options import add_edition_options, chosen_algorithm, name_path, whole_number
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.results.metrics_json import MAX_METRICS_BYTES
 from evaluation.studies.ensembles.masks import EnsembleRow, combine_case, find_cases, row_of_dead_worker
 from evaluation.studies.ensembles.risks import RANK_METHODS, combined_risks, read_risks
 from evaluation.studies.ensembles.votes import METHODS
-from evaluation.studies.outputs import add_output, as_csv, by_name, named_path, write_study
+from evaluation.studies.outputs import add_output, by_name, write_study, write_table
 
 STUDY: Final = "ensemble"
 ALL: Final = "all"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the ensembles; raises HecktorError for what a user can mend."""
-    options = _parser().parse_args(argv)
-    task = task_named(options.task)
+    """Write the ensembles; raises HecktorError for errors that the user can fix."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    _, task = chosen_algorithm(parser, options)
+    answer = task.answers[0]
     teams = by_name(options.teams, "team", 2)
     selections = _selections(teams, options)
-    # Masks are written one by one: until all of them are there, nothing says that they are.
+    # Masks are written one by one; the JSON file is written last, as the sign that all of them are complete.
     (options.output / f"{STUDY}.json").unlink(missing_ok=True)
-    if task is SEGMENTATION:
+    if len(task.answers) > 1 or answer.kind == "class":
+        raise HecktorError(f"task {task.name}", "cannot be combined", "a task with one answer, masks or risks")
+    if answer.kind == "mask":
         content, table = _of_masks(teams, selections, options)
-    elif task is RFS:
-        content, table = _of_risks(teams, selections, options)
     else:
-        raise HecktorError(f"task {task.name}", "no ensemble of it", f"{SEGMENTATION.name} or {RFS.name}")
+        content, table = _of_risks(teams, selections, options, answer.socket.title)
     about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
     written = write_study(options.output, STUDY, {**about, **content}, table)
     for problem in content["without_vote"]:
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
-    """All teams, and the first of the leaderboard's official order where one is given."""
+    """All teams, and the first teams of the leaderboard if one is given."""
     selections: dict[str, tuple[str, ...]] = {ALL: tuple(teams)}
     if options.leaderboard is None:
         return selections
@@ -82,11 +83,11 @@ def _of_masks(
 
 
 def _of_risks(
-    teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace
+    teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace, title: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if options.ground_truth is not None:
         raise HecktorError("--ground-truth", "only masks need it", "none for risks")
-    risks = read_risks(teams)
+    risks = read_risks(teams, title)
     content: dict[str, Any] = {
         "methods": list(RANK_METHODS),
         "ensembles": [f"{name}.csv" for name in _ensembles(selections, RANK_METHODS)],
@@ -97,12 +98,12 @@ def _of_risks(
     lines: list[dict[str, Any]] = [{"PatientID": case} for case in risks.cases]
     for selection, members in selections.items():
         for method in RANK_METHODS:
-            found = combined_risks([risks.by_team[team] for team in members], risks.cases, method)
-            table = [{"PatientID": case, "risk": risk} for case, risk in found.items() if risk is not None]
-            write_text(options.output / f"{selection}_{method}.csv", as_csv(table))
+            combined = combined_risks([risks.by_team[team] for team in members], risks.cases, method)
+            table = [{"PatientID": case, "risk": risk} for case, risk in combined.items() if risk is not None]
+            write_table(options.output / f"{selection}_{method}.csv", table)
             for line in lines:
-                line[f"{selection}_{method}"] = found[line["PatientID"]]
-            absent = [case for case, risk in found.items() if risk is None]
+                line[f"{selection}_{method}"] = combined[line["PatientID"]]
+            absent = [case for case, risk in combined.items() if risk is None]
             content["not_written"] += [{"case": case, "ensemble": f"{selection}_{method}.csv"} for case in absent]
     return content, lines
 
@@ -115,12 +116,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor study ensemble", description="Combine several teams' answers to the same cases."
     )
-    parser.add_argument("--task", required=True, help="1 (masks) or 2 (risks)")
+    add_edition_options(parser)
     parser.add_argument(
-        "teams", type=named_path, nargs="+", metavar="TEAM=PATH", help="a folder of masks, or a CSV table of risks"
+        "teams", type=name_path, nargs="+", metavar="TEAM=PATH", help="a folder of masks, or a CSV table of risks"
     )
     parser.add_argument(
-        "--ground-truth", type=Path, help="reference masks, which then say the cases and their grids (task 1)"
+        "--ground-truth", type=Path, help="reference masks, which then define the cases and their grids (task 1)"
     )
     parser.add_argument("--leaderboard", type=Path, help="leaderboard.json: also combine its first teams alone")
     parser.add_argument("--top", type=whole_number(2), default=5, help="how many of the leaderboard (%(default)s)")

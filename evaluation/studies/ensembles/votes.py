@@ -1,4 +1,4 @@
-"""Several masks of one case become one: by STAPLE, or by the average of the votes."""
+"""Combine several masks of one case into one: STAPLE, or the average of the votes."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class CompactMask:
 
     @classmethod
     def of(cls, mask: npt.NDArray[Any]) -> CompactMask:
-        """Cut a mask to what it holds."""
+        """A mask cut to its foreground."""
         box = foreground_box(mask)
         return cls(box, mask[box].astype(np.uint8))
 
 
 def average(votes: Votes, spacing_mm: tuple[float, float, float]) -> Floats:
-    """The share of masks that hold each voxel; `votes` has shape (masks, z, y, x)."""
+    """The fraction of masks that include each voxel; `votes` has shape (masks, z, y, x)."""
     del spacing_mm
     share: Floats = np.mean(votes, axis=0)
     return share
 
 
 def staple(votes: Votes, spacing_mm: tuple[float, float, float]) -> Floats:
-    """The probability that each voxel is part of the truth that the masks are noisy observations of.
+    """The probability of each voxel under STAPLE, which takes the masks as noisy observations of one truth.
 
     Args:
         votes: shape (masks, z, y, x).
         spacing_mm: (z, y, x).
 
-    The algorithm looks at the votes' bounding box and 10 mm around it, cut at the image's border: how much air an
-    image holds would change the raters' specificity and the prior. Where all masks agree in every voxel the
-    probability is their vote; the algorithm has no answer where such a box holds no background. What no mask
-    holds has probability 0, also where masks disagree so much that the algorithm finds otherwise.
+    STAPLE runs on the votes' bounding box and 10 mm around it, cut at the image's border, since the amount of air in
+    an image would change the raters' specificity and the prior. If all masks agree in every voxel, the probability is
+    their vote; STAPLE is undefined if such a box has no background. Voxels outside all masks have probability 0, even
+    if strong disagreement makes STAPLE assign another value.
     Source: Warfield et al. 2004, IEEE Trans Med Imaging 23:903-921, as SimpleITK's filter has it.
     """
     held = np.asarray(votes.any(axis=0), dtype=np.uint8)
@@ -63,8 +63,8 @@ def staple(votes: Votes, spacing_mm: tuple[float, float, float]) -> Floats:
     staples = sitk.STAPLEImageFilter()
     staples.SetForegroundValue(1.0)
     staples.SetMaximumIterations(_MAX_ITERATIONS)
-    seen = [sitk.GetImageFromArray(vote[region].astype(np.uint8)) for vote in votes]
-    probability[region] = sitk.GetArrayFromImage(staples.Execute(seen)) * held[region]
+    images = [sitk.GetImageFromArray(vote[region].astype(np.uint8)) for vote in votes]
+    probability[region] = sitk.GetArrayFromImage(staples.Execute(images)) * held[region]
     return probability
 
 
@@ -91,20 +91,20 @@ def combine(
         spacing_mm: the grid's, (z, y, x).
         method: a key of `METHODS`.
 
-    Each label is voted on alone. Where both reach 0.5 the one with the higher probability stands, GTVp if equal.
+    Each label is voted on separately. If both reach 0.5, the more probable one wins, GTVp if equal.
     Source: the HECKTOR 2021 overview.
     """
     region = _widened(_union([mask.box for mask in masks]), shape, spacing_mm)
     stack = np.stack([_within(mask, region) for mask in masks])
     gtvp, gtvn = (METHODS[method](stack == label, spacing_mm) for label in labels.FOREGROUND)
-    found = np.zeros(gtvp.shape, dtype=np.uint8)
-    found[gtvn >= _ENOUGH] = labels.GTVN
-    found[(gtvp >= _ENOUGH) & (gtvp >= gtvn)] = labels.GTVP
-    return CompactMask(region, found)
+    combined = np.zeros(gtvp.shape, dtype=np.uint8)
+    combined[gtvn >= _ENOUGH] = labels.GTVN
+    combined[(gtvp >= _ENOUGH) & (gtvp >= gtvn)] = labels.GTVP
+    return CompactMask(region, combined)
 
 
 def _union(boxes: Sequence[Box]) -> Box:
-    """The smallest box around all that are not empty; empty where all are."""
+    """The smallest box around all non-empty boxes; empty if all are empty."""
     filled = [box for box in boxes if all(part.stop > part.start for part in box)]
     if not filled:
         return (slice(0, 0), slice(0, 0), slice(0, 0))
@@ -126,12 +126,12 @@ def _widened(box: Box, shape: tuple[int, ...], spacing_mm: tuple[float, float, f
 
 
 def _within(mask: CompactMask, region: Box) -> Labels:
-    """The mask inside a region that holds all of its foreground."""
-    found = np.zeros(tuple(part.stop - part.start for part in region), dtype=np.uint8)
+    """The mask inside a region that contains all of its foreground."""
+    inside = np.zeros(tuple(part.stop - part.start for part in region), dtype=np.uint8)
     if mask.inside.size:
         place = tuple(
             slice(mine.start - outer.start, mine.stop - outer.start)
             for mine, outer in zip(mask.box, region, strict=True)
         )
-        found[place] = mask.inside
-    return found
+        inside[place] = mask.inside
+    return inside

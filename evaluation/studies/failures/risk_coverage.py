@@ -1,4 +1,4 @@
-"""How well a confidence orders cases by what came out: rank correlation, and the risk-coverage curve with its area."""
+"""How well a confidence predicts the quality of cases: rank correlation, risk-coverage curve and its area."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from evaluation.metrics.overlap import Floats, WeightedMetric, weighted_ratio
 
 
 def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, WeightedMetric]:
-    """How well the expected DSC does, as functions of case weights; a case's risk is 1 - DSC.
+    """Agreement of expected and true DSC, as functions of case weights; a case's risk is 1 - DSC.
 
     Args:
-        expected: what was expected of each case, 0 to 1, shape (cases,).
-        true_dsc: what came out, 0 to 1, in the same order.
+        expected: expected DSC of each case, 0 to 1, shape (cases,).
+        true_dsc: true DSC, 0 to 1, in the same order.
 
-    `spearman` is the rank correlation of both, `mean_error` the mean of expected less true, `mean_absolute_error` that
-    of its size. `aurc` is the area under the risk-coverage curve, `excess_aurc` what it has more than the oracle's
-    (the order of the true DSC), `below_random` what it has less than the mean risk, which is random order's.
+    `spearman` is their rank correlation, `mean_error` the mean of expected minus true DSC, `mean_absolute_error` the
+    mean of its absolute value. `aurc` is the area under the risk-coverage curve, `excess_aurc` its excess over the
+    oracle (ordered by the true DSC), `below_random` its distance below the mean risk (random order).
     """
     risk, ones = 1 - true_dsc, np.ones(true_dsc.size)
     own, best = area_metric(expected, risk), area_metric(true_dsc, risk)
@@ -31,7 +31,7 @@ def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, Weighted
 
 
 def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
-    """Spearman's rank correlation (ties share their mean rank), NaN where either does not vary."""
+    """Spearman's rank correlation (ties share their mean rank), NaN if either side is constant."""
     order = [_below(values) for values in (first, second)]
 
     def weighted(weights: Floats) -> Floats:
@@ -50,10 +50,10 @@ def _below(values: Floats) -> Floats:
 
 
 def risk_coverage(confidence: Floats, risk: Floats, weights: Floats | None = None) -> Floats:
-    """Mean risk of the k cases that are surest, for k from 1 to all of them.
+    """Mean risk of the k most confident cases, for k from 1 to all of them.
 
-    Cases of equal confidence are taken in random order: the mean over all such orders is given. `weights`, whole
-    numbers, say how often each case counts; None once each.
+    For cases of equal confidence the result is the mean over all their orders. `weights`, whole numbers, are the
+    counts of each case; None counts each case once.
     """
     level = np.unique(-confidence, return_inverse=True)[1]
     often = np.ones(risk.size) if weights is None else weights

@@ -1,4 +1,4 @@
-"""`hecktor study failures`: whether the DSC that was expected of each mask tells which masks failed."""
+"""`hecktor study failures`: whether the expected DSC of each mask predicts which masks failed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from matplotlib.figure import Figure
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.options import number_within
-from contract.tasks import SEGMENTATION
 from evaluation.editions.edge_cases import dsc_of_case
 from evaluation.execution.options import add_bootstrap
 from evaluation.inputs.plain_files import read_share_table
-from evaluation.inputs.submission import Answer
+from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_submitted_table
 from evaluation.metrics.classification import Booleans, auc_metric
 from evaluation.metrics.overlap import Floats, mean_metric
-from evaluation.ranking.leaderboard import RankOptions, contest
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.ranking.contest import profile_of
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
 from evaluation.results.stored import stored_cohort, without_rows
-from evaluation.rows.mask import SegmentationRow
+from evaluation.rows.mask.pair import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import LABELS
@@ -41,10 +40,10 @@ DEFAULT_FAILED_BELOW: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One label: the cases with both a true and an expected DSC, in one order, and those without either by name.
+class LabelConfidence:
+    """Expected and true DSC of one label: the cases with both, in one order, and the names of the others.
 
-    `unwarned` counts the failed cases of which nothing was expected.
+    `unwarned` counts the failed cases without an expected DSC.
     """
 
     expected: Floats
@@ -60,7 +59,7 @@ class Judged:
         return np.asarray(self.true_dsc < self.failed_below, dtype=np.bool_)
 
     def estimates(self, bootstraps: int, seed: int) -> Estimates:
-        """Every figure with its interval; the draws of cases are the same for all that always exist."""
+        """Every metric with its interval; metrics that are always defined share their draws of cases."""
         risk = 1 - self.true_dsc
         metrics = {
             **confidence_metrics(self.expected, self.true_dsc),
@@ -74,13 +73,13 @@ class Judged:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Judge the expected DSC; raises HecktorError for what a user can mend."""
+    """Compare expected and true DSC; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
     team = read_metrics(options.metrics, options.metrics.resolve().parent.name)
     cases, rows = read_rows(team, options.edition)
     answers, about = read_expected(options.expected, cases)
-    found = {label: judge(label, rows, given, options.failed_below) for label, given in answers.items()}
-    if not any(judged.expected.size for judged in found.values()):
+    confidence = {label: compare(label, rows, given, options.failed_below) for label, given in answers.items()}
+    if not any(one.expected.size for one in confidence.values()):
         raise HecktorError(options.expected.name, "no case has a true and an expected DSC", "at least one")
     content: dict[str, Any] = {
         "team": team.team,
@@ -91,35 +90,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         "failed_below": options.failed_below,
         "bootstraps": options.bootstraps,
         "seed": options.seed,
-        "labels": {name: _as_json(judged, options.bootstraps, options.seed) for name, judged in found.items()},
+        "labels": {name: _as_json(one, options.bootstraps, options.seed) for name, one in confidence.items()},
     }
-    lines = [line for label, judged in found.items() for line in curve(label, judged)]
-    written = write_study(options.output, STUDY, content, lines, _picture(found))
-    _say(content)
+    lines = [line for label, one in confidence.items() for line in curve(label, one)]
+    written = write_study(options.output, STUDY, content, lines, _picture(confidence))
+    _print_summary(content)
     sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
     return 0
 
 
-def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, ...], tuple[SegmentationRow, ...]]:
-    """The cases of a metrics.json of task 1, sorted, and the rows of those that count by its rules.
+def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
+    """The cases of a metrics.json of masks, sorted, and the rows that count by its rules.
 
     Raises:
-        HecktorError: another task, no rows, or rows that do not give what the file states.
+        HecktorError: no masks, no rows, or rows that contradict a value in the file.
     """
-    profile = contest(SEGMENTATION, [team], RankOptions(edition_file)).profile
-    if without_rows([team]):
-        raise HecktorError(f"{team.team}", "no rows of masks", "a metrics.json of task 1 without --public")
+    profile = profile_of([team], edition_file).task(str(team.provenance["task"]))
+    mask = profile.algorithm.mask
+    if mask is None or without_rows([team]):
+        raise HecktorError(f"{team.team}", "no rows of masks", "a metrics.json of masks without --public")
     cohort = stored_cohort([team], profile)
-    return cohort.cases, cohort.teams[0].rows
+    return cohort.cases, cohort.teams[0].answers[mask.name].rows
 
 
-def read_expected(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[Answer]], dict[str, list[str]]]:
-    """What the table expects of each case, for each label it has a column of; and the names that do not match.
+def read_expected(
+    path: Path, cases: Sequence[str]
+) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
+    """The expected DSC of each case, for each label with a column in the table; and the names that do not match.
 
-    These are `unknown` (no case of that name), `duplicate` (two lines: none of them counts) and `missing` (no line).
+    These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line).
 
     Raises:
-        PredictionError: the table cannot be used. What is wrong with one line becomes that case's problem.
+        PredictionError: the table cannot be used. A fault of one line becomes the problem of its case.
     """
     table = read_submitted_table(path, dict.fromkeys(COLUMNS.values(), ()))
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
@@ -133,13 +135,15 @@ def read_expected(path: Path, cases: Sequence[str]) -> tuple[dict[str, Sequence[
     return {label: submission.answers for label, submission in read.items()}, about
 
 
-def judge(label: str, rows: Sequence[SegmentationRow], answers: Sequence[Answer], failed_below: float) -> Judged:
-    """Put one label's expected DSCs beside the true ones.
+def compare(
+    label: str, rows: Sequence[MaskRow], answers: Sequence[SubmittedAnswer], failed_below: float
+) -> LabelConfidence:
+    """Pair one label's expected DSCs with the true ones.
 
     Args:
         label: "gtvp" or "gtvn".
         rows: of the cases that count.
-        answers: what was expected of each case, of these and others.
+        answers: expected DSC of these cases and others.
         failed_below: the true DSC below which a mask failed.
     """
     answer_of = {answer.case: answer for answer in answers}
@@ -150,7 +154,7 @@ def judge(label: str, rows: Sequence[SegmentationRow], answers: Sequence[Answer]
     ]
     expected, true = np.array(both, dtype=np.float64).reshape(-1, 2).T
     lacking = [case for case in true_dsc if given[case] is None]
-    return Judged(
+    return LabelConfidence(
         expected=expected,
         true_dsc=true,
         failed_below=failed_below,
@@ -160,18 +164,18 @@ def judge(label: str, rows: Sequence[SegmentationRow], answers: Sequence[Answer]
     )
 
 
-def _true_dsc(row: SegmentationRow, label: str) -> float | None:
+def _true_dsc(row: MaskRow, label: str) -> float | None:
     counts = getattr(row, label)
     failed = row.error is not None
     return dsc_of_case(counts.intersection, counts.reference, counts.predicted, failed=failed, rule="skip")
 
 
-def curve(label: str, judged: Judged) -> list[dict[str, Any]]:
-    """The risk-coverage curve, a line for every number of cases that are kept."""
-    risk = 1 - judged.true_dsc
+def curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
+    """The risk-coverage curve: one line for each number of retained cases."""
+    risk = 1 - confidence.true_dsc
     if not risk.size:
         return []
-    own, best = risk_coverage(judged.expected, risk), risk_coverage(judged.true_dsc, risk)
+    own, best = risk_coverage(confidence.expected, risk), risk_coverage(confidence.true_dsc, risk)
     return [
         {
             "label": label,
@@ -185,50 +189,50 @@ def curve(label: str, judged: Judged) -> list[dict[str, Any]]:
     ]
 
 
-def _as_json(judged: Judged, bootstraps: int, seed: int) -> dict[str, Any]:
-    estimates = judged.estimates(bootstraps, seed)
+def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[str, Any]:
+    estimates = confidence.estimates(bootstraps, seed)
     return {
-        "cases": int(judged.true_dsc.size),
-        "failed": int(judged.failed.sum()),
-        "failed_without_expected": judged.unwarned,
-        "without_expected": list(judged.without_expected),
-        "without_dsc": list(judged.without_dsc),
+        "cases": int(confidence.true_dsc.size),
+        "failed": int(confidence.failed.sum()),
+        "failed_without_expected": confidence.unwarned,
+        "without_expected": list(confidence.without_expected),
+        "without_dsc": list(confidence.without_dsc),
         "redraws": estimates.redraws,
         "aggregates": aggregates(estimates),
     }
 
 
-def _say(content: Mapping[str, Any]) -> None:
-    why = {
-        "unknown": "no case of the metrics.json",
-        "duplicate": "stands twice, none of its lines counts",
-        "missing": "no line of the table",
+def _print_summary(content: Mapping[str, Any]) -> None:
+    reasons = {
+        "unknown": "not a case of the metrics.json",
+        "duplicate": "stands twice, neither line counts",
+        "missing": "no line in the table",
     }
-    for kind, told in why.items():
+    for kind, reason in reasons.items():
         for case in content[kind]:
-            sys.stderr.write(f"warning: {case}: {told}\n")
-    for label, found in content["labels"].items():
-        for name, figures in found["aggregates"].items():
+            sys.stderr.write(f"warning: {case}: {reason}\n")
+    for label, summary in content["labels"].items():
+        for name, figures in summary["aggregates"].items():
             sys.stdout.write(f"{label} {name:<20} {shown(figures)}\n")
         sys.stdout.write(
-            f"{label}: {found['cases']} cases, {found['failed']} failed; without an expected DSC "
-            f"{len(found['without_expected'])}, of which failed {found['failed_without_expected']}\n"
+            f"{label}: {summary['cases']} cases, {summary['failed']} failed; without an expected DSC "
+            f"{len(summary['without_expected'])}, of which failed {summary['failed_without_expected']}\n"
         )
 
 
-@one_look
-def _picture(found: Mapping[str, Judged]) -> Figure:
-    """For each label the risk-coverage curve, and the expected against the true DSC."""
-    drawn = {label: judged for label, judged in found.items() if judged.true_dsc.size}
+@plot_style
+def _picture(confidence: Mapping[str, LabelConfidence]) -> Figure:
+    """For each label the risk-coverage curve, and the true DSC against the expected DSC."""
+    drawn = {label: one for label, one in confidence.items() if one.true_dsc.size}
     figure, panels = new_figure(2 * len(drawn), height=3.4, width=7.6 * len(drawn))
-    for place, (label, judged) in enumerate(drawn.items()):
+    for place, (label, one) in enumerate(drawn.items()):
         coverage, scatter = panels[2 * place], panels[2 * place + 1]
-        draw_risk_coverage(coverage, [("expected DSC", judged.expected, COLOURS[place])], judged.true_dsc)
-        draw_expected(scatter, judged.expected, judged.true_dsc, COLOURS[place])
-        scatter.axhline(judged.failed_below, color="#9aa5b1", linewidth=0.8, linestyle="dashed")
+        draw_risk_coverage(coverage, [("expected DSC", one.expected, COLOURS[place])], one.true_dsc)
+        draw_expected(scatter, one.expected, one.true_dsc, COLOURS[place])
+        scatter.axhline(one.failed_below, color="#9aa5b1", linewidth=0.8, linestyle="dashed")
         coverage.set_ylabel("mean of 1 - DSC")
         scatter.set_ylabel("true DSC")
-        title = f"{labels.NAMES[LABELS[label]]}, {judged.true_dsc.size} patients"
+        title = f"{labels.NAMES[LABELS[label]]}, {one.true_dsc.size} patients"
         coverage.set_title(title, loc="left", fontsize=9, fontweight="bold")
         coverage.legend(fontsize=7.5, frameon=False)
     return figure
@@ -236,9 +240,9 @@ def _picture(found: Mapping[str, Judged]) -> Figure:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hecktor study failures", description="Whether the DSC expected of each mask tells which masks failed."
+        prog="hecktor study failures", description="Whether the expected DSC predicts which masks failed."
     )
-    parser.add_argument("metrics", type=Path, help="the team's metrics.json of task 1")
+    parser.add_argument("metrics", type=Path, help="the team's metrics.json of masks")
     parser.add_argument(
         "--expected", type=Path, required=True, help=f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
     )
@@ -248,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_FAILED_BELOW,
         help="the DSC below which a mask failed (%(default)s)",
     )
-    parser.add_argument("--edition", help="the profile.json, where the edition is none of the package's own")
+    parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
     add_bootstrap(parser)
     add_output(parser)
     return parser

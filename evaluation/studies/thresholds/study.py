@@ -11,12 +11,13 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
-from evaluation.report.drawing import COLOURS, new_figure, one_look
+from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.outputs import add_output, write_study
 from evaluation.studies.scans import find_scans
@@ -37,9 +38,9 @@ DEFAULT_PERCENTS: Final = "5:95:5"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Threshold every case; raises HecktorError for what a user can mend."""
+    """Threshold every case; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    scans = find_scans(options.cohort)
+    scans = find_scans(options.cohort, load_edition().inputs)
     boxes = (
         {} if options.bounding_boxes is None else read_bounding_boxes(options.bounding_boxes, [s.case for s in scans])
     )
@@ -77,7 +78,7 @@ def _dsc_mean(line: Mapping[str, Any]) -> float:
 def summarised(
     rows: Sequence[ThresholdRow], settings: Thresholding, bootstraps: int, seed: int
 ) -> list[dict[str, Any]]:
-    """One line for each method and percentage: mean DSC with its interval, and median HD95 where it was asked for."""
+    """One line for each method and percentage: mean DSC with its interval, and optionally median HD95."""
     lines: list[dict[str, Any]] = []
     metrics: dict[str, WeightedMetric] = {}
     for method in METHODS:
@@ -88,16 +89,16 @@ def summarised(
                 hd95 = median_metric(np.array([row.hd95_mm[method][place] for row in rows]))
                 line["hd95_median_mm"] = float(hd95(np.ones((1, len(rows))))[0])
             lines.append(line)
-    found = estimate_extras(metrics, len(rows), bootstraps, seed).by_metric
+    estimates = estimate_extras(metrics, len(rows), bootstraps, seed).by_metric
     for number, line in enumerate(lines):
-        figures = found[str(number)]
+        figures = estimates[str(number)]
         line |= {"dsc_mean": figures.value, "ci95_low": figures.ci95_low, "ci95_high": figures.ci95_high}
     return lines
 
 
-@one_look
+@plot_style
 def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
-    """Mean DSC with its interval, and median HD95, against the percentage; a curve a method."""
+    """Mean DSC with its interval, and median HD95, against the percentage; one curve for each method."""
     columns = {"dsc_mean": "mean DSC", **({} if settings.surfaces is None else {"hd95_median_mm": "median HD95 (mm)"})}
     figure, panels = new_figure(len(columns), height=3.2, width=4.5 * len(columns))
     for axes, (column, title) in zip(panels, columns.items(), strict=True):
@@ -124,14 +125,23 @@ def _parser() -> argparse.ArgumentParser:
         "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
     )
     parser.add_argument(
-        "--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="FIRST:LAST:STEP", help="(%(default)s)"
+        "--percents",
+        type=_percents,
+        default=DEFAULT_PERCENTS,
+        metavar="FIRST:LAST:STEP",
+        help="percentages of SUVmax (%(default)s)",
     )
-    parser.add_argument("--target", choices=tuple(TARGETS), default="gtvp", help="what of the reference (%(default)s)")
     parser.add_argument(
-        "--max-of", choices=MAXIMA, default=MAXIMA[0], help="whose SUVmax: of all that is looked at, or the tumour's"
+        "--target", choices=tuple(TARGETS), default="gtvp", help="structure of the reference (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-of",
+        choices=MAXIMA,
+        default=MAXIMA[0],
+        help="SUVmax of the whole region, or of the reference tumour (%(default)s)",
     )
     parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
-    parser.add_argument("--hd95", action="store_true", help="measure the median HD95 too")
+    parser.add_argument("--hd95", action="store_true", help="also measure the median HD95")
     add_bootstrap(parser)
     add_workers(parser)
     add_output(parser)

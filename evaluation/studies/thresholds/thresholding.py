@@ -1,4 +1,4 @@
-"""Segmentation by a fixed share of the PET's maximum: what any algorithm should beat."""
+"""Segmentation by a fixed percentage of SUVmax, as a baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
-from evaluation.editions.rules import SegmentationRules
+from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
@@ -38,20 +38,20 @@ _CONNECTIVITY: Final = 26
 
 @dataclass(frozen=True)
 class Thresholding:
-    """What is tried: percentages of SUVmax, the target, whose maximum, and `hd95` rules or None to leave it out.
+    """Settings: percentages of SUVmax, the target, the maximum, and the rules of HD95 or None to leave it out.
 
-    `target` is a key of `TARGETS`; `maximum` one of `MAXIMA`: of the region looked at, or of the reference tumour.
+    `target` is a key of `TARGETS`; `maximum` one of `MAXIMA`: SUVmax of the region, or of the reference tumour.
     """
 
     percents: tuple[float, ...]
     target: str
     maximum: str
-    surfaces: SegmentationRules | None
+    surfaces: MaskRules | None
 
 
 @dataclass(frozen=True)
 class ThresholdCase:
-    """One case; with a box, everything is looked at inside it only."""
+    """One case; a box restricts everything to its inside."""
 
     scans: Scans
     settings: Thresholding
@@ -105,12 +105,12 @@ def _whole(grid: Geometry) -> Box:
 
 
 def _tissue(scans: Scans, grid: Geometry, region: Box) -> Mask:
-    """Where the CT is no air."""
+    """True where the CT shows no air."""
     ct = read_volume(scans.ct, error=GroundTruthError)
     if ct.geometry.differences(grid):
         raise GroundTruthError(scans.ct.name, f"its grid is {ct.geometry.describe()}; the mask's: {grid.describe()}")
-    found: Mask = ct.array[region] >= AIR_BELOW_HU
-    return found
+    tissue: Mask = ct.array[region] >= AIR_BELOW_HU
+    return tissue
 
 
 def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: float) -> dict[str, Mask]:
@@ -118,12 +118,12 @@ def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: f
 
     Args:
         uptake: SUV.
-        truth: the reference, which stands for the expert who points at the tumour.
-        tissue: where there is no air.
-        suv: the threshold, itself included.
+        truth: the reference, in place of an expert who points at the tumour.
+        tissue: True where there is no air.
+        suv: the threshold, included.
 
     Automatic is all uptake from the threshold on; semi-automatic its 26-connected components that share a voxel with
-    the reference; without air these less what the CT shows below -150 HU.
+    the reference; without air leaves out voxels below -150 HU of the semi-automatic mask.
     Source: the HECKTOR 2021 overview.
     """
     automatic = uptake >= suv
@@ -137,15 +137,15 @@ def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: f
     return {AUTOMATIC: automatic, SEMI_AUTOMATIC: semi, WITHOUT_AIR: semi & tissue}
 
 
-def _dsc(truth: Mask, found: Mask) -> float:
-    return 2 * int((truth & found).sum()) / (int(truth.sum()) + int(found.sum()))
+def _dsc(truth: Mask, predicted: Mask) -> float:
+    return 2 * int((truth & predicted).sum()) / (int(truth.sum()) + int(predicted.sum()))
 
 
-def _hd95(truth: Mask, found: Mask, grid: Geometry, rules: SegmentationRules) -> float:
-    value = compare_surfaces(truth, found, grid.array_spacing_mm, rules).hd95_mm
+def _hd95(truth: Mask, predicted: Mask, grid: Geometry, rules: MaskRules) -> float:
+    value = compare_surfaces(truth, predicted, grid.array_spacing_mm, rules).hd95_mm
     return np.nan if value is None else value
 
 
 def row_of_dead_worker(item: ThresholdCase) -> ThresholdRow:
-    """No row can stand for the reference of a case that kills its process."""
+    """Always raises GroundTruthError: no row can replace the reference of a case that kills its process."""
     raise GroundTruthError(f"{item.scans.case}", "the process that thresholded it died, out of memory perhaps")

@@ -11,9 +11,9 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
-from contract.tasks import RFS, SEGMENTATION
-from evaluation.rows.mask_metrics import equal_bins
+from evaluation.rows.mask.metrics import equal_bins
 from evaluation.studies.cli import main
+from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
 def lesion(blank, gtvp, gtvn=0):

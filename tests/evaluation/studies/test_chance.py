@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError, MetricError
-from evaluation.metrics.survival import Cohort, c_index_metric
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.studies.chance import best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.cli import main
 
@@ -48,7 +48,7 @@ def test_as_random_risks_through_the_c_index_itself(seed):
     rng = np.random.default_rng(seed)
     days, events = rng.integers(0, 5, 14).astype(float), rng.random(14) < 0.6
     once = np.ones((1, 14))
-    naive = [c_index_metric(Cohort(days, events, rng.random(14)), "tie")(once)[0] for _ in range(3000)]
+    naive = [c_index_metric(SurvivalCohort(days, events, rng.random(14)), "tie")(once)[0] for _ in range(3000)]
     drawn = random_c_index(days, events)(100_000, rng)
     assert drawn.mean() == pytest.approx(np.mean(naive), abs=0.012)
     assert drawn.std() == pytest.approx(np.std(naive), rel=0.06)

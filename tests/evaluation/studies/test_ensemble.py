@@ -11,9 +11,9 @@ import pytest
 
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
-from contract.tasks import RFS, SEGMENTATION
 from evaluation.studies.cli import STUDIES, main
 from evaluation.studies.ensembles.risks import combined_risks
+from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
 def tumour(blank, stop):
@@ -112,7 +112,7 @@ def test_an_ensemble_of_risks_is_scored(tmp_path, phase_of):
 
 
 def test_a_patient_without_a_risk_has_no_vote_of_that_team():
-    """`a` ranks P1 and P3 only, at (1 - 1/2) / 2 and (2 - 1/2) / 2; `b` all three; P4 nobody."""
+    """`a` ranks P1 and P3 only, at (1 - 1/2) / 2 and (2 - 1/2) / 2; `b` all three; P4 has no rank."""
     found = combined_risks(
         [{"P1": 1.0, "P3": 2.0}, {"P1": 1.0, "P2": 2.0, "P3": 3.0}], ["P1", "P2", "P3", "P4"], "mean_rank"
     )
@@ -138,7 +138,7 @@ def test_a_bad_risk_is_named_and_left_out(tmp_path):
         (["--task", "1", "a=x"], "1 teams, expected at least 2"),
         (["--task", "1", "a=x", "a=y"], "'a' stands twice"),
         (["--task", "1", "a=x", "b=y"], "no such folder"),
-        (["--task", "3", "a=x", "b=y"], "no ensemble"),
+        (["--task", "3", "a=x", "b=y"], "cannot be combined"),
         (["--task", "2", "a=x.csv", "b=y.csv"], "not found"),
         (["--task", "2", "a=x.csv", "b=y.csv", "--ground-truth", "z"], "only masks need it"),
     ],

@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from contract.tasks import RFS, SEGMENTATION
-from evaluation.inputs.submission import Answer
+from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.rows.mask import SegmentationRow
+from evaluation.rows.mask.pair import MaskRow
 from evaluation.studies.cli import main
-from evaluation.studies.failures.study import curve, judge
+from evaluation.studies.failures.study import compare, curve
+from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
 def judged(expected, shared, failed_below=0.5):
-    """GTVp of ten voxels in reference and mask each, of which so many are shared: a DSC of a tenth of it."""
-    answers = [Answer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
+    """GTVp of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
+    answers = [SubmittedAnswer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
     rows = [
-        SegmentationRow(f"P{n}", 1.0, Overlap(both, 10, 10), Overlap(0, 0, 0), LesionCounts(0, 0, 0), both / 10)
+        MaskRow(f"P{n}", 1.0, Overlap(both, 10, 10), Overlap(0, 0, 0), LesionCounts(0, 0, 0), both / 10)
         for n, both in enumerate(shared)
     ]
-    return judge("gtvp", rows, answers, failed_below)
+    return compare("gtvp", rows, answers, failed_below)
 
 
 def values(found):
@@ -83,7 +83,7 @@ def test_one_case():
 
 
 def test_a_mask_at_the_bound_has_not_failed():
-    """DSC 0.5 is not below 0.5; below 0.6 it is, and told from 0.9 rightly."""
+    """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
     assert values(judged([0.4, 0.8], [5, 9]))["failed_auc"] is None
     assert values(judged([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
 
@@ -157,7 +157,7 @@ def test_end_to_end(metrics, tmp_path, capsys):
         ]
     assert "<svg" in (out / "failures.svg").read_text()
     said = capsys.readouterr()
-    assert said.err == "warning: P9: no case of the metrics.json\nwarning: P4: no line of the table\n"
+    assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no line in the table\n"
     assert "gtvp: 2 cases, 0 failed; without an expected DSC 2, of which failed 2" in said.out
 
 
@@ -177,7 +177,7 @@ def test_one_column_is_enough_and_a_bad_line_fails_its_case_alone(metrics, tmp_p
     assert found["labels"]["gtvp"]["aggregates"]["failed_auc"]["value"] == 1
 
 
-def test_what_does_not_count_is_named(metrics, tmp_path):
+def test_cases_that_do_not_count_are_named(metrics, tmp_path):
     content = json.loads(metrics.read_text())
     content["provenance"]["options"]["missing"] = "skip"
     content["aggregates"] = {name: {**found, "value": None} for name, found in content["aggregates"].items()}
@@ -204,10 +204,10 @@ def test_tables_that_cannot_be_used(metrics, tmp_path, table, says):
 def test_metrics_that_cannot_be_used(metrics, tmp_path, phase_of):
     content = json.loads(metrics.read_text())
     metrics.write_text(json.dumps({**content, "results": []}))
-    with pytest.raises(HecktorError, match=r"no rows of masks, expected a metrics\.json of task 1"):
+    with pytest.raises(HecktorError, match=r"no rows of masks, expected a metrics\.json of masks"):
         study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")
     risks = phase_of(RFS)
     risks.truth_table("PatientID,Relapse,RFS\nP1,1,1\nP2,1,2\n")
     risks.run()
-    with pytest.raises(HecktorError, match="metrics of task 'rfs', expected 'segmentation'"):
+    with pytest.raises(HecktorError, match="no rows of masks"):
         study(risks.output_dir / "metrics.json", tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")

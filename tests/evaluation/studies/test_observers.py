@@ -20,7 +20,7 @@ from evaluation.studies.settings import default_rules
 
 
 def row_of(blank, gtvp=0, gtvn=0):
-    """GTVp of so many voxels along x from 0, GTVn the same elsewhere."""
+    """`gtvp` voxels along x from 0, and `gtvn` voxels elsewhere."""
     mask = blank()
     mask[2, 2, :gtvp] = 1
     mask[5, 5, :gtvn] = 2

@@ -67,7 +67,7 @@ def test_spearman_is_scipys_on_drawn_patients(seed: int) -> None:
             assert np.isnan(value)
 
 
-def test_what_was_expected_of_three_cases_by_hand() -> None:
+def test_confidence_metrics_of_three_cases_by_hand() -> None:
     """True DSC 0.9, 0.5, 0.7 (risks 0.1, 0.5, 0.3), expected 0.8, 0.7, 0.6: the curve of the test above.
 
     Area 0.7 / 3, the oracle's 0.2, random order's 0.3. Errors -0.1, 0.2, -0.1: mean 0, mean size 0.4 / 3. Ranks 3, 2, 1

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from contract.errors import HecktorError
-from contract.tasks import RFS
 from evaluation.studies.cli import main
+from tests.evaluation.tasks import RFS
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_odd_percentages_are_refused(cohort, percents):
         study(cohort, "--percents", percents)
 
 
-def test_what_cannot_be_thresholded_is_named(add_case, blank, grid, tmp_path):
+def test_a_case_without_uptake_or_grid_is_named(add_case, blank, grid, tmp_path):
     mask = blank()
     mask[1, 1, 1] = 1
     cohort = add_case("A", blank(), np.ones(grid.array_shape))

@@ -1,4 +1,4 @@
-"""Masks that vote: derived by hand, and what must hold of any masks."""
+"""Masks combined by votes: examples by hand, and properties of any masks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_average_takes_half_of_the_votes_or_more():
     assert np.array_equal(three, line(x1=1))
 
 
-def test_where_both_labels_have_half_the_more_likely_stands_and_gtvp_if_equal():
+def test_of_two_labels_above_half_the_more_probable_wins_and_gtvp_if_equal():
     """At x1 one vote each: GTVp. At x2 two of four for GTVn, one for GTVp: GTVn. Neither label sees the other's."""
     assert np.array_equal(combined("average", line(x1=1), line(x1=2)), line(x1=1))
     found = combined("average", line(x2=2), line(x2=2), line(x2=1), line())
@@ -82,7 +82,7 @@ def test_identical_masks_give_the_mask(method, mask, count):
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=20)
 @given(mask=masks, others=st.lists(masks, min_size=1, max_size=3))
-def test_what_no_mask_holds_is_never_added(method, mask, others):
+def test_voxels_outside_all_masks_are_never_added(method, mask, others):
     found = combined(method, mask, *others)
     for label in (1, 2):
         held = np.any([one == label for one in (mask, *others)], axis=0)

@@ -1,0 +1,149 @@
+"""Evaluate the submission of a cohort, and rank teams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract.errors import HecktorError
+from contract.files import read_json
+from evaluation.editions.profile import DEFAULT_PROFILE
+from evaluation.editions.task import with_ranking
+from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from evaluation.ranking.contest import profile_of
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard
+from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, parse_metrics
+from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS, Estimate
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """An evaluation: `metrics` by name with their intervals, the case counts, and the rows of metrics.json."""
+
+    metrics: Mapping[str, Estimate]
+    cases: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    warnings: Sequence[str]
+    content: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of metrics.json."""
+        return dict(self.content)
+
+
+@dataclass(frozen=True)
+class RankingResult:
+    """A leaderboard: the ranked teams from first to last, the rank of each, and the teams that cannot be ranked."""
+
+    order: tuple[str, ...]
+    ranks: Mapping[str, float]
+    unranked: tuple[str, ...]
+    content: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of leaderboard.json."""
+        return dict(self.content)
+
+
+def evaluate(  # noqa: PLR0913 - keyword options of a public function
+    ground_truth: Path | str,
+    *,
+    task: str | None = None,
+    predictions: Path | str | None = None,
+    submission: Path | str | None = None,
+    edition: str = DEFAULT_PROFILE,
+    output: Path | str | None = None,
+    options: Mapping[str, str] | None = None,
+    bounding_boxes: Path | str | None = None,
+    seed: int = DEFAULT_SEED,
+    bootstraps: int = DEFAULT_BOOTSTRAPS,
+    interval: str = INTERVAL_METHODS[0],
+    workers: int = 0,
+    public: bool = False,
+) -> EvaluationResult:
+    """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
+
+    Args:
+        ground_truth: folder of reference masks and CSV tables, or one CSV file.
+        task: name or number; None for the only task of the edition.
+        predictions: folder of masks, or CSV table of risks or classes; for tasks with one answer.
+        submission: folder in the platform's layout, with `predictions.json`, instead of `predictions`.
+        edition: name or path of the evaluation profile.
+        output: folder for metrics.json; None writes no file.
+        options: changes of the profile's rules, such as `{"missing": "skip"}`.
+        bounding_boxes: CSV file of boxes in mm outside which masks are not compared.
+        seed: seed of the bootstrap.
+        bootstraps: replicates; 0 gives no intervals.
+        interval: "percentile" or "bca".
+        workers: processes that score cases; 0 stays in this one.
+        public: leave out everything that a submitter must not see.
+
+    Raises:
+        HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it
+            counts by the edition's rule for missing cases.
+    """
+    if (predictions is None) == (submission is None):
+        raise HecktorError("evaluate", "found both or neither of predictions and submission", "one of them")
+    content = evaluate_submission(
+        EvaluationRequest(
+            ground_truth=Path(ground_truth),
+            submission=Path(submission or "."),
+            output_dir=None if output is None else Path(output),
+            task=task,
+            edition=edition,
+            predictions=None if predictions is None else Path(predictions),
+            bounding_boxes=None if bounding_boxes is None else Path(bounding_boxes),
+            options=options or {},
+            seed=seed,
+            bootstraps=bootstraps,
+            interval=interval,
+            workers=workers,
+            public=public,
+        )
+    )
+    results = parse_metrics(content, "evaluate", "")
+    return EvaluationResult(results.estimates, results.cases, results.rows, results.warnings, content)
+
+
+def rank(
+    results: Mapping[str, Path | str | Mapping[str, Any] | EvaluationResult],
+    *,
+    task: str | None = None,
+    edition: str | None = None,
+    official: str | None = None,
+    ties: str | None = None,
+    bootstraps: int = DEFAULT_RANKINGS,
+    seed: int | None = None,
+) -> RankingResult:
+    """Rank teams from their evaluations, as `hecktor rank` does.
+
+    Args:
+        results: by team, the path or content of a metrics.json, or the result of `evaluate`.
+        task: name or number; None takes the task of the first team's evaluation.
+        edition: path of the evaluation profile, if it is not one of the package's own.
+        official: name of another ranking of the edition, to make it official.
+        ties: "min", "average", "max" or "dense"; None takes the edition's rule.
+        bootstraps: bootstrap rankings; 0 for none.
+        seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
+
+    Raises:
+        HecktorError: no results, or results that cannot be compared, naming what differs.
+    """
+    teams = [_team(name, result) for name, result in results.items()]
+    profile = profile_of(teams, edition).task(task or str(teams[0].provenance["task"]))
+    board = leaderboard(with_ranking(profile, official, ties, "rank"), teams, bootstraps, seed)
+    board["runs"] = {}
+    ranks = {entry["team"]: entry["rank"] for entry in board["teams"]}
+    return RankingResult(tuple(ranks), ranks, tuple(entry["team"] for entry in board["unranked"]), board)
+
+
+def _team(name: str, result: Path | str | Mapping[str, Any] | EvaluationResult) -> TeamMetrics:
+    if isinstance(result, EvaluationResult):
+        return parse_metrics(result.to_dict(), name, name)
+    if isinstance(result, Path | str):
+        path = Path(result)
+        content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+        return parse_metrics(content, f"{path.parent.name}/{path.name}", name)
+    return parse_metrics(dict(result), name, name)

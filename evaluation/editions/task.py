@@ -1,0 +1,161 @@
+"""The profile of one task: rules of each answer, ranked metrics and ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+from contract.editions import Algorithm, Answer
+from contract.errors import HecktorError
+from contract.files import parse_json
+from evaluation.editions.checks import choice, number, object_with, text
+from evaluation.editions.rules import LOWER_IS_BETTER, RULES_OF_KIND, WITHOUT_GOOD_END, Rules, measurable
+from evaluation.editions.schemes import TIE_RULES, RankingProfile
+
+
+@dataclass(frozen=True)
+class MetricProfile:
+    """A ranked metric: its title, its direction, and the answer and metric that it stands for.
+
+    `measure` is the metric's name without the answer's prefix.
+    """
+
+    title: str
+    higher_is_better: bool
+    answer: str = ""
+    measure: str = ""
+
+
+@dataclass(frozen=True)
+class AnswerProfile:
+    """An answer with its rules; `prefix` precedes the names of its metrics, empty if the task has one answer."""
+
+    answer: Answer
+    rules: Rules
+    prefix: str = ""
+
+
+@dataclass(frozen=True)
+class TaskProfile:
+    """How one task of an edition is evaluated; `answers` by name, in the declaration's order."""
+
+    edition: str
+
+    algorithm: Algorithm
+    answers: Mapping[str, AnswerProfile]
+    metrics: Mapping[str, MetricProfile]
+    ranking: RankingProfile
+
+    @property
+    def has_several_answers(self) -> bool:
+        """Whether metrics, rows and options are split by answer."""
+        return len(self.answers) > 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The rules as plain data, by answer if there are several."""
+        options = {name: asdict(profile.rules) for name, profile in self.answers.items()}
+        return options if self.has_several_answers else next(iter(options.values()))
+
+
+def known_metrics(answers: Mapping[str, AnswerProfile]) -> dict[str, tuple[str, str]]:
+    """The answer and the plain name of every metric that the rules measure, by its full name."""
+    return {
+        f"{profile.prefix}{metric}": (name, metric)
+        for name, profile in answers.items()
+        for metric in measurable(profile.answer, profile.rules)
+    }
+
+
+def parse_metrics(raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], where: str) -> dict[str, MetricProfile]:
+    """Check the ranked metrics of a task."""
+    _check_measured(raw, known, where)
+    metrics = {}
+    for name, value in raw.items():
+        place, (answer, measure) = f"{where}.{name}", known[name]
+        content = object_with(value, place, ("title", "higher_is_better"))
+        if measure in WITHOUT_GOOD_END:
+            raise HecktorError(place, "is best at 0", "a metric that is best at one end")
+        higher = bool(choice(content, "higher_is_better", (measure not in LOWER_IS_BETTER,), place))
+        metrics[name] = MetricProfile(text(content, "title", place), higher, answer, measure)
+    return metrics
+
+
+def _check_measured(metrics: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+    for name in metrics:
+        if name not in known:
+            raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(known)}")
+
+
+def parse_rules(raw: Any, answer: Answer, where: str, *, may_lack_direction: bool = True) -> Rules:
+    """Check the rules of an answer; a direction that they may lack is the declaration's."""
+    kind: type[Any] = RULES_OF_KIND[answer.kind]
+    names = tuple(field.name for field in fields(kind))
+    if may_lack_direction and "direction" in names and isinstance(raw, dict):
+        raw = {"direction": answer.direction, **raw}
+    content = object_with(raw, where, names)
+    rules: Rules = kind(**{name: _rule(kind, name, content, where) for name in names})
+    return rules
+
+
+def _rule(kind: type[Rules], name: str, content: Mapping[str, Any], where: str) -> object:
+    if name in kind.CHOICES:
+        return choice(content, name, kind.CHOICES[name], where)
+    return number(content, name, kind.RANGES[name], where)
+
+
+_OPTION: Final = "--option"
+
+
+def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfile:
+    """The profile with some rules changed, as `--option name=value` asks.
+
+    Args:
+        profile: the task's profile.
+        options: values by the rule's name, spelled as in a profile file (quotes may be left out). `answer.rule`
+            changes one answer, a plain name every answer that has the rule.
+
+    Raises:
+        HecktorError: an unknown rule, or a value that it cannot have; the message names the possible ones.
+    """
+    if not options:
+        return profile
+    changes: dict[str, dict[str, Any]] = {name: {} for name in profile.answers}
+    for name, value in options.items():
+        answer, dot, rule = name.rpartition(".")
+        targets = [answer] if dot and answer in changes else _answers_with(rule, profile)
+        for target in targets:
+            changes[target][rule if target == answer else name] = _parsed(value)
+    answers = {
+        name: replace(one, rules=parse_rules({**asdict(one.rules), **changes[name]}, one.answer, _OPTION))
+        for name, one in profile.answers.items()
+    }
+    _check_measured(profile.metrics, known_metrics(answers), f"{_OPTION}.metrics")
+    return replace(profile, answers=answers)
+
+
+def _answers_with(rule: str, profile: TaskProfile) -> list[str]:
+    """Names of the answers with this rule; the first answer, whose rules then refuse it, where none has it."""
+    having = [name for name, one in profile.answers.items() if rule in {field.name for field in fields(one.rules)}]
+    return having or [next(iter(profile.answers))]
+
+
+def _parsed(value: str) -> object:
+    try:
+        return parse_json(value, _OPTION, error=HecktorError)
+    except HecktorError:
+        return value
+
+
+def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, where: str) -> TaskProfile:
+    """The profile with another official ranking or another rule for ties; None keeps the profile's own.
+
+    Raises:
+        HecktorError: an unknown ranking or rule; the message names the known ones.
+    """
+    ranking = profile.ranking
+    wanted = {"official": official or ranking.official, "ties": ties or ranking.ties}
+    chosen = str(choice(wanted, "official", tuple(ranking.schemes), where))
+    ties = str(choice(wanted, "ties", TIE_RULES, where))
+    return replace(profile, ranking=replace(ranking, official=chosen, ties=ties))

@@ -1,0 +1,84 @@
+"""Teams whose results may be compared: same task, edition, rules and cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from contract.errors import HecktorError
+from evaluation.editions.profile import EvaluationProfile, load_profile
+from evaluation.editions.task import TaskProfile
+from evaluation.ranking.rank import TeamsTable
+from evaluation.results.metrics_json import TeamMetrics
+
+MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Comparable teams: those with a value for every ranked metric, and the others."""
+
+    profile: TaskProfile
+    ranked: tuple[TeamMetrics, ...]
+    unranked: tuple[TeamMetrics, ...]
+
+    @property
+    def table(self) -> TeamsTable:
+        """The metrics of the ranked teams."""
+        values = {
+            name: np.array([team.estimates[name].value for team in self.ranked], dtype=float)
+            for name in self.profile.metrics
+        }
+        return TeamsTable(tuple(team.team for team in self.ranked), values, self.profile.metrics)
+
+    def require_ranked_teams(self) -> Contest:
+        """This contest. Raises HecktorError if no team has a value for every ranked metric."""
+        if not self.ranked:
+            raise HecktorError("rank", "no team has a value for every ranked metric")
+        return self
+
+
+def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
+    """The profile at the path `edition`, or the one that the first team's results name."""
+    if edition is None and not teams:
+        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
+    return load_profile(edition or str(teams[0].provenance["edition"]))
+
+
+def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
+    """Check that the results may be compared.
+
+    Raises:
+        HecktorError: they may not, naming what differs.
+    """
+    _check_comparable(profile.algorithm.name, teams)
+    ranked = tuple(team for team in teams if not absent_metrics(team, profile))
+    return Contest(profile, ranked, tuple(team for team in teams if team not in ranked))
+
+
+def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:
+    """Ranked metrics for which a team has no value."""
+    return [name for name in profile.metrics if name not in team.estimates or team.estimates[name].value is None]
+
+
+def _check_comparable(task: str, teams: Sequence[TeamMetrics]) -> None:
+    first = teams[0]
+    if first.provenance.get("task") != task:
+        raise HecktorError(f"{first.team}", f"metrics of task {first.provenance.get('task')!r}", f"{task!r}")
+    for team in teams[1:]:
+        for key in MUST_AGREE:
+            mine, theirs = first.provenance.get(key), team.provenance.get(key)
+            if mine != theirs:
+                mine, theirs = _differences(mine, theirs)
+                raise HecktorError(
+                    f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
+                )
+
+
+def _differences(mine: object, theirs: object) -> tuple[object, object]:
+    if not (isinstance(mine, dict) and isinstance(theirs, dict)):
+        return mine, theirs
+    names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    return {name: mine.get(name) for name in names}, {name: theirs.get(name) for name in names}

@@ -1,0 +1,82 @@
+"""A scored submission: the rows of each answer, joined by case into one cohort."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evaluation.editions.task import AnswerProfile
+from evaluation.inputs.ground_truth import Reference
+from evaluation.inputs.submission import Submission
+from evaluation.metrics.overlap import WeightedMetric, on_cohort
+from evaluation.rows.scorer import CaseRow, RowMetrics, Scorer
+
+
+@dataclass(frozen=True)
+class ScoredAnswer:
+    """One answer of a submission: its rows, sorted by case, the rows that count, and their metrics."""
+
+    profile: AnswerProfile
+    scorer: Scorer
+    reference: Reference[Any]
+    submission: Submission
+    rows: Sequence[CaseRow]
+    counted: Sequence[CaseRow]
+    measurement: RowMetrics
+
+
+@dataclass(frozen=True)
+class ScoredCohort:
+    """The answers of a submission over one cohort of cases.
+
+    `cases` are those that count for any answer, sorted. `metrics` carry the answers' prefixes and take weights of
+    shape (replicates, cases), so that one draw of cases serves all answers.
+    """
+
+    answers: tuple[ScoredAnswer, ...]
+    cases: tuple[str, ...]
+    metrics: Mapping[str, WeightedMetric]
+
+    @property
+    def has_several_answers(self) -> bool:
+        """Whether rows are nested by answer."""
+        return len(self.answers) > 1
+
+    def rows_as_json(self) -> list[dict[str, Any]]:
+        """One row for each case: the answer's own, or `{"case": ..., "<answer>": {...}}` for several answers."""
+        if not self.has_several_answers:
+            return [row.as_json() for row in self.answers[0].rows]
+        joined: dict[str, dict[str, Any]] = {}
+        for answer in self.answers:
+            for row in answer.rows:
+                content = {key: value for key, value in row.as_json().items() if key != "case"}
+                joined.setdefault(row.case, {"case": row.case})[answer.profile.answer.name] = content
+        return [joined[case] for case in sorted(joined)]
+
+    def prefixed(self, part: str) -> dict[str, Any]:
+        """A mapping of the measurements, such as `analyses`, under the answers' prefixes."""
+        return {
+            f"{answer.profile.prefix}{name}": value
+            for answer in self.answers
+            for name, value in getattr(answer.measurement, part).items()
+        }
+
+    @property
+    def centres(self) -> dict[str, str]:
+        """The centre of each case, as far as known."""
+        return {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
+
+
+def joined_cohort(answers: Sequence[ScoredAnswer]) -> ScoredCohort:
+    """The answers over the union of the cases that count."""
+    cases = sorted({row.case for answer in answers for row in answer.counted})
+    place_of = {case: place for place, case in enumerate(cases)}
+    metrics = {}
+    for answer in answers:
+        places = np.array([place_of[row.case] for row in answer.counted], dtype=np.intp)
+        for name, metric in answer.measurement.metrics.items():
+            metrics[f"{answer.profile.prefix}{name}"] = on_cohort(metric, places, len(cases))
+    return ScoredCohort(tuple(answers), tuple(cases), metrics)

@@ -1,0 +1,189 @@
+"""Compare a reference mask with a predicted one: a small row, from which every metric of masks is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from contract import labels
+from contract.errors import GroundTruthError, PredictionError
+from evaluation.editions.edge_cases import dsc_of_case, precision_of_case, recall_of_case
+from evaluation.editions.rules import SURFACES_OF, MaskRules
+from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
+from evaluation.inputs.submission import SubmittedAnswer, answer_file
+from evaluation.metrics.lesions import LesionCounts, count_lesions
+from evaluation.metrics.overlap import Box, Overlap, count_overlaps, foreground_box
+from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, compare_surfaces
+
+N_LABELS: Final = 1 + len(labels.FOREGROUND)
+_LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
+
+Labels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class MaskRow:
+    """Sufficient statistics of one case.
+
+    `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
+    Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
+    """
+
+    case: str
+    voxel_volume_mm3: float
+    gtvp: Overlap
+    gtvn: Overlap
+    gtvn_lesions: LesionCounts
+    gtvp_dsc: float | None
+    error: str | None = None
+    failed: bool = False
+    gtvp_precision: float | None = None
+    gtvp_recall: float | None = None
+    surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """Volume of a voxel, and voxels of each label."""
+        return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for metrics.json, with volumes in voxels and in mm3."""
+        flat: dict[str, Any] = {
+            "case": self.case,
+            "error": self.error,
+            "failed": self.failed,
+            "voxel_volume_mm3": self.voxel_volume_mm3,
+            "gtvp_dsc": self.gtvp_dsc,
+            "gtvp_precision": self.gtvp_precision,
+            "gtvp_recall": self.gtvp_recall,
+        }
+        for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
+            for part in ("intersection", "reference", "predicted"):
+                voxels = getattr(overlap, part)
+                flat[f"{name}_{part}_voxels"] = voxels
+                flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
+        flat["gtvn_lesions_tp"] = self.gtvn_lesions.true_positives
+        flat["gtvn_lesions_fp"] = self.gtvn_lesions.false_positives
+        flat["gtvn_lesions_fn"] = self.gtvn_lesions.false_negatives
+        for name, surface in self.surfaces.items():
+            flat |= surface.as_json(name)
+        return flat
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
+        """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
+        parts = ("intersection", "reference", "predicted")
+        overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
+        return cls(
+            case=raw["case"],
+            voxel_volume_mm3=raw["voxel_volume_mm3"],
+            gtvp=overlaps["gtvp"],
+            gtvn=overlaps["gtvn"],
+            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))),
+            gtvp_dsc=raw["gtvp_dsc"],
+            error=raw["error"],
+            failed=raw["failed"],
+            gtvp_precision=raw["gtvp_precision"],
+            gtvp_recall=raw["gtvp_recall"],
+            surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
+        )
+
+
+@dataclass(frozen=True)
+class MaskPair:
+    """A reference mask and the submitted one; with a box, both are compared inside it only."""
+
+    reference: Path
+    answer: SubmittedAnswer
+    rules: MaskRules
+    box: BoundingBox | None = None
+
+
+def compare_pair(pair: MaskPair) -> MaskRow:
+    """Compare a prediction with its reference on the reference's grid.
+
+    A prediction that is absent, unreadable, on another grid (unless the rules resample it) or has a value other than
+    0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
+
+    Raises:
+        GroundTruthError: the reference cannot be used, or the box lies outside of it.
+    """
+    reference = read_labels(pair.reference, GroundTruthError)
+    region = pair.box.region(reference.geometry) if pair.box else (slice(None), slice(None), slice(None))
+    mine = reference.array[region]
+    if mine.size == 0:
+        raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
+    masks = MaskArrays(mine, reference.geometry.voxel_volume_mm3)
+    try:
+        path = answer_file(pair.answer, is_image=True)
+        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]
+    except PredictionError as problem:
+        masks = replace(masks, error=problem.message, tried=pair.answer.tried)
+    else:
+        masks = replace(masks, predicted=predicted)
+    return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)
+
+
+@dataclass(frozen=True)
+class MaskArrays:
+    """A reference and a predicted mask of one shape, (z, y, x), with values 0, 1 and 2.
+
+    Without a prediction `error` gives the reason, and `tried` whether anything was submitted.
+    """
+
+    reference: npt.NDArray[Any]
+    voxel_volume_mm3: float
+    predicted: npt.NDArray[Any] | None = None
+    error: str | None = None
+    tried: bool = False
+
+
+def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: MaskRules) -> MaskRow:
+    """The row of one case.
+
+    Args:
+        case: its name.
+        masks: the reference and the prediction, or the reason why there is none.
+        spacing_mm: distances of voxel centres, (z, y, x).
+        rules: how masks are compared.
+    """
+    mine, theirs = _compact(masks)
+    failed = masks.error is not None
+    overlaps = count_overlaps(mine, theirs, N_LABELS)
+    gtvp = overlaps[labels.GTVP]
+    dsc, precision, recall = (
+        of_case(gtvp.intersection, gtvp.reference, gtvp.predicted, failed=failed, rule=rules.gtvp_empty)
+        for of_case in (dsc_of_case, precision_of_case, recall_of_case)
+    )
+    return MaskRow(
+        case=case,
+        voxel_volume_mm3=masks.voxel_volume_mm3,
+        gtvp=gtvp,
+        gtvn=overlaps[labels.GTVN],
+        gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules),
+        gtvp_dsc=dsc,
+        error=masks.error,
+        failed=failed and masks.tried,
+        gtvp_precision=precision,
+        gtvp_recall=recall,
+        surfaces={
+            name: WITHOUT_PREDICTION
+            if failed
+            else compare_surfaces(mine == _LABEL_OF[name], theirs == _LABEL_OF[name], spacing_mm, rules)
+            for name in SURFACES_OF[rules.surfaces]
+        },
+    )
+
+
+def _compact(masks: MaskArrays) -> tuple[Labels, Labels]:
+    """Both masks cut to their foreground, one byte for each voxel; an absent prediction is empty."""
+    if masks.predicted is None:
+        mine = masks.reference[foreground_box(masks.reference)].astype(np.uint8)
+        return mine, np.zeros_like(mine)
+    box: Box = foreground_box(masks.reference, masks.predicted)
+    return masks.reference[box].astype(np.uint8), masks.predicted[box].astype(np.uint8)

@@ -1,0 +1,67 @@
+"""Scores masks: one row for each case, in several processes, and the metrics of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contract.errors import GroundTruthError
+from evaluation.editions.rules import MaskRules
+from evaluation.execution.pool import Workers, map_cases
+from evaluation.inputs.ground_truth import Reference, read_mask_folder
+from evaluation.inputs.masks import read_labels
+from evaluation.inputs.plain_files import read_mask_files
+from evaluation.inputs.submission import Submission, SubmittedAnswer
+from evaluation.rows.mask.metrics import dsc_by_volume, mask_metrics
+from evaluation.rows.mask.pair import MaskPair, MaskRow, compare_pair
+from evaluation.rows.scorer import RowMetrics
+
+
+@dataclass(frozen=True)
+class MaskScorer:
+    """Scores masks."""
+
+    rules: MaskRules
+    public_centres: bool = True
+
+    def read_reference(self, source: Path) -> Reference[Path]:
+        """The reference masks of a folder."""
+        return read_mask_folder(source)
+
+    def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+        """The predicted masks of a folder."""
+        return read_mask_files(source, cases, not_evaluated)
+
+    def score(self, reference: Reference[Path], submission: Submission, workers: int | Workers) -> list[MaskRow]:
+        """One row for each case, compared inside its bounding box if there is one."""
+        pairs = [
+            MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
+            for answer in submission.answers
+        ]
+        return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
+
+    def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
+        """Overlap, lesions and surfaces; and the GTVp's DSC by its volume."""
+        not_in_mean = tuple(row.case for row in rows if row.gtvp_dsc is None)
+        tables = {public: dsc_by_volume(rows, public=public) for public in (False, True)}
+        private, shared = ({} if table is None else {"gtvp_dsc_by_volume": table} for table in tables.values())
+        return RowMetrics(
+            mask_metrics(rows, self.rules),
+            excluded={"gtvp_empty_not_in_mean_dsc": not_in_mean} if not_in_mean else {},
+            analyses=private,
+            public_analyses=shared,
+        )
+
+    def restore(self, raw: Mapping[str, Any]) -> MaskRow:
+        """The row that `as_json` wrote."""
+        return MaskRow.from_json(raw)
+
+
+def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
+    # The reference alone must be readable here; if the reference kills a process, the run stops with it.
+    read_labels(pair.reference, GroundTruthError)
+    why = "the process that compared it died, out of memory perhaps"
+    lost = SubmittedAnswer(pair.answer.case, None, why, failed=True)
+    return compare_pair(MaskPair(pair.reference, lost, pair.rules, pair.box))

@@ -1,0 +1,95 @@
+"""Predicted risks: rows, and concordance with follow-up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contract.editions import Answer
+from evaluation.editions.edge_cases import DIRECTIONS, NO_COMPARABLE_PAIR, SIGN_MAY_BE_FLIPPED
+from evaluation.editions.rules import RiskRules
+from evaluation.execution.pool import Workers
+from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
+from evaluation.inputs.plain_files import read_risk_table
+from evaluation.inputs.submission import Submission, read_risk
+from evaluation.metrics.censoring import censoring_metrics
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
+
+
+@dataclass(frozen=True)
+class RiskRow:
+    """A patient's follow-up and predicted risk, None where missing."""
+
+    case: str
+    follow_up: FollowUp
+    risk: float | None
+    error: str | None = None
+    failed: bool = False
+
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """Follow-up and recurrence."""
+        return self.follow_up.rfs_days, self.follow_up.relapse
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for metrics.json."""
+        return {
+            "case": self.case,
+            "error": self.error,
+            "failed": self.failed,
+            "risk": self.risk,
+            "rfs_days": self.follow_up.rfs_days,
+            "relapse": self.follow_up.relapse,
+        }
+
+
+def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort:
+    """The rows as arrays; risks are higher for earlier recurrence under both rules for the direction."""
+    sign = -1.0 if rules.direction == "time" else 1.0
+    return SurvivalCohort(
+        times_days=np.array([row.follow_up.rfs_days for row in rows], dtype=np.float64),
+        events=np.array([row.follow_up.relapse for row in rows], dtype=np.bool_),
+        risks=np.array([np.nan if row.risk is None else sign * row.risk for row in rows]),
+    )
+
+
+@dataclass(frozen=True)
+class RiskScorer:
+    """Scores the risks of one answer."""
+
+    answer: Answer
+    rules: RiskRules
+    public_centres: bool = False
+
+    def read_reference(self, source: Path) -> Reference[FollowUp]:
+        """Follow-up of each patient."""
+        return read_follow_up(source, self.answer)
+
+    def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+        """A table of risks."""
+        return read_risk_table(source, self.answer.socket.title, cases, not_evaluated)
+
+    def score(self, reference: Reference[FollowUp], submission: Submission, _workers: int | Workers) -> list[RiskRow]:
+        """One row for each patient."""
+        read = partial(submitted_value, read=read_risk)
+        return [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
+
+    def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
+        """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
+        cohort, missing = survival_cohort(rows, self.rules), self.rules.missing_risk
+        metric = c_index_metric(cohort, missing)
+        value = whole_cohort(metric, len(rows), NO_COMPARABLE_PAIR.format(n=len(rows)))
+        flipped = SIGN_MAY_BE_FLIPPED.format(value=value, direction=DIRECTIONS[self.rules.direction])
+        warnings = (flipped,) if value < 0.5 else ()
+        return RowMetrics({"c_index": metric, **censoring_metrics(cohort, missing)}, warnings=warnings)
+
+    def restore(self, raw: Mapping[str, Any]) -> RiskRow:
+        """The row that `as_json` wrote."""
+        follow_up = FollowUp(raw["rfs_days"], raw["relapse"])
+        return RiskRow(raw["case"], follow_up, raw["risk"], raw["error"], raw["failed"])

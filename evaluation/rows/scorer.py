@@ -1,0 +1,114 @@
+"""The steps shared by all kinds of answers: read the reference, score each case as one row, measure the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+
+from contract.errors import MetricError, PredictionError
+from evaluation.execution.pool import Workers
+from evaluation.inputs.ground_truth import Reference
+from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
+from evaluation.metrics.overlap import WeightedMetric
+
+Value = TypeVar("Value")
+
+
+class CaseRow(Protocol):
+    """Sufficient statistics of one case for one answer.
+
+    `error` is the reason why there is no usable prediction, None if there is one; `failed` is set if something was
+    submitted that cannot be used. `reference` holds the reference's part of the row, which must be equal for all
+    teams of a ranking.
+    """
+
+    @property
+    def case(self) -> str:
+        """Name of the case."""
+
+    @property
+    def error(self) -> str | None:
+        """Why there is no usable prediction."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a submitted prediction cannot be used."""
+
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """The reference's part of the row."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for metrics.json."""
+
+
+@dataclass(frozen=True)
+class RowMetrics:
+    """Metrics of rows as functions of case weights, and all that is reported beside them.
+
+    Attributes:
+        metrics: by name.
+        excluded: cases excluded from a metric, by reason.
+        warnings: lines about the values of the whole cohort.
+        analyses: tables that are not metrics.
+        public_analyses: the same without anything that would reveal the reference of a case.
+    """
+
+    metrics: Mapping[str, WeightedMetric]
+    excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    analyses: Mapping[str, Any] = field(default_factory=dict)
+    public_analyses: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Scorer(Protocol):
+    """Scores the answers of one kind.
+
+    `public_centres` allows metrics of each centre in public results: where all patients of a centre have one class,
+    or none recurred, an undefined metric would reveal it.
+    """
+
+    @property
+    def public_centres(self) -> bool:
+        """Whether public results may hold metrics of each centre."""
+
+    def read_reference(self, source: Path) -> Reference[Any]:
+        """The targets of all cases, from a folder or file."""
+
+    def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+        """A submission in plain files, matched to the cases."""
+
+    def score(self, reference: Reference[Any], submission: Submission, workers: int | Workers, /) -> Sequence[Any]:
+        """One row for each submitted answer."""
+
+    def measure(self, rows: Sequence[Any]) -> RowMetrics:
+        """Metrics of the rows.
+
+        Raises:
+            MetricError: a ranked metric is undefined for these rows.
+        """
+
+    def restore(self, raw: Mapping[str, Any]) -> Any:
+        """The row from its form in metrics.json. Raises KeyError if it lacks a figure."""
+
+
+def submitted_value(answer: SubmittedAnswer, read: Callable[[Path], Value]) -> tuple[Value | None, str | None, bool]:
+    """The answer's value, or None with the reason and whether anything was submitted."""
+    if answer.value is not None:
+        return cast("Value", answer.value), None, False
+    try:
+        return read(answer_file(answer, is_image=False)), None, False
+    except PredictionError as problem:
+        return None, problem.message, answer.tried
+
+
+def whole_cohort(metric: WeightedMetric, n_cases: int, undefined: str) -> float:
+    """The metric of the whole cohort. Raises MetricError with the message `undefined` if it is NaN."""
+    value = float(metric(np.ones((1, n_cases)))[0])
+    if np.isnan(value):
+        raise MetricError(undefined)
+    return value

@@ -1,0 +1,121 @@
+"""The Python API: results equal the command line's files, and errors are those of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.images.volumes import write_mask
+from evaluation import evaluate, rank, score_masks
+from evaluation.cli import main
+from evaluation.ranking.cli import main as rank_main
+
+TRUTH = "PatientID,Relapse,RFS\nP1,1,10\nP2,1,20\nP3,0,30\n"
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Reference and two teams' risks; the first team's order is right, of the second's three pairs one is."""
+    (tmp_path / "truth.csv").write_text(TRUTH)
+    (tmp_path / "good.csv").write_text("PatientID,risk\nP1,3\nP2,2\nP3,1\n")
+    (tmp_path / "poor.csv").write_text("PatientID,risk\nP1,2\nP2,1\nP3,3\n")
+    return tmp_path
+
+
+def test_masks_by_hand(blank):
+    """Voxels of 1 x 2 x 3 mm. GTVp: 8 against the same block one voxel further along x, 4 shared; GTVn: one missed."""
+    reference, prediction = blank(), blank()
+    reference[2:4, 2:4, 2:4] = 1
+    prediction[2:4, 2:4, 3:5] = 1
+    reference[6, 6, 4:8] = 2
+    scores = score_masks(reference, prediction, spacing_mm=(1.0, 2.0, 3.0))
+    assert (scores.gtvp.dsc, scores.gtvp.precision, scores.gtvp.recall) == (0.5, 0.5, 0.5)
+    assert scores.gtvp.reference_ml == pytest.approx(8 * 6 / 1000)
+    assert scores.gtvp.hd95_mm == pytest.approx(1.0)
+    assert scores.gtvn.dsc == 0.0
+    assert scores.gtvn.hd95_mm == np.inf
+    assert scores.to_dict()["gtvn_lesions"] == {"true_positives": 0, "false_positives": 0, "false_negatives": 1}
+    empty = score_masks(blank(), blank(), spacing_mm=(1.0, 1.0, 1.0))
+    assert empty.gtvp.dsc is None
+    assert empty.gtvp.hd95_mm is None
+
+
+def test_paths_give_the_scores_of_their_arrays(tmp_path, blank, grid):
+    reference, prediction = blank(), blank()
+    reference[2:4, 2:4, 2:4] = 1
+    prediction[2:4, 2:4, 3:5] = 1
+    write_mask(tmp_path / "r.mha", reference, grid)
+    write_mask(tmp_path / "p.nii.gz", prediction, grid)
+    from_files = score_masks(tmp_path / "r.mha", str(tmp_path / "p.nii.gz"))
+    assert from_files == score_masks(reference, prediction, spacing_mm=grid.spacing_mm)
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "spacing", "error", "message"),
+    [
+        (np.zeros((2, 2, 2)), np.zeros((2, 2, 3)), (1.0, 1.0, 1.0), PredictionError, r"shape \(2, 2, 3\)"),
+        (np.zeros((2, 2)), np.zeros((2, 2)), (1.0, 1.0, 1.0), GroundTruthError, r"array of axes \(z, y, x\)"),
+        (np.zeros((2, 2, 2)), np.full((2, 2, 2), 3), (1.0, 1.0, 1.0), PredictionError, "other labels"),
+        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), None, HecktorError, "spacing_mm: found None"),
+        (np.zeros((2, 2, 2)), "mask.mha", None, HecktorError, "an array beside a path"),
+        ("a.mha", "b.mha", (1.0, 1.0, 1.0), HecktorError, "given with paths"),
+        ("a.mha", "b.mha", None, GroundTruthError, "a.mha"),
+    ],
+)
+def test_masks_that_cannot_be_compared(reference, prediction, spacing, error, message):
+    with pytest.raises(error, match=message):
+        score_masks(reference, prediction, spacing)
+
+
+def test_an_evaluation_is_the_content_of_metrics_json(tables):
+    result = evaluate(tables / "truth.csv", task="rfs", predictions=tables / "good.csv", bootstraps=20)
+    assert result.metrics["c_index"].value == 1.0
+    assert result.cases["used"] == 3
+    arguments = ["--task", "2", "--predictions", str(tables / "good.csv"), "--ground-truth", str(tables / "truth.csv")]
+    assert main([*arguments, "--output", str(tables / "good"), "--bootstraps", "20"]) == 0
+    assert json.loads((tables / "good" / "metrics.json").read_text()) == result.to_dict()
+
+
+def test_teams_are_ranked_from_results_paths_and_contents(tables):
+    teams = {
+        name: evaluate(
+            tables / "truth.csv",
+            task="rfs",
+            predictions=tables / f"{name}.csv",
+            bootstraps=20,
+            output=tables / name,
+        )
+        for name in ("poor", "good")
+    }
+    paths = {name: tables / name / "metrics.json" for name in teams}
+    result = rank(teams, bootstraps=10)
+    assert (result.order, result.ranks, result.unranked) == (("good", "poor"), {"good": 1, "poor": 2}, ())
+    assert rank_main(["--task", "2", *map(str, paths.values()), "--output", str(tables), "--bootstraps", "10"]) == 0
+    assert json.loads((tables / "leaderboard.json").read_text()) == result.to_dict()
+    for same in (paths, {name: one.to_dict() for name, one in teams.items()}):
+        assert rank(same, bootstraps=10).to_dict() == result.to_dict()
+
+
+def test_errors_are_those_of_the_command_line(tables):
+    with pytest.raises(GroundTruthError, match="not found"):
+        evaluate(tables / "absent.csv", task="rfs", predictions=tables / "good.csv")
+    with pytest.raises(HecktorError, match="expected one of them"):
+        evaluate(tables / "truth.csv", task="rfs")
+    with pytest.raises(HecktorError, match="one of segmentation"):
+        evaluate(tables / "truth.csv", predictions=tables / "good.csv")
+    with pytest.raises(HecktorError, match=r"no metrics\.json given"):
+        rank({})
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, evaluation; print(sorted({'numpy', 'matplotlib', 'SimpleITK', 'evaluation.api.masks', 'evaluation.pipeline'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    code = "import sys; from evaluation import evaluate; print({'matplotlib', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,0 +1,164 @@
+"""Profiles are data with a checked schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.editions.profile import known_profiles, load_profile, parse_profile
+from evaluation.editions.rules import METRICS_OF_KIND, RULES_OF_KIND
+from evaluation.editions.schemes import Borda, Lexicographic
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture
+def profile():
+    return json.loads(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+
+
+def test_hecktor_2025_is_the_specification():
+    edition = load_profile("hecktor2025")
+    assert edition.task(SEGMENTATION.name).options == {
+        "missing": "worst",
+        "geometry": "exact",
+        "gtvp_empty": "skip",
+        "volume_unit": "mm3",
+        "connectivity": 26,
+        "iou_threshold": 0.3,
+        "iou_strict": True,
+        "matching": "one_to_one",
+        "surfaces": "none",
+        "hd95": "max_directed",
+        "surface_tolerance_mm": 2.0,
+        "bounding_box": "optional",
+    }
+    assert edition.task(RFS.name).options == {"missing": "worst", "missing_risk": "non_concordant", "direction": "risk"}
+    nested = edition.task(SEGMENTATION.name).ranking.schemes["nested_borda"]
+    assert nested == Borda(("gtvp_dsc_mean", Borda(("gtvn_dsc_agg", "gtvn_f1_agg"))))
+    official = edition.task(HPV.name).ranking
+    assert official.schemes[official.official] == Lexicographic(("balanced_accuracy", "specificity"))
+
+
+def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):
+    profile["name"] = "mine"
+    profile["tasks"]["segmentation"]["rules"]["connectivity"] = 6
+    (tmp_path / "mine.json").write_text(json.dumps(profile))
+    assert load_profile(str(tmp_path / "mine.json")).task(SEGMENTATION.name).options["connectivity"] == 6
+
+
+def test_an_edition_without_the_task_says_so(profile):
+    del profile["tasks"]["hpv"]
+    with pytest.raises(HecktorError, match="no task 'hpv'"):
+        parse_profile(profile, "p").task(HPV.name)
+
+
+def test_unknown_edition_names_the_known_ones():
+    with pytest.raises(HecktorError, match=r"hecktor1999.*hecktor2025"):
+        load_profile("hecktor1999")
+    assert "hecktor2025" in known_profiles()
+
+
+SEG = ("tasks", "segmentation")
+WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("format",), 3, "format 3"),
+        (("surplus",), 1, "unknown surplus"),
+        (("tasks",), {}, "at least one task"),
+        (("tasks", "tnm"), {}, "unknown task 'tnm'"),
+        (("title",), "", "title: found"),
+        ((*SEG, "kind"), "guess", 'kind: found "guess"'),
+        ((*SEG, "kind"), "survival", "not the kind of the answer 'segmentation'"),
+        ((*SEG, "rules", "connectivity"), 8, "connectivity: found 8"),
+        ((*SEG, "rules", "connectivity"), 26.0, "connectivity: found 26.0"),
+        ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
+        ((*SEG, "rules", "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
+        ((*SEG, "rules", "iou_threshold"), True, "iou_threshold: found true"),
+        ((*SEG, "rules", "iou_threshold"), 1, "iou_threshold: found 1"),
+        ((*SEG, "rules", "bounding_box"), "none", "bounding_box: found"),
+        ((*SEG, "rules"), {}, "absent bounding_box, connectivity"),
+        ((*SEG, "metrics"), {}, "at least one metric"),
+        ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", "expected a text"),
+        ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
+        ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
+        ((*SEG, "rules", "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
+        ((*SEG, "ranking", "official"), "coin", 'official: found "coin"'),
+        ((*SEG, "ranking", "ties"), "random", 'ties: found "random"'),
+        ((*SEG, "ranking", "schemes"), {}, "at least one ranking"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": []}, "expected a list"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic"),
+        ((*SEG, "ranking", "schemes", "flat_borda"), {"borda": ["gtvp_dsc_mean"], "x": 1}, "unknown x beside borda"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 numbers above 0"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights: found \[0\]"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1e7]}, "expected 1 numbers above 0"),
+        (WEIGHTED, {"mean_rank": ["gtvp_dsc_mean"], "weights": [True]}, r"weights: found \[true\]"),
+        (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, "expected 1 numbers above 0"),
+        ((*SEG, "rules", "iou_strict"), "False", r'found "False", expected one of true, false'),
+        ((*SEG, "metrics", "gtvp_dsc_mean", "higher_is_better"), False, "found false, expected true"),
+        (
+            ("tasks", "hpv", "metrics", "calibration_in_the_large"),
+            {"title": "Calibration", "higher_is_better": False},
+            "is best at 0",
+        ),
+        (("format",), True, "format True"),
+        (WEIGHTED, {"median_rank": ["gtvp_dsc_mean"], "weights": [1]}, "unknown weights beside median_rank"),
+    ],
+)
+def test_a_break_of_the_schema_is_named(profile, path, value, message):
+    changed = copy.deepcopy(profile)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(HecktorError, match=message):
+        parse_profile(changed, "p.json")
+
+
+def test_a_profile_that_is_no_object():
+    with pytest.raises(HecktorError, match="found a list"):
+        parse_profile([], "p.json")
+
+
+def test_an_edition_of_ones_own_does_not_take_a_known_name(profile, tmp_path):
+    """`hecktor rank` finds an edition by the name in metrics.json: that must not be another one's."""
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(profile))
+    assert load_profile(str(path)) == load_profile(profile["name"])
+    profile["tasks"]["segmentation"]["ranking"]["official"] = "flat_borda"
+    path.write_text(json.dumps(profile))
+    with pytest.raises(HecktorError, match=r"mine\.json\.name: .* expected a name of its own"):
+        load_profile(str(path))
+    profile["name"] = "mine"
+    path.write_text(json.dumps(profile))
+    assert load_profile(str(path)).name == "mine"
+
+
+def test_the_five_editions_are_there():
+    assert set(known_profiles()) == {"hecktor2020", "hecktor2021", "hecktor2022", "hecktor2025", "hntsmrg2024"}
+
+
+def test_no_code_asks_for_an_edition_by_name():
+    for path in (Path(__file__).parents[3] / "evaluation").rglob("*.py"):
+        text = path.read_text().replace('DEFAULT_EDITION: Final = "hecktor2025"', "")
+        assert not [name for name in known_profiles() if f'"{name}"' in text], path.name
+
+
+def test_every_rule_and_metric_is_documented():
+    rules = (DOCS / "editions.md").read_text()
+    pages = (DOCS / "metrics.md").read_text()
+    for kind, names in METRICS_OF_KIND.items():
+        assert not [name for name in names if f"`{name}`" not in pages], kind
+    for kind in RULES_OF_KIND.values():
+        choices = [json.dumps(one).strip('"') for values in kind.CHOICES.values() for one in values]
+        assert not [name for name in (*kind.CHOICES, *kind.RANGES, *choices) if f"`{name}`" not in rules]

@@ -1,0 +1,130 @@
+"""Case names, mask folders and the release's CSV files."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.errors import GroundTruthError, PredictionError
+from contract.images.volumes import write_mask
+from evaluation.inputs.ground_truth import FollowUp, case_of, read_classes, read_follow_up, read_mask_folder
+from evaluation.inputs.tables import number
+from tests.evaluation.tasks import RISK, STATUS
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        ("CHUM-001.mha", "CHUM-001"),
+        ("CHUM-001__CT.nii.gz", "CHUM-001"),
+        ("CHUM-001__CT.mha", "CHUM-001"),
+        ("MDA-0.1.tiff", "MDA-0.1"),
+        ("folder/HGJ-7.MHA", "HGJ-7"),
+        ("no-suffix", "no-suffix"),
+    ],
+)
+def test_case_of_an_image_name(name, case):
+    assert case_of(name) == case
+
+
+def test_masks_by_case(tmp_path, blank, grid):
+    for name in ("B.mha", "A.nii.gz"):
+        write_mask(tmp_path / name, blank(), grid)
+    (tmp_path / "targets.csv").write_text("PatientID\n")
+    (tmp_path / ".hidden.mha").write_text("")
+    assert {case: path.name for case, path in read_mask_folder(tmp_path).targets.items()} == {
+        "A": "A.nii.gz",
+        "B": "B.mha",
+    }
+
+
+def test_two_masks_of_one_case(tmp_path, blank, grid):
+    for name in ("A.mha", "A.nii.gz"):
+        write_mask(tmp_path / name, blank(), grid)
+    with pytest.raises(GroundTruthError, match=r"A\.mha and A\.nii\.gz"):
+        read_mask_folder(tmp_path)
+
+
+def test_no_masks(tmp_path):
+    with pytest.raises(GroundTruthError, match="no image"):
+        read_mask_folder(tmp_path)
+    with pytest.raises(GroundTruthError, match="no folder"):
+        read_mask_folder(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("PatientID,CenterID,Age,Relapse,RFS\nB,2,60,1,120.5\nA,1,,0,900\nC,1,,,\nD,1,,1,\n", "utf-8"),
+        ("PatientID;CenterID;Age;Relapse;RFS\nB;2;60;1.0;120,5\nA;1;;0;900\nC;1;;nan;NaN\nD;1;;1;\n", "utf-8-sig"),
+        ("PatientID , Relapse, RFS \r\nB, 1, 120.5\r\nA, 0, 900\r\nC,,\r\n\r\nD,1,\r\n", "utf-8"),
+    ],
+)
+def test_follow_up_in_the_release_spellings(tmp_path, text, encoding):
+    (tmp_path / "any.csv").write_bytes(text.encode(encoding))
+    reference = read_follow_up(tmp_path, RISK)
+    assert reference.targets == {"A": FollowUp(900.0, relapse=False), "B": FollowUp(120.5, relapse=True)}
+    assert list(reference.targets) == ["A", "B"]
+    assert reference.without_target == ("C", "D")
+
+
+def test_the_file_is_chosen_by_its_columns(tmp_path):
+    (tmp_path / "task2.csv").write_text("PatientID,Relapse,RFS\nA,1,3\n")
+    (tmp_path / "task3.csv").write_text("PatientID,HPV Status\nA,1.0\nB,0\nC,\n")
+    assert read_classes(tmp_path, STATUS).targets == {"A": True, "B": False}
+    assert read_classes(tmp_path, STATUS).without_target == ("C",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("PatientID,Relapse\nA,1\n", "found none"),
+        ("PatientID,Relapse,RFS\nA,2,3\n", "line 2: Relapse is not usable, expected 0 or 1"),
+        ("PatientID,Relapse,RFS\nA,yes,3\n", "Relapse is not usable"),
+        ("PatientID,Relapse,RFS\nA,1,-3\n", "RFS is negative"),
+        ("PatientID,Relapse,RFS\nA,1,inf\n", "RFS is not usable"),
+        ("PatientID,Relapse,RFS\nA,1,3\nA,1,3\n", "line 3: A stands twice"),
+        ("PatientID,Relapse,RFS\n,1,3\n", "no PatientID"),
+        ("PatientID,Relapse,RFS\nA,1\n", "line 2: 2 fields, expected one for each of 3"),
+        ("PatientID,Relapse,RFS\nA,1,3,4\n", "line 2: 4 fields"),
+        ("PatientID,Relapse,RFS\nA,,\n", "no patient with Relapse and RFS"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(GroundTruthError, match=message):
+        read_follow_up(tmp_path, RISK)
+
+
+def test_two_tables_with_the_columns(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("PatientID,HPV Status\nA,1\n")
+    with pytest.raises(GroundTruthError, match=r"a\.csv, b\.csv"):
+        read_classes(tmp_path, STATUS)
+
+
+def test_a_table_that_is_no_text(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(GroundTruthError, match="UTF-8"):
+        read_classes(tmp_path, STATUS)
+
+
+def test_a_centre_has_one_spelling(tmp_path):
+    """A table with gaps writes 3 as 3.0."""
+    path = tmp_path / "hpv.csv"
+    path.write_text("PatientID,HPV Status,CenterID\nA,1,3.0\nB,0,3\nC,0, chum\nD,1,CHUM\nE,1,\n")
+    assert read_classes(path, STATUS).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "\N{ARABIC-INDIC DIGIT THREE}", "0x10", "1e999", "inf", ".", "1,000.5", "--1", "1 2"]
+)
+def test_texts_that_are_not_plain_numbers(text):
+    with pytest.raises(PredictionError, match="expected a number"):
+        number(text, "risk", "a number", PredictionError)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1), ("-0,5", -0.5), (" +2.5e-1 ", 0.25), (".5", 0.5), ("7.", 7), ("1E3", 1000)]
+)
+def test_plain_numbers(text, value):
+    assert number(text, "risk", "a number", PredictionError) == value

@@ -1,0 +1,220 @@
+"""Submissions made to break a reader: each costs its own case, and shows the submitter no path."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from contract.errors import PredictionError
+from contract.images.volumes import Volume, write_volume
+from evaluation.execution.pool import map_cases
+from evaluation.inputs import masks
+from evaluation.inputs.hostile import hostile
+from tests.evaluation.tasks import RFS, SEGMENTATION
+
+
+@pytest.fixture
+def phase(phase_of, blank):
+    """Cases A, to be broken, and B, which is right."""
+    phase = phase_of(SEGMENTATION)
+    for case in ("A", "B"):
+        phase.truth_mask(case, tumour(blank()))
+    phase.mask("B", tumour(blank()))
+    return phase
+
+
+def tumour(mask):
+    mask[1:3, 2:4, 3:6] = 1
+    return mask
+
+
+def links_in_a_circle(folder, mask, grid):
+    folder.rmdir()
+    folder.symlink_to(folder.name)
+
+
+def upper_links_in_a_circle(folder, mask, grid):
+    folder.rmdir()
+    folder.parent.rmdir()
+    folder.parent.symlink_to(folder.parent.name)
+
+
+def name_of_half_a_character(folder, mask, grid):
+    """A file name that is not UTF-8, which image libraries and data bases refuse."""
+    write_volume(folder / "m.mha", Volume(mask, grid))
+    (folder / "m.mha").rename(folder / os.fsdecode(b"\xff.mha"))
+
+
+def other_file_of_half_a_character(folder, mask, grid):
+    os.close(os.open(os.fsencode(folder) + b"/\xff.txt", os.O_CREAT))
+
+
+def name_of_two_lines(folder, mask, grid):
+    write_volume(folder / "a\nerror: all is lost.mha", Volume(mask, grid))
+
+
+def offset_of_nan(folder, mask, grid):
+    """NIfTI's `vox_offset`, the float at byte 108."""
+    path = folder / "m.nii.gz"
+    write_volume(path, Volume(mask, grid))
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    struct.pack_into("<f", content, 108, float("nan"))
+    path.write_bytes(gzip.compress(bytes(content)))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (links_in_a_circle, "cannot be read"),
+        (upper_links_in_a_circle, "cannot be read"),
+        (name_of_half_a_character, "a name that cannot be printed"),
+        (other_file_of_half_a_character, "found \N{REPLACEMENT CHARACTER}.txt"),
+        (name_of_two_lines, "a name that cannot be printed"),
+        (offset_of_nan, "m.nii.gz: "),
+    ],
+)
+def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid, make, reason):
+    make(phase.job("A"), tumour(blank()), grid)
+    report = phase.run()
+    (failed,) = report["cases"]["failed"]
+    assert failed["case"] == "A"
+    assert reason in failed["why"]
+    assert str(phase.root) not in failed["why"]
+    assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 0.5
+    # What a data base takes for text: no half characters.
+    (phase.output_dir / "metrics.json").read_text().encode("ascii").decode("unicode_escape").encode()
+
+
+def test_a_mask_that_memory_does_not_hold_fails_its_case(phase, blank, grid, monkeypatch):
+    reader, path = masks.read_volume, phase.mask("A", tumour(blank()))
+
+    def without_memory(read, *, error):
+        if read == path:
+            raise MemoryError
+        return reader(read, error=error)
+
+    monkeypatch.setattr(masks, "read_volume", without_memory)
+    failed = phase.run()["cases"]["failed"]
+    assert failed == [{"case": "A", "why": "anything.mha: cannot be read (MemoryError)"}]
+
+
+@pytest.mark.parametrize("bug", [IndexError, KeyError, RuntimeError, ValueError])
+@pytest.mark.parametrize(
+    "place", ["inputs.masks._resampled", "inputs.masks.Geometry.differences", "rows.mask.pair.count_overlaps"]
+)
+def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
+    """It must not be scored as a case without a prediction."""
+
+    def broken(*_):
+        raise bug("a bug")
+
+    finer = replace(grid, spacing_mm=(1.0, 2.0, 2.0))
+    phase.mask("A", tumour(blank()), finer)
+    assert phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"] == []
+    monkeypatch.setattr(f"evaluation.{place}", broken)
+    with pytest.raises(bug, match="a bug"):
+        phase.run(options={"geometry": "resample_nearest"})
+
+
+def test_voxels_without_a_volume_fail_their_case(phase, blank, grid):
+    """ITK cannot resample them; written by hand, since it cannot write them either."""
+    path = phase.mask("A", tumour(blank()))
+    path.write_bytes(
+        path.read_bytes().replace(b"ElementSpacing = 1.0 2.0 3.0", b"ElementSpacing = 1e-300 1e-300 1e-300")
+    )
+    failed = phase.run(options={"geometry": "resample_nearest"})["cases"]["failed"]
+    assert [one["case"] for one in failed] == ["A"]
+    assert "expected larger voxels" in failed[0]["why"]
+
+
+def test_a_risk_behind_links_in_a_circle_is_missing_alone(phase_of):
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\nP1,1,10\nP2,0,20\nP3,0,30\n")
+    phase.value("P1", "2")
+    phase.value("P2", "1")
+    path = phase.job("P3")
+    path.symlink_to(path.name)
+    report = phase.run()
+    assert [failed["case"] for failed in report["cases"]["failed"]] == ["P3"]
+    assert report["aggregates"]["c_index"]["value"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (PermissionError(13, "Permission denied", "/secret/place"), "Permission denied"),
+        (MemoryError("/secret/place"), "MemoryError"),
+        (OverflowError("/secret/place"), "OverflowError"),
+        (struct.error("/secret/place"), "error"),
+    ],
+)
+def test_the_reason_is_without_the_path(problem, reason):
+    with pytest.raises(PredictionError) as found, hostile("m.mha"):
+        raise problem
+    assert found.value.message == f"m.mha: cannot be read ({reason})"
+
+
+def test_mistakes_of_the_program_are_no_hostile_files():
+    with pytest.raises(AttributeError), hostile("m.mha"):
+        raise AttributeError("no such name")
+
+
+NOISY = """
+import os
+
+def speak(number):
+    os.write(1, b"/secret/place\\n")
+    os.write(2, b"\\xff /secret/place\\n")
+    return number
+"""
+
+
+def test_workers_print_nothing(tmp_path, monkeypatch, capfd):
+    (tmp_path / "noisy_for_hostile.py").write_text(NOISY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import noisy_for_hostile  # type: ignore[import-not-found]
+
+    assert map_cases(noisy_for_hostile.speak, [1, 2], 1, lambda item: -item) == [1, 2]
+    captured = capfd.readouterr()
+    assert "secret" not in captured.out + captured.err
+
+
+def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):
+    code = (
+        "import sys, evaluation.__main__ as entry\n"
+        "sys.excepthook = entry.print_unexpected\n"
+        "open('/secret/place/nobody/knows')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == "error: the evaluation ended unexpectedly (FileNotFoundError); see its log"
+    assert "Traceback" in done.stderr
+
+
+def test_the_container_ends_so(phase):
+    """The folder for metrics.json holds a folder of that name."""
+    (phase.output_dir / "metrics.json").mkdir(parents=True)
+    (phase.input_dir / "predictions.json").write_text(json.dumps(phase.jobs))
+    command = [sys.executable, "-m", "evaluation", "--task", "1", "--input", str(phase.input_dir)]
+    command += ["--ground-truth", str(phase.truth_dir), "--output", str(phase.output_dir), "--workers", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == "error: metrics.json: cannot be replaced (Is a directory), expected a writable folder"
+
+
+def test_names_that_match_no_case_are_printable(phase, blank, grid, tmp_path):
+    folder = tmp_path / "masks"
+    folder.mkdir()
+    name_of_half_a_character(folder, tumour(blank()), grid)
+    assert phase.run(predictions=folder)["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]
+    phase.job("C", ct_name="\ud800.mha")
+    assert phase.run()["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]

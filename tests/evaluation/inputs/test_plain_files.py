@@ -1,0 +1,377 @@
+"""Masks in a folder and values in a table, without the platform; options, bounding boxes, centres."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.images.volumes import Volume, write_mask, write_volume
+from evaluation.cli import main
+from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.overlap import Overlap
+from evaluation.rows.mask.metrics import dsc_by_volume
+from evaluation.rows.mask.pair import MaskRow
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+FOLLOW_UP = "PatientID;Relapse;RFS;CenterID\nP1;1;1;A\nP2;1;2;A\nP3;0;3;B\nP4;1;4;A\nP5;;;B\n"
+WHOLE_IMAGE = {"bounding_box": "whole_image"}
+HPV_STATUS = "PatientID,HPV Status\nP1,1\nP2,1\nP3,0\nP4,0\nP5,\n"
+
+
+def tumour(mask):
+    mask[2:4, 2:4, 2:4] = 1
+    mask[6, 6, 4:8] = 2
+    return mask
+
+
+@pytest.fixture
+def masks(phase_of, blank):
+    """References A (.mha) and B (.nii.gz); the folder of predictions is still empty."""
+    phase = phase_of(SEGMENTATION)
+    phase.truth_mask("A", tumour(blank()))
+    phase.truth_mask("B", tumour(blank()), suffix=".nii.gz")
+    phase.folder = phase.root / "predictions"
+    phase.folder.mkdir()
+    return phase
+
+
+def values(report):
+    return {name: found["value"] for name, found in report["aggregates"].items()}
+
+
+def test_masks_are_paired_by_case_name(masks, blank, grid):
+    write_mask(masks.folder / "A.nii.gz", tumour(blank()), grid)
+    write_mask(masks.folder / "B.mha", tumour(blank()), grid)
+    write_mask(masks.folder / "Z.mha", tumour(blank()), grid)
+    report = masks.run(predictions=masks.folder)
+    assert values(report)["gtvp_dsc_mean"] == values(report)["dsc_agg_mean"] == 1.0
+    assert report["cases"]["unknown"] == ["Z"]
+
+
+def test_missing_and_doubled_masks_are_named(masks, blank, grid):
+    write_mask(masks.folder / "A.nii.gz", tumour(blank()), grid)
+    write_mask(masks.folder / "A.mha", tumour(blank()), grid)
+    report = masks.run(predictions=masks.folder)
+    assert report["cases"]["missing"] == ["B"]
+    assert report["cases"]["duplicate"] == ["A"]
+    assert values(report)["gtvp_dsc_mean"] == 0.0
+
+
+def test_a_link_among_masks_is_no_mask(masks):
+    (masks.folder / "A.mha").symlink_to(masks.truth_dir / "A.mha")
+    assert "link" in masks.run(predictions=masks.folder)["cases"]["failed"][0]["why"]
+
+
+def test_no_folder_of_predictions(masks):
+    with pytest.raises(PredictionError, match="no such folder"):
+        masks.run(predictions=masks.root / "nowhere")
+
+
+def test_median_hd95_of_a_cohort_that_misses_half_is_infinite_and_null(masks, blank, grid):
+    """A is perfect (0 mm), B missing (infinite): the median of the two is infinite, which JSON has not."""
+    write_mask(masks.folder / "A.mha", tumour(blank()), grid)
+    report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
+    found = report["aggregates"]["gtvp_hd95_median_mm"]
+    assert found["value"] is None
+    assert "value" in found["infinite"]
+    assert any("infinite" in line for line in report["warnings"])
+    assert "Infinity" not in (masks.output_dir / "metrics.json").read_text()
+    assert report["results"][1]["gtvp_surface"] == "no_prediction"
+
+
+def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
+    """A: 4 of 8 voxels and 2 more: precision 4/6, recall 4/8. B: perfect. Means 5/6 and 3/4, F1 2 PR / (P + R)."""
+    part = blank()
+    part[2, 2:4, 2:4] = 1
+    part[2, 4, 2:4] = 1
+    write_mask(masks.folder / "A.mha", part, grid)
+    write_mask(masks.folder / "B.mha", tumour(blank()), grid)
+    found = values(masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE))
+    assert found["gtvp_precision_mean"] == pytest.approx(5 / 6)
+    assert found["gtvp_recall_mean"] == pytest.approx(3 / 4)
+    assert found["gtvp_f1"] == pytest.approx(2 * (5 / 6) * (3 / 4) / (5 / 6 + 3 / 4))
+    assert found["gtvp_dsc_agg"] == pytest.approx(2 * 12 / (16 + 14))
+
+
+def test_a_team_without_any_detection_is_last_and_not_left_out(masks):
+    """Precision and recall are 0, and so is their harmonic mean: a null would take the team out of the ranking."""
+    report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
+    assert report["aggregates"]["gtvp_f1"] == {"value": 0.0, "ci95_low": 0.0, "ci95_high": 0.0}
+    assert not [line for line in report["warnings"] if "gtvp_f1" in line]
+
+
+def test_nearest_neighbour_resampling_is_an_option(masks, blank, grid):
+    """A prediction of half the spacing along x holds each voxel twice; its first centre lies a quarter voxel before."""
+    fine = replace(
+        grid, size=(24, 10, 8), spacing_mm=(0.5, 2.0, 3.0), origin_mm=(grid.origin_mm[0] - 0.25, *grid.origin_mm[1:])
+    )
+    write_mask(masks.folder / "A.mha", np.repeat(tumour(blank()), 2, axis=2), fine)
+    write_mask(masks.folder / "B.mha", tumour(blank()), grid)
+    assert masks.run(predictions=masks.folder)["cases"]["failed"][0]["case"] == "A"
+    report = masks.run(predictions=masks.folder, options={"geometry": "resample_nearest"})
+    assert values(report)["gtvp_dsc_mean"] == 1.0
+    assert report["provenance"]["options"]["geometry"] == "resample_nearest"
+
+
+def test_a_prediction_of_too_many_voxels_is_not_resampled(masks, blank, grid, monkeypatch):
+    monkeypatch.setattr("evaluation.inputs.masks.MAX_PREDICTION_VOXELS", 100)
+    write_mask(masks.folder / "A.mha", np.zeros((7, 10, 12), np.uint8), replace(grid, size=(12, 10, 7)))
+    report = masks.run(predictions=masks.folder, options={"geometry": "resample_nearest"})
+    assert "840 voxels, expected at most 100" in report["cases"]["failed"][0]["why"]
+
+
+def test_only_what_lies_in_the_bounding_box_counts(masks, blank, grid):
+    """The grid starts at (-5, 4, 7) mm with (1, 2, 3) mm: the box holds x 2..3, y 2..3, z 2..3, the whole GTVp."""
+    wrong = tumour(blank())
+    wrong[0] = 1
+    for case in "AB":
+        write_mask(masks.folder / f"{case}.mha", wrong, grid)
+    boxes = masks.root / "boxes.csv"
+    boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,13,19\n")
+    whole = masks.run(predictions=masks.folder, edition="hecktor2020", options=WHOLE_IMAGE)
+    assert values(whole)["gtvp_dsc_mean"] < 0.2
+    assert whole["provenance"]["options"]["bounding_box"] == "whole_image"
+    report = masks.run(predictions=masks.folder, edition="hecktor2020", bounding_boxes=boxes)
+    assert values(report)["gtvp_dsc_mean"] == 1.0
+    assert report["results"][0]["gtvn_reference_voxels"] == 0
+    assert report["provenance"]["options"]["bounding_box"] == "required"
+    assert len(report["provenance"]["options"]["bounding_boxes_sha256"]) == 64
+
+
+@pytest.mark.parametrize("edition", ["hecktor2020", "hecktor2021"])
+def test_an_edition_of_bounding_boxes_does_not_score_the_whole_image_in_silence(masks, edition):
+    with pytest.raises(HecktorError, match=rf"{edition} scores inside .*--option bounding_box=whole_image"):
+        masks.run(predictions=masks.folder, edition=edition)
+
+
+def test_boxes_and_the_whole_image_are_a_contradiction(masks):
+    with pytest.raises(HecktorError, match="together with bounding_box=whole_image"):
+        masks.run(predictions=masks.folder, bounding_boxes=masks.root / "boxes.csv", options=WHOLE_IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("PatientID,x1,x2,y1,y2,z1,z2\nA,0,1,0,1,0,1\n", "no bounding box of B"),
+        ("PatientID,x1,x2\nA,0,1\n", "expected the columns"),
+        ("PatientID,x1,x2,y1,y2,z1,z2\nA,1,0,0,1,0,1\nB,0,1,0,1,0,1\n", "first corner below"),
+        ("PatientID,x1,x2,y1,y2,z1,z2\nA,,1,0,1,0,1\n", "no x1"),
+        ("PatientID,x1,x2,y1,y2,z1,z2\nA,0,1,0,1,0,1\nA,0,1,0,1,0,1\n", "stands twice"),
+    ],
+)
+def test_bounding_boxes_that_cannot_be_used(masks, text, message):
+    boxes = masks.root / "boxes.csv"
+    boxes.write_text(text)
+    with pytest.raises(GroundTruthError, match=message):
+        masks.run(predictions=masks.folder, bounding_boxes=boxes)
+
+
+def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks):
+    """The grid ends 24 mm from its first voxel along z, at 31 mm: a box in other coordinates would skip the case."""
+    boxes = masks.root / "boxes.csv"
+    boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,40,50\n")
+    with pytest.raises(GroundTruthError, match="bounding box of B: lies beside the image"):
+        masks.run(predictions=masks.folder, bounding_boxes=boxes)
+
+
+def test_centres_of_masks_stand_in_a_table_beside_them(masks, blank, grid):
+    masks.truth_table("PatientID,CenterID\nA,1\nB,2\n")
+    write_mask(masks.folder / "A.mha", tumour(blank()), grid)
+    centres = masks.run(predictions=masks.folder)["centres"]
+    assert {name: block["aggregates"]["gtvp_dsc_mean"]["value"] for name, block in centres.items()} == {"1": 1, "2": 0}
+
+
+def test_dsc_against_volume(phase_of, blank, grid):
+    """Six cases of 1 to 6 voxels, the prediction finds one voxel: DSC 2 / (n + 1) falls as the volume rises."""
+    phase = phase_of(SEGMENTATION)
+    for n in range(1, 7):
+        mask = blank()
+        mask[0, 0, :n] = 1
+        phase.truth_mask(f"C{n}", mask)
+        found = blank()
+        found[0, 0, 0] = 1
+        phase.mask(f"C{n}", found)
+    block = phase.run()["analyses"]["gtvp_dsc_by_volume"]
+    assert block["spearman"] == pytest.approx(-1.0)
+    assert [part["cases"] for part in block["bins"]] == [2, 1, 1, 1, 1]
+    assert block["bins"][0]["dsc_mean"] == pytest.approx((1 + 2 / 3) / 2)
+    assert block["bins"][4]["volume_ml_low"] == pytest.approx(6 * 6 / 1000)
+    assert phase.run(public=True)["analyses"]["gtvp_dsc_by_volume"] == {**block, "bins": []}
+
+
+def test_public_bins_of_enough_cases_have_no_bounds():
+    """49 cases leave nine in four of the bins, 50 make five of ten."""
+    rows = [
+        MaskRow(f"C{n}", 6.0, Overlap(1, n, 1), Overlap(0, 0, 0), LesionCounts(0, 0, 0), 2 / (n + 1))
+        for n in range(1, 51)
+    ]
+    assert dsc_by_volume(rows[:49], public=True)["bins"] == []
+    bins = dsc_by_volume(rows, public=True)["bins"]
+    assert [set(part) for part in bins] == [{"cases", "dsc_mean"}] * 5
+
+
+@pytest.fixture
+def risks(phase_of):
+    phase = phase_of(RFS)
+    phase.truth_table(FOLLOW_UP, "rfs.csv")
+    phase.table = phase.root / "risks.csv"
+    return phase
+
+
+def test_a_table_of_risks(risks):
+    """As the golden row: P2 without a risk leaves 2 of 5 pairs; P5 has no target and is no surprise, P9 is unknown."""
+    risks.table.write_text("PatientID;risk\nP1;4\nP2;\nP3;2,0\nP4;1\nP5;3\nP9;1\n")
+    report = risks.run(predictions=risks.table)
+    assert values(report)["c_index"] == pytest.approx(0.4)
+    assert report["cases"]["missing"] == ["P2"]
+    assert report["cases"]["unknown"] == ["P9"]
+    assert report["centres"]["A"]["cases"] == 3
+    assert report["centres"]["B"]["aggregates"]["c_index"]["value"] is None
+
+
+@pytest.mark.parametrize("header", ["PatientID,RFS", "patient_id,Risk", "Patient ID,rfs"])
+def test_risks_under_the_names_of_the_challenge(risks, header):
+    """The order of the recurrences, 4 > 3 > 2 with P4 last: every pair is concordant."""
+    risks.table.write_text(f"{header}\nP1,4\nP2,3\nP3,2\nP4,1\n")
+    assert values(risks.run(predictions=risks.table))["c_index"] == 1.0
+
+
+def test_the_ground_truth_may_be_the_file_itself(risks):
+    risks.table.write_text("PatientID,risk\nP1,4\nP2,3\nP3,2\nP4,1\n")
+    risks.truth_dir = risks.truth_dir / "rfs.csv"
+    assert values(risks.run(predictions=risks.table))["c_index"] == 1.0
+
+
+@pytest.mark.parametrize("cell", ["inf", "high", "1e999", "true"])
+def test_a_cell_that_is_no_risk_fails_its_case(risks, cell):
+    risks.table.write_text(f"PatientID,risk\nP1,4\nP2,{cell}\nP3,2\nP4,1\n")
+    report = risks.run(predictions=risks.table)
+    (failed,) = report["cases"]["failed"]
+    assert failed["case"] == "P2"
+    assert "risks.csv, line 3" in failed["why"]
+
+
+@pytest.mark.parametrize(("line", "count"), [("P2,3,0", 3), ("P2", 1)])
+def test_a_line_of_other_fields_fails_its_case_alone(risks, line, count):
+    """As in the golden row, P2 without a risk leaves 2 of 5 pairs."""
+    risks.table.write_text(f"PatientID,risk\nP1,4\n{line}\nP3,2\nP4,1\n")
+    report = risks.run(predictions=risks.table)
+    why = f"risks.csv, line 3: {count} fields, expected one for each of 2 columns"
+    assert report["cases"]["failed"] == [{"case": "P2", "why": why}]
+    assert values(report)["c_index"] == pytest.approx(0.4)
+
+
+def test_a_patient_twice_fails_and_is_named(risks):
+    risks.table.write_text("PatientID,risk\nP1,4\nP1,4\nP2,3\nP3,2\nP4,1\n")
+    assert risks.run(predictions=risks.table)["cases"]["duplicate"] == ["P1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PatientID,score\nP1,1\n", "columns PatientID, score; expected PatientID, risk or RFS"),
+        (b"PatientID,risk,risk\nP1,1,2\n", "column stands twice"),
+        (b"PatientID,risk,RFS\nP1,1,2\n", "columns risk and RFS mean the same"),
+        (b"PatientID,patient_id,risk\nP1,P1,2\n", "columns PatientID and patient_id mean the same"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"PatientID,risk\nP1," + b"1" * 200_000, "expected a CSV file"),
+    ],
+)
+def test_a_table_that_cannot_be_used(risks, content, message):
+    risks.table.write_bytes(content)
+    with pytest.raises(PredictionError, match=message):
+        risks.run(predictions=risks.table)
+
+
+def test_a_table_of_statuses_with_probabilities(phase_of):
+    """Positive P1 0.9, P2 0.4 against negative P3 0.6, P4 0.1: 3 of 4 pairs in order.
+
+    Brier (0.01 + 0.36 + 0.36 + 0.01) / 4; mean probability 0.5 less half positives is 0.
+    """
+    phase = phase_of(HPV)
+    phase.truth_table(HPV_STATUS)
+    table = phase.root / "hpv.csv"
+    table.write_text("PatientID,hpv,probability\nP1,1,0.9\nP2,false,0.4\nP3,true,0.6\nP4,0,0.1\n")
+    report = phase.run(predictions=table)
+    found = values(report)
+    assert found["balanced_accuracy"] == 0.5
+    assert found["auc"] == 0.75
+    assert found["brier"] == pytest.approx(0.185)
+    assert found["calibration_in_the_large"] == pytest.approx(0.0)
+    assert sum(part["cases"] for part in report["analyses"]["calibration"]) == 4
+    assert phase.run(predictions=table, public=True)["analyses"] == {}
+
+
+@pytest.mark.parametrize(
+    "header", ["PatientID,HPV Status", "patient_id,hpv_status", "Patient ID,HPV", "PATIENTID,hpv-status"]
+)
+def test_statuses_under_the_names_of_the_challenge(phase_of, header):
+    """P1 of two positives right, both negatives right: (1/2 + 1) / 2."""
+    phase = phase_of(HPV)
+    phase.truth_table(HPV_STATUS)
+    table = phase.root / "hpv.csv"
+    table.write_text(f"{header}\nP1,1\nP2,0\nP3,0\nP4,0\n")
+    assert values(phase.run(predictions=table))["balanced_accuracy"] == 0.75
+
+
+def test_a_status_twice_is_an_error(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table(HPV_STATUS)
+    table = phase.root / "hpv.csv"
+    table.write_text("PatientID,hpv,HPV Status\nP1,1,0\n")
+    with pytest.raises(PredictionError, match=r"hpv\.csv: columns hpv and HPV Status mean the same, expected one"):
+        phase.run(predictions=table)
+
+
+def test_a_probability_beyond_1_fails_its_case(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table(HPV_STATUS)
+    table = phase.root / "hpv.csv"
+    table.write_text("PatientID,hpv,probability\nP1,1,1.5\nP2,1,\nP3,0,\nP4,0,\n")
+    report = phase.run(predictions=table)
+    assert [failed["case"] for failed in report["cases"]["failed"]] == ["P1"]
+    assert "auc" not in report["aggregates"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"connectivity": "8"}, "connectivity: found 8"),
+        ({"colour": "red"}, "unknown colour"),
+        ({"iou_threshold": "high"}, 'iou_threshold: found "high"'),
+    ],
+)
+def test_options_are_checked_as_profiles_are(masks, options, message):
+    with pytest.raises(HecktorError, match=message):
+        masks.run(predictions=masks.folder, options=options)
+
+
+def test_the_command_line(masks, blank, grid, capsys):
+    write_volume(masks.folder / "A.mha", Volume(tumour(blank()), grid))
+    arguments = ["--task", "1", "--predictions", str(masks.folder), "--ground-truth", str(masks.truth_dir)]
+    arguments += ["--output", str(masks.output_dir), "--bootstraps", "5", "--workers", "0"]
+    assert main([*arguments, "--option", "surfaces=both", "--option", "missing=skip"]) == 0
+    report = json.loads((masks.output_dir / "metrics.json").read_text())
+    assert report["provenance"]["options"]["surfaces"] == "both"
+    assert values(report)["gtvn_hd95_median_mm"] == 0.0
+    assert "gtvn_hd95_median_mm" in capsys.readouterr().out
+    with pytest.raises(HecktorError, match="stands twice"):
+        main([*arguments, "--option", "missing=skip", "--option", "missing=stop"])
+
+
+SECRETS = ("987.25", "rfs_days", "relapse", "hpv_positive", "reference_voxels")
+
+
+def test_public_results_hold_no_reference_value_and_no_path(phase_of):
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS,CenterID\nP1,1,987.25,A\nP2,0,1500,B\nP3,1,1200,A\n")
+    table = phase.root / "risks.csv"
+    table.write_text("PatientID,risk\nP1,2\nP2,NaN\nP3,oops\n")
+    phase.run(predictions=table, public=True)
+    text = (phase.output_dir / "metrics.json").read_text()
+    assert not [secret for secret in (*SECRETS, str(phase.root)) if secret in text]
+    assert json.loads(text)["centres"] == {}

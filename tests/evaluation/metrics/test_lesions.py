@@ -1,0 +1,154 @@
+"""Components, matching and the aggregated F1, against naive oracles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from evaluation.editions.profile import load_profile
+from evaluation.editions.rules import MaskRules
+from evaluation.metrics.lesions import LesionCounts, count_lesions, f1_agg_metric, label_components, match_one_to_one
+from tests.evaluation.tasks import SEGMENTATION
+
+masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))
+REACH = {6: 1, 18: 2, 26: 3}
+
+
+def naive_components(mask, connectivity):
+    """Flood fill: the set of components, each a frozenset of voxels."""
+    todo = {tuple(voxel) for voxel in np.argwhere(mask)}
+    found = set()
+    while todo:
+        component, front = set(), {todo.pop()}
+        while front:
+            voxel = front.pop()
+            component.add(voxel)
+            near = {
+                other
+                for other in todo
+                if max(abs(a - b) for a, b in zip(voxel, other, strict=True)) <= 1
+                and sum(a != b for a, b in zip(voxel, other, strict=True)) <= REACH[connectivity]
+            }
+            todo -= near
+            front |= near
+        found.add(frozenset(component))
+    return found
+
+
+def naive_iou_table(reference, predicted, connectivity=26):
+    references, predictions = naive_components(reference, connectivity), naive_components(predicted, connectivity)
+    return [[len(r & p) / len(r | p) for p in predictions] for r in references], len(references), len(predictions)
+
+
+def best_assignment(table, n_rows, n_columns, threshold):
+    """(pairs, total IoU) of the best one-to-one matching, over every assignment."""
+    if n_rows > n_columns:
+        table, n_rows, n_columns = [list(row) for row in zip(*table, strict=True)], n_columns, n_rows
+    best = (0, 0.0)
+    for columns in permutations(range(n_columns), n_rows):
+        chosen = [table[row][column] for row, column in enumerate(columns) if table[row][column] > threshold]
+        best = max(best, (len(chosen), sum(chosen)))
+    return best
+
+
+@pytest.mark.parametrize("connectivity", [6, 18, 26])
+@given(mask=masks)
+def test_components_equal_a_flood_fill(mask, connectivity):
+    numbered, count = label_components(mask, connectivity)
+    found = {frozenset(tuple(v) for v in np.argwhere(numbered == number)) for number in range(1, count + 1)}
+    assert found == naive_components(mask, connectivity)
+
+
+@pytest.mark.parametrize(("connectivity", "components"), [(6, 3), (18, 2), (26, 1)])
+def test_voxels_that_touch_at_an_edge_and_at_a_corner(connectivity, components):
+    """(0,0,0)-(0,1,1) share an edge, (0,1,1)-(1,2,2) a corner."""
+    mask = np.zeros((2, 3, 3), np.bool_)
+    mask[0, 0, 0] = mask[0, 1, 1] = mask[1, 2, 2] = True
+    assert label_components(mask, connectivity)[1] == components
+
+
+def line(length, *stretches):
+    mask = np.zeros((1, 1, length), np.bool_)
+    for start, stop in stretches:
+        mask[0, 0, start:stop] = True
+    return mask
+
+
+def test_iou_of_exactly_the_threshold_is_no_match(rules):
+    """3 shared of 10 in the union: IoU = 0.3, not above 0.30."""
+    reference, predicted = line(12, (0, 6)), line(12, (3, 10))
+    assert count_lesions(reference, predicted, rules()) == LesionCounts(0, 1, 1)
+    assert count_lesions(reference, predicted, rules(iou_strict=False)) == LesionCounts(1, 0, 0)
+
+
+def test_one_lesion_serves_one_partner_only(rules):
+    """A reference of 12 with predictions of 5 and 5 inside: IoU 5/12 = 0.417 each, above 0.3 for both."""
+    reference, predicted = line(12, (0, 12)), line(12, (0, 5), (7, 12))
+    assert count_lesions(reference, predicted, rules()) == LesionCounts(1, 1, 0)
+    assert count_lesions(reference, predicted, rules(matching="any_overlap")) == LesionCounts(2, 0, 0)
+
+
+def test_cardinality_comes_before_iou():
+    """Pairs (0,0) 0.9, (0,1) 0.4, (1,0) 0.4: greedy takes the first alone, the largest matching the other two."""
+    pairs = match_one_to_one(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0.9, 0.4, 0.4]))
+    assert pairs == [(0, 1), (1, 0)]
+
+
+def test_ties_in_cardinality_go_to_the_larger_iou():
+    assert match_one_to_one(np.array([0, 0]), np.array([3, 7]), np.array([0.4, 0.5])) == [(0, 7)]
+
+
+@given(masks, masks)
+def test_matching_equals_the_best_of_all_assignments(a, b):
+    rules = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
+    assert isinstance(rules, MaskRules)
+    rules = replace(rules, iou_threshold=0.1)
+    table, n_references, n_predictions = naive_iou_table(a, b)
+    counts = count_lesions(a, b, rules)
+    if min(n_references, n_predictions) <= 4 and max(n_references, n_predictions) <= 5:
+        pairs, _ = best_assignment(table, n_references, n_predictions, 0.1)
+        assert counts == LesionCounts(pairs, n_predictions - pairs, n_references - pairs)
+    literal = count_lesions(a, b, replace(rules, matching="any_overlap"))
+    assert counts.true_positives <= literal.true_positives
+    greedy = count_lesions(a, b, replace(rules, matching="greedy"))
+    assert greedy.true_positives <= counts.true_positives
+    mirrored = count_lesions(b, a, rules)
+    assert mirrored == LesionCounts(counts.true_positives, counts.false_negatives, counts.false_positives)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_total_iou_is_the_largest_among_equal_cardinalities(n_rows, n_columns, data):
+    table = [[data.draw(st.sampled_from([0.0, 0.31, 0.4, 0.55, 0.9])) for _ in range(n_columns)] for _ in range(n_rows)]
+    cells = [(i, j) for i in range(n_rows) for j in range(n_columns) if table[i][j] > 0]
+    rows, columns = np.array([i for i, _ in cells], dtype=np.intp), np.array([j for _, j in cells], dtype=np.intp)
+    pairs = match_one_to_one(rows, columns, np.array([table[i][j] for i, j in cells]))
+    count, total = best_assignment(table, n_rows, n_columns, 0.0)
+    assert len(pairs) == count
+    assert sum(table[i][j] for i, j in pairs) == pytest.approx(total)
+
+
+def test_empty_masks(rules):
+    nothing, something = line(4), line(4, (1, 2))
+    assert count_lesions(nothing, nothing, rules()) == LesionCounts(0, 0, 0)
+    assert count_lesions(nothing, something, rules()) == LesionCounts(0, 1, 0)
+    assert count_lesions(something, nothing, rules()) == LesionCounts(0, 0, 1)
+
+
+def test_a_mask_of_many_components_is_matched(rules):
+    """A checkerboard of single voxels two apart: 32 768 lesions, each its own partner."""
+    mask = np.zeros((64, 64, 64), np.bool_)
+    mask[::2, ::2, ::2] = True
+    assert count_lesions(mask, mask, rules()) == LesionCounts(32768, 0, 0)
+
+
+def test_f1_is_a_ratio_of_sums():
+    """TP 3 and 0, FP 0 and 1, FN 0 and 2: 6 / (6 + 1 + 2) = 2/3, while the mean of case values is 0.5."""
+    metric = f1_agg_metric(np.array([3.0, 0]), np.array([0.0, 1]), np.array([0.0, 2]))
+    assert metric(np.ones((1, 2)))[0] == pytest.approx(2 / 3)
+    assert np.isnan(f1_agg_metric(*np.zeros((3, 2)))(np.ones((1, 2)))[0])

@@ -1,0 +1,47 @@
+"""Other packages on data sets of their own: lifelines on Rossi's prisoners, scikit-learn on its breast cancers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evaluation.metrics.classification import binary_metrics, probability_metrics
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+
+
+def test_the_cox_model_of_rossi():
+    """The published C-index of the Cox model with all seven covariates: 0.64033; lifelines finds the same."""
+    lifelines = pytest.importorskip("lifelines")
+    from lifelines.datasets import load_rossi
+    from lifelines.utils import concordance_index as theirs
+
+    table = load_rossi()
+    model = lifelines.CoxPHFitter().fit(table, duration_col="week", event_col="arrest")
+    risks = model.predict_partial_hazard(table).to_numpy()
+    times, events = table["week"].to_numpy(dtype=float), table["arrest"].to_numpy(dtype=bool)
+    ours = c_index_metric(SurvivalCohort(times, events, risks), "non_concordant")(np.ones((1, times.size)))[0]
+    assert ours == pytest.approx(0.64033, abs=5e-6)
+    assert ours == pytest.approx(theirs(times, -risks, events), abs=1e-12)
+
+
+def test_a_probability_of_breast_cancer():
+    """The radius as a probability, in tenths so that many tie; of 569 patients 357 are positive (benign)."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    positive = data.target.astype(bool)
+    radius = data.data[:, 0]
+    probability = ((radius.max() - radius) / np.ptp(radius)).round(1)
+    ones = np.ones((1, positive.size))
+    given = probability_metrics(positive, probability)
+    assert given["auc"](ones)[0] == pytest.approx(metrics.roc_auc_score(positive, probability), abs=1e-12)
+    assert given["brier"](ones)[0] == pytest.approx(metrics.brier_score_loss(positive, probability), abs=1e-12)
+    predicted = probability > 0.6
+    found = binary_metrics(positive, predicted == positive)
+    expected = {
+        "balanced_accuracy": metrics.balanced_accuracy_score(positive, predicted),
+        "sensitivity": metrics.recall_score(positive, predicted),
+        "specificity": metrics.recall_score(~positive, ~predicted),
+    }
+    assert {name: metric(ones)[0] for name, metric in found.items()} == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,139 @@
+"""C-index, Kaplan-Meier and log-rank against published values, naive oracles and second opinions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric, kaplan_meier, log_rank_p
+
+NAN = float("nan")
+patients = st.lists(
+    st.tuples(st.integers(1, 8), st.booleans(), st.sampled_from([NAN, -1.0, 0.0, 0.5, 2.0])), min_size=2, max_size=14
+)
+
+
+def cohort(times, events, risks):
+    return SurvivalCohort(np.array(times, dtype=float), np.array(events, dtype=np.bool_), np.array(risks, dtype=float))
+
+
+def c_index(of, rule="non_concordant"):
+    return c_index_metric(of, rule)(np.ones((1, of.times_days.size)))[0]
+
+
+def naive_c_index(times, events, risks, missing_score):
+    concordant = comparable = 0.0
+    for i in range(len(times)):
+        for j in range(len(times)):
+            if events[i] and (times[i] < times[j] or (times[i] == times[j] and not events[j])):
+                comparable += 1
+                if np.isnan(risks[i]) or np.isnan(risks[j]):
+                    concordant += missing_score
+                else:
+                    concordant += 1.0 if risks[i] > risks[j] else 0.5 if risks[i] == risks[j] else 0.0
+    return concordant / comparable if comparable else None
+
+
+@pytest.mark.parametrize(
+    ("times", "events", "risks", "rule", "expected"),
+    [
+        ([1, 2, 2, 2, 3], [1, 1, 1, 0, 0], [5, 4, 1, 3, 2], "non_concordant", 0.75),
+        ([5, 5], [1, 0], [0.1, 0.9], "non_concordant", 0.0),
+        ([1, 2, 3, 4], [1, 1, 0, 1], [4, NAN, 2, 1], "non_concordant", 0.4),
+        ([1, 2, 3, 4], [1, 1, 0, 1], [4, NAN, 2, 1], "tie", 0.7),
+    ],
+)
+def test_golden_values(times, events, risks, rule, expected):
+    """By hand, first row: patient 1 is comparable with four others, all concordant; 2 and 3 (both recurred at 2)
+    with patients 4 and 5: 4 > 3, 4 > 2 concordant, 1 < 3, 1 < 2 not: 6 of 8.
+    """
+    assert c_index(cohort(times, events, risks), rule) == pytest.approx(expected, abs=1e-12)
+
+
+def test_without_a_comparable_pair_c_does_not_exist():
+    assert np.isnan(c_index(cohort([1, 2, 3], [0, 0, 0], [3, 2, 1])))
+    assert np.isnan(c_index(cohort([2, 2], [1, 1], [3, 2])))
+
+
+@pytest.mark.parametrize(("rule", "score"), [("non_concordant", 0.0), ("tie", 0.5)])
+@given(rows=patients)
+def test_vectorised_equals_naive(rows, rule, score):
+    times, events, risks = zip(*rows, strict=True)
+    expected = naive_c_index(times, events, risks, score)
+    assume(expected is not None)
+    assert c_index(cohort(times, events, risks), rule) == pytest.approx(expected, abs=1e-12)
+
+
+@given(patients, st.data())
+def test_weights_equal_repeated_patients(rows, data):
+    """A weight of k is the patient standing k times in the cohort."""
+    weights = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
+    assume(sum(weights) > 0)
+    times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
+    repeated = [np.repeat(column, weights) for column in (times, events, risks)]
+    expected = naive_c_index(*repeated, 0.0)
+    value = c_index_metric(cohort(times, events, risks), "non_concordant")(np.array([weights], dtype=float))[0]
+    np.testing.assert_allclose(value, np.nan if expected is None else expected)
+
+
+@given(patients)
+def test_monotone_transforms_and_doubling_leave_c_unchanged(rows):
+    times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
+    assume(naive_c_index(times, events, risks, 0.0) is not None)
+    value = c_index(cohort(times, events, risks))
+    assert c_index(cohort(times, events, np.exp(3 * risks) + 7)) == pytest.approx(value)
+    doubled = cohort(np.tile(times, 2), np.tile(events, 2), np.tile(risks, 2))
+    assert c_index(doubled) == pytest.approx(value)
+
+
+@given(patients)
+def test_opposite_risk_gives_the_complement(rows):
+    times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
+    risks = np.nan_to_num(risks, nan=0.25) + np.arange(len(rows)) * 1e-3
+    assume(naive_c_index(times, events, risks, 0.0) is not None)
+    value = c_index(cohort(times, events, risks))
+    assert c_index(cohort(times, events, -risks)) == pytest.approx(1 - value)
+
+
+def test_blocks_give_the_same_value(monkeypatch):
+    rng = np.random.default_rng(3)
+    many = cohort(rng.integers(1, 40, 90), rng.random(90) < 0.4, rng.normal(size=90).round(1))
+    weights = rng.integers(0, 4, (7, 90)).astype(float)
+    whole = c_index_metric(many, "tie")(weights)
+    monkeypatch.setattr("evaluation.metrics.concordance._BLOCK_NUMBERS", 200)
+    np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)
+    value = c_index(many)
+    assert value == pytest.approx(naive_c_index(many.times_days, many.events, many.risks, 0.0), abs=1e-12)
+
+
+def test_lifelines_agrees_with_the_sign_turned():
+    utils = pytest.importorskip("lifelines.utils")
+    rng = np.random.default_rng(4)
+    times, events, risks = rng.integers(1, 500, 200), rng.random(200) < 0.35, rng.normal(size=200).round(1)
+    theirs = utils.concordance_index(times, -risks, events)
+    assert c_index(cohort(times, events, risks)) == pytest.approx(theirs, abs=1e-12)
+
+
+def test_kaplan_meier_by_hand():
+    """At risk 5, 4, 2 at times 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
+    curve = kaplan_meier(np.array([1.0, 2, 2, 3, 4]), np.array([True, True, False, True, False]))
+    np.testing.assert_allclose(curve.times_days, [0, 1, 2, 3, 4])
+    np.testing.assert_allclose(curve.survival, [1, 0.8, 0.6, 0.3, 0.3])
+    assert curve.at_risk.tolist() == [5, 5, 4, 2, 1]
+
+
+def test_log_rank_agrees_with_lifelines():
+    statistics = pytest.importorskip("lifelines.statistics")
+    rng = np.random.default_rng(5)
+    times, events = rng.integers(1, 60, 80).astype(float), rng.random(80) < 0.5
+    group = rng.random(80) < 0.4
+    theirs = statistics.logrank_test(times[group], times[~group], events[group], events[~group]).p_value
+    assert log_rank_p(times, events, group) == pytest.approx(theirs, rel=1e-9)
+
+
+def test_log_rank_without_two_groups_or_events_does_not_exist():
+    times, none = np.array([1.0, 2, 3]), np.zeros(3, np.bool_)
+    assert log_rank_p(times, ~none, none) is None
+    assert log_rank_p(times, none, np.array([True, False, True])) is None

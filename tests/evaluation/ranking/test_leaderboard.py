@@ -1,0 +1,162 @@
+"""Rankings against the published table of five and small tables by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.errors import MetricError
+from evaluation.editions.profile import load_profile
+from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank
+from evaluation.editions.task import MetricProfile
+from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, standing
+from tests.evaluation.tasks import HPV, SEGMENTATION
+
+# The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
+TEAMS_2025 = {
+    "MEDAI": (0.7418, 0.7640, 0.6472),
+    "Dolphins": (0.7567, 0.7622, 0.6407),
+    "sztu_bme2025": (0.7308, 0.7641, 0.6320),
+    "InterStellar": (0.7301, 0.7406, 0.6638),
+    "SJTU_lab426": (0.7341, 0.7312, 0.7260),
+}
+METRICS = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
+NESTED = Borda(("gtvp_dsc_mean", Borda(("gtvn_dsc_agg", "gtvn_f1_agg"))))
+FLAT = Borda(METRICS)
+
+
+def five_teams():
+    columns = zip(*TEAMS_2025.values(), strict=True)
+    values = {name: np.array(column) for name, column in zip(METRICS, columns, strict=True)}
+    return TeamsTable(tuple(TEAMS_2025), values, load_profile("hecktor2025").task(SEGMENTATION.name).metrics)
+
+
+def table(**columns):
+    values = {name: np.array(column, dtype=float) for name, column in columns.items()}
+    count = len(next(iter(values.values())))
+    profiles = {name: MetricProfile(name, higher_is_better=True) for name in values}
+    return TeamsTable(tuple("abcdefgh"[:count]), values, profiles)
+
+
+def test_hecktor_2025_metric_ranks():
+    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking)
+    assert found.metric_ranks["gtvp_dsc_mean"].tolist() == [2, 1, 4, 5, 3]
+    assert found.metric_ranks["gtvn_dsc_agg"].tolist() == [2, 3, 1, 4, 5]
+    assert found.metric_ranks["gtvn_f1_agg"].tolist() == [3, 4, 5, 2, 1]
+
+
+def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
+    """Inner sums 5, 7, 6, 6, 6 rank 1, 5, 2, 2, 2; with the GTVp ranks 2, 1, 4, 5, 3: 3, 6, 6, 7, 5."""
+    profile = load_profile("hecktor2025").task(SEGMENTATION.name)
+    found = rank_teams(five_teams(), profile.ranking)
+    assert profile.ranking.official == "nested_borda"
+    assert found.standings["nested_borda"].rank_sum.tolist() == [3, 6, 6, 7, 5]
+    assert found.standings["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
+    assert found.standings["flat_borda"].points.tolist() == [8, 7, 5, 4, 6]
+    assert found.standings["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
+    order = [list(TEAMS_2025)[index] for index in found.order]
+    assert order == ["MEDAI", "SJTU_lab426", "Dolphins", "sztu_bme2025", "InterStellar"]
+
+
+def test_hecktor_2025_nested_borda_with_average_ties():
+    """The three tied inner ranks average (2 + 3 + 4) / 3 = 3."""
+    found = standing(five_teams(), NESTED, "average")
+    assert found.rank_sum.tolist() == [3, 6, 7, 8, 6]
+    assert found.ranks.tolist() == [1, 2.5, 4, 5, 2.5]
+    assert standing(five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
+
+
+def test_hecktor_2025_by_the_median_rank():
+    """Ranks (2, 2, 3), (1, 3, 4), (4, 1, 5), (5, 4, 2), (3, 5, 1): medians 2, 3, 4, 4, 3."""
+    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking).standings[
+        "median_rank"
+    ]
+    assert found.median_rank.tolist() == [2, 3, 4, 4, 3]
+    assert found.ranks.tolist() == [1, 2, 4, 4, 2]
+    assert found.figures().keys() == {"median_rank"}
+
+
+def test_the_mean_rank_is_the_flat_borda_told_otherwise():
+    """Rank sums 7, 8, 10, 11, 9 over three metrics."""
+    found = standing(five_teams(), MeanRank(METRICS), "min")
+    np.testing.assert_allclose(found.mean_rank, np.array([7, 8, 10, 11, 9]) / 3)
+    assert found.ranks.tolist() == standing(five_teams(), FLAT, "min").ranks.tolist()
+
+
+def test_weights_multiply_ranks():
+    """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
+    found = standing(five_teams(), Borda(METRICS, (1.0, 1.0, 2.0)), "min")
+    assert found.rank_sum.tolist() == [10, 12, 15, 13, 10]
+    assert found.points.tolist() == [10, 8, 5, 7, 10]
+    assert found.ranks.tolist() == [1, 3, 5, 4, 1]
+    assert standing(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").mean_rank.tolist() == [
+        2.5,
+        3,
+        3.75,
+        3.25,
+        2.5,
+    ]
+
+
+def test_weights_that_are_no_sums_of_halves_still_tie():
+    """0.1 * 1 + 0.2 * 2 and 0.1 * 3 + 0.2 * 1 are both 0.5, though not in floating point."""
+    two = table(x=[3, 1, 2], y=[2, 3, 1])
+    found = standing(two, Borda(("x", "y"), (0.1, 0.2)), "min")
+    assert found.ranks.tolist() == [1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("ties", "ranks"),
+    [("min", [1, 2, 2, 4, 5]), ("average", [1, 2.5, 2.5, 4, 5]), ("max", [1, 3, 3, 4, 5]), ("dense", [1, 2, 2, 3, 4])],
+)
+def test_ties_as_the_2025_overview_prints_them(ties, ranks):
+    """Task 2 of HECKTOR 2025: two teams of 0.6023 share rank 2, and the next is fourth."""
+    assert rank_metric(table(c_index=[0.6583, 0.6023, 0.6023, 0.5873, 0.5281]), "c_index", ties).tolist() == ranks
+
+
+def test_rounding_noise_is_a_tie():
+    assert rank_metric(table(m=[0.1 + 0.2, 0.3]), "m", "min").tolist() == [1, 1]
+
+
+def test_hpv_ties_are_broken_by_specificity():
+    profile = load_profile("hecktor2025").task(HPV.name)
+    values = {
+        "balanced_accuracy": [0.6, 0.6, 0.7, 0.6],
+        "sensitivity": [0.5, 0.7, 0.8, 0.5],
+        "specificity": [0.7, 0.5, 0.6, 0.7],
+    }
+    columns = {name: np.array(column) for name, column in values.items()}
+    found = rank_teams(TeamsTable(("d", "c", "b", "a"), columns, profile.metrics), profile.ranking)
+    assert found.standings[profile.ranking.official].ranks.tolist() == [2, 4, 1, 2]
+    assert found.order == (2, 3, 0, 1)
+
+
+def test_a_lower_is_better_metric_ranks_the_other_way():
+    values = {"hd95": np.array([3.0, 1.0, 2.0])}
+    lower = TeamsTable(("a", "b", "c"), values, {"hd95": MetricProfile("HD95", higher_is_better=False)})
+    assert rank_metric(lower, "hd95", "min").tolist() == [3, 1, 2]
+
+
+def test_a_table_with_nan_is_refused():
+    with pytest.raises(MetricError, match="not NaN"):
+        table(m=[0.5, float("nan")])
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), min_size=1, max_size=7), st.randoms())
+def test_order_of_teams_does_not_matter(rows, random):
+    columns = [[value / 10 for value in column] for column in zip(*rows, strict=True)]
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    for scheme in (
+        Borda(("x", Borda(("y", "z")))),
+        Borda(("x", "y", "z")),
+        Lexicographic(("x", "z")),
+        MedianRank(("x", "y")),
+    ):
+        straight = standing(table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
+        turned = standing(
+            table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
+        )
+        assert turned.ranks.tolist() == [straight[i] for i in order]

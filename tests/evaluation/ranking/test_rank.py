@@ -1,0 +1,161 @@
+"""`hecktor rank`: leaderboards, and results that must not be compared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.ranking.cli import main
+
+TEAMS = {
+    "MEDAI": (0.7418, 0.7640, 0.6472),
+    "Dolphins": (0.7567, 0.7622, 0.6407),
+    "sztu_bme2025": (0.7308, 0.7641, 0.6320),
+    "InterStellar": (0.7301, 0.7406, 0.6638),
+    "SJTU_lab426": (0.7341, 0.7312, 0.7260),
+}
+METRICS = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
+
+
+def metrics_of(values, **provenance):
+    aggregates = {name: {"value": v, "ci95_low": v, "ci95_high": v} for name, v in zip(METRICS, values, strict=True)}
+    return {
+        "aggregates": aggregates,
+        "cases": {},
+        "warnings": [],
+        "results": [],
+        "provenance": {
+            "format": 1,
+            "version": "1",
+            "task": "segmentation",
+            "edition": "hecktor2025",
+            "options": {"connectivity": 26},
+            "case_set_sha256": "0",
+            **provenance,
+        },
+    }
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = {}
+    for team, values in TEAMS.items():
+        (tmp_path / team).mkdir()
+        paths[team] = tmp_path / team / "metrics.json"
+        paths[team].write_text(json.dumps(metrics_of(values)))
+    return paths
+
+
+def rank(paths, output, *more):
+    assert main(["--task", "1", *map(str, paths), "--output", str(output), *more]) == 0
+    return json.loads((output / "leaderboard.json").read_text())
+
+
+def test_the_five_teams_of_2025(files, tmp_path, capsys):
+    board = rank(files.values(), tmp_path / "out")
+    assert [(entry["rank"], entry["team"]) for entry in board["teams"]] == [
+        (1, "MEDAI"),
+        (2, "SJTU_lab426"),
+        (3, "Dolphins"),
+        (3, "sztu_bme2025"),
+        (5, "InterStellar"),
+    ]
+    second = board["teams"][1]
+    assert second["rankings"] == {
+        "nested_borda": {"rank": 2, "rank_sum": 5, "points": 5},
+        "flat_borda": {"rank": 3, "rank_sum": 9, "points": 6},
+        "median_rank": {"rank": 2, "median_rank": 3},
+    }
+    assert second["metrics"]["gtvn_f1_agg"] == {"value": 0.726, "ci95_low": 0.726, "ci95_high": 0.726, "rank": 1}
+    assert board["official"] == "nested_borda"
+    header, _, second_line, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[-4:] == ["by", "flat_borda", "by", "median_rank"]
+    assert second_line.split() == ["2", "SJTU_lab426", "0.7341", "0.7312", "0.7260", "3", "2"]
+
+
+def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
+    """Flat Borda has no ties; under the median rank two pairs tie, on average at 2.5 and 4.5."""
+    board = rank(files.values(), tmp_path / "flat", "--official", "flat_borda")
+    assert board["official"] == "flat_borda"
+    assert [entry["team"] for entry in board["teams"]][:3] == ["MEDAI", "Dolphins", "SJTU_lab426"]
+    board = rank(files.values(), tmp_path / "median", "--official", "median_rank", "--ties", "average")
+    assert [entry["rank"] for entry in board["teams"]] == [1, 2.5, 2.5, 4.5, 4.5]
+    assert board["ties"] == "average"
+    with pytest.raises(HecktorError, match='official: found "coin", expected one of "nested_borda", "flat_borda"'):
+        rank(files.values(), tmp_path / "out", "--official", "coin")
+
+
+def test_of_options_only_those_that_differ_are_told(files, tmp_path):
+    first, second = (metrics_of((1, 1, 1), options={"connectivity": n, "missing": "worst"}) for n in (26, 6))
+    files["MEDAI"].write_text(json.dumps(first))
+    files["Dolphins"].write_text(json.dumps(second))
+    with pytest.raises(HecktorError, match=r"differ \(\{'connectivity': 26\} and \{'connectivity': 6\}\)"):
+        rank([files["MEDAI"], files["Dolphins"]], tmp_path / "out")
+
+
+def test_order_of_the_files_does_not_matter(files, tmp_path):
+    paths = list(files.values())
+    assert rank(paths, tmp_path / "a")["teams"] == rank(paths[::-1], tmp_path / "b")["teams"]
+
+
+def test_names_may_be_given(files, tmp_path):
+    board = rank(list(files.values())[:2], tmp_path / "out", "--names", "one", "two")
+    assert [entry["team"] for entry in board["teams"]] == ["one", "two"]
+
+
+def test_a_null_metric_leaves_the_team_unranked(files, tmp_path):
+    files["MEDAI"].write_text(json.dumps(metrics_of((None, 0.9, 0.9))))
+    board = rank(files.values(), tmp_path / "out")
+    assert board["unranked"] == [{"team": "MEDAI", "without": ["gtvp_dsc_mean"]}]
+    assert len(board["teams"]) == 4
+
+
+def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files, tmp_path):
+    for name in ("MEDAI", "Dolphins"):
+        files[name].write_text(json.dumps(metrics_of((None, 0.9, 0.9))))
+    runs = f"late={files['MEDAI']},{files['Dolphins']}"
+    board = rank([files["InterStellar"]], tmp_path / "out", "--runs", runs)
+    assert [entry["team"] for entry in board["teams"]] == ["InterStellar"]
+    assert board["unranked"] == [{"team": "late", "without": ["gtvp_dsc_mean"]}]
+    assert len(board["runs"]["late"]["order"]) == 2
+    with pytest.raises(HecktorError, match="no team has a value"):
+        rank([], tmp_path / "none", "--runs", runs)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("edition", "other"), ("options", {"connectivity": 6}), ("case_set_sha256", "1"), ("task", "rfs")],
+)
+def test_results_that_differ_are_not_mixed(files, tmp_path, key, value):
+    files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), **{key: value})))
+    with pytest.raises(HecktorError, match=f"MEDAI and Dolphins: {key} differ"):
+        rank(files.values(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_task_is_refused(files, tmp_path):
+    with pytest.raises(HecktorError, match="expected 'rfs'"):
+        main(["--task", "rfs", str(files["MEDAI"]), "--output", str(tmp_path)])
+
+
+def test_two_teams_of_one_name(files, tmp_path):
+    with pytest.raises(HecktorError, match="stands twice"):
+        rank([files["MEDAI"]] * 2, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "no object `aggregates`"),
+        ("{", "not valid JSON"),
+        (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), "no list `results`"),
+        (json.dumps(metrics_of((1, 1, 1), format=9)), "format 9"),
+        (json.dumps(metrics_of((True, 1, 1))), "found True, expected a number"),
+    ],
+)
+def test_files_of_another_make(files, tmp_path, text, message):
+    files["MEDAI"].write_text(text)
+    with pytest.raises(HecktorError, match=message):
+        rank(files.values(), tmp_path / "out")

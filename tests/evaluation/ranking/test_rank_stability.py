@@ -1,0 +1,287 @@
+"""Rank stability, comparisons and best runs, from metrics.json files as the evaluation writes them."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.ranking.cli import main
+from evaluation.statistics.tests import holm
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+FIRST_DAY = 10
+
+
+@pytest.fixture
+def teams_of(tmp_path, phase_class):
+    """Make the teams of a task."""
+
+    class Teams:
+        """Evaluates teams of one task over one cohort, and ranks them."""
+
+        def __init__(self, task):
+            self.task, self.files = task, {}
+
+        def add(self, team, fill, **changes):
+            phase = phase_class(tmp_path / team, self.task)
+            fill(phase)
+            phase.run(**changes)
+            self.files[team] = phase.output_dir / "metrics.json"
+
+        def rank(self, *more, files=None):
+            paths = [str(path) for path in (self.files if files is None else files).values()]
+            names = ["--names", *self.files] if files is None else []
+            out = tmp_path / "board"
+            assert main(["--task", self.task.name, *paths, *names, "--output", str(out), *more]) == 0
+            return json.loads((out / "leaderboard.json").read_text())
+
+    return Teams
+
+
+@pytest.fixture
+def phase_class(phase_of):
+    """The class of phases, without importing the conftest module by name."""
+    return type(phase_of(RFS))
+
+
+def risks(values, days=None):
+    """Fill a phase: patient i recurs on day 10 + i, every third is censored."""
+
+    def fill(phase):
+        rows = [f"P{i:02d},{int(i % 3 != 2)},{FIRST_DAY + i}" for i in range(len(values))]
+        phase.truth_table("PatientID,Relapse,RFS\n" + "\n".join(rows) + "\n")
+        for i, value in enumerate(values):
+            if value is not None:
+                phase.value(f"P{i:02d}", json.dumps(float(value)))
+
+    return fill
+
+
+def statuses(correct):
+    """Fill a phase: even patients are positive; `correct` says which answers agree."""
+
+    def fill(phase):
+        rows = [f"P{i:02d},{int(i % 2 == 0)}" for i in range(len(correct))]
+        phase.truth_table("PatientID,HPV Status\n" + "\n".join(rows) + "\n")
+        for i, right in enumerate(correct):
+            phase.value(f"P{i:02d}", json.dumps((i % 2 == 0) == bool(right)))
+
+    return fill
+
+
+def test_a_clear_winner_is_first_in_every_ranking(teams_of):
+    """Perfect risks have C = 1 and their opposite C = 0 in every sample of cases that has a comparable pair."""
+    teams, n = teams_of(RFS), 30
+    teams.add("worst", risks(np.arange(n)))
+    teams.add("best", risks(-np.arange(n)))
+    board = teams.rank("--bootstraps", "200")
+    stable = board["stability"]
+    assert stable["rankings"]["c_index"]["teams"]["best"] == {
+        "times_at_rank": {"1": 200},
+        "mean": 1.0,
+        "ci95_low": 1.0,
+        "ci95_high": 1.0,
+    }
+    assert stable["rankings"]["c_index"]["teams"]["worst"]["times_at_rank"] == {"2": 200}
+    assert stable["metrics"]["c_index"]["kendall_tau"] == {
+        "mean": 1.0,
+        "ci95_low": 1.0,
+        "ci95_high": 1.0,
+        "replicates": 200,
+    }
+    assert board["comparisons"]["c_index"]["test"] == "kang"
+
+
+def test_shares_of_ranks_are_those_of_the_draws(teams_of):
+    """Noise over 60 patients: the rank counts are recomputed here from the same draws."""
+    from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+
+    teams, n, rng = teams_of(RFS), 60, np.random.default_rng(1)
+    predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}
+    for name, values in predicted.items():
+        teams.add(name, risks(values), seed=5)
+    board = teams.rank("--bootstraps", "300")
+    weights = np.stack(
+        [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(5).spawn(300)]
+    ).astype(float)
+    times, events = FIRST_DAY + np.arange(n), np.arange(n) % 3 != 2
+    c = np.stack([c_index_metric(SurvivalCohort(times, events, r), "tie")(weights) for r in predicted.values()], axis=1)
+    rank = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
+    assert board["stability"]["seed"] == 5
+    for index, name in enumerate(predicted):
+        found = board["stability"]["rankings"]["c_index"]["teams"][name]["times_at_rank"]
+        expected = {str(r): int((rank[:, index] == r).sum()) for r in (1, 2, 3) if (rank[:, index] == r).any()}
+        assert found == expected
+
+
+def test_hpv_by_mcnemar(teams_of):
+    """The better team alone is right in 10 of 40, the other in none: p = 1/1024; Holm's factors are 2 and 1."""
+    teams = teams_of(HPV)
+    worse = np.arange(40) >= 14
+    better = worse | (np.arange(40) < 10)
+    teams.add("better", statuses(better))
+    teams.add("worse", statuses(worse))
+    pairs = teams.rank("--bootstraps", "50")["comparisons"]["balanced_accuracy"]
+    assert pairs["test"] == "mcnemar"
+    assert pairs["pairs"][0] == {
+        "team": "better",
+        "than": "worse",
+        "difference": 0.25,
+        "p": pytest.approx(1 / 1024),
+        "p_holm": pytest.approx(2 / 1024),
+    }
+    assert pairs["pairs"][1]["p_holm"] == 1.0
+
+
+def masks(blank, cuts):
+    """Fill a phase: GTVp of 4 planes, predicted with some left out; one GTVn, predicted in cases with even numbers."""
+
+    def fill(phase):
+        for case, cut in enumerate(cuts):
+            reference = blank()
+            reference[1:5, 2:5, 2:6] = 1
+            reference[1:4, 6:8, 8:10] = 2
+            predicted = reference.copy()
+            predicted[1 : 1 + cut] = 0
+            phase.truth_mask(f"P{case}", reference)
+            phase.mask(f"P{case}", predicted)
+
+    return fill
+
+
+def test_masks_are_compared_by_signed_ranks_and_aggregates_by_the_bootstrap(teams_of, blank):
+    teams = teams_of(SEGMENTATION)
+    teams.add("fine", masks(blank, [0, 0, 1, 0, 1, 0]))
+    teams.add("coarse", masks(blank, [1, 2, 2, 1, 3, 2]))
+    board = teams.rank("--bootstraps", "100")
+    tests = {name: found["test"] for name, found in board["comparisons"].items()}
+    assert tests["gtvp_dsc_mean"] == "wilcoxon_signed_rank"
+    assert tests["gtvn_dsc_agg"] == "bootstrap_difference"
+    there, back = board["comparisons"]["gtvp_dsc_mean"]["pairs"]
+    gain = (
+        board["teams"][0]["metrics"]["gtvp_dsc_mean"]["value"] - board["teams"][1]["metrics"]["gtvp_dsc_mean"]["value"]
+    )
+    assert (there["team"], there["difference"]) == ("fine", pytest.approx(gain))
+    assert there["p"] < 0.05 < back["p"]
+    np.testing.assert_allclose([there["p_holm"], back["p_holm"]], holm(np.array([there["p"], back["p"]])))
+    assert board["comparisons"]["gtvn_dsc_agg"]["pairs"][0]["p"] == pytest.approx(1 / 101)
+
+
+def test_without_rows_teams_are_ranked_and_told_so(teams_of, capsys):
+    teams = teams_of(RFS)
+    teams.add("a", risks(-np.arange(9)))
+    teams.add("b", risks(np.arange(9)), public=True)
+    board = teams.rank()
+    assert [entry["team"] for entry in board["teams"]] == ["a", "b"]
+    assert (board["stability"], board["comparisons"]) == (None, None)
+    assert "no per-case rows (written with --public): b" in board["without_stability_because"]
+    assert "no rank stability" in capsys.readouterr().out
+
+
+def test_results_against_different_references_are_not_mixed(teams_of, blank):
+    """The same cases, options and predictions; one follow-up, status or mask of the reference was corrected between."""
+    teams = teams_of(RFS)
+    teams.add("a", risks(-np.arange(9)))
+    teams.add("b", risks(-np.arange(9)))
+    changed = json.loads(teams.files["b"].read_text())
+    changed["results"][8]["rfs_days"] += 1
+    teams.files["b"].write_text(json.dumps(changed))
+    with pytest.raises(HecktorError, match="a and b: P08 was measured against different references"):
+        teams.rank("--bootstraps", "5")
+
+    teams = teams_of(HPV)
+    teams.add("c", statuses([1] * 6))
+    teams.add("d", statuses([1] * 6))
+    changed = json.loads(teams.files["d"].read_text())
+    changed["results"][1] |= {"hpv_positive": True, "predicted_hpv_positive": True}
+    teams.files["d"].write_text(json.dumps(changed))
+    with pytest.raises(HecktorError, match="c and d: P01"):
+        teams.rank("--bootstraps", "5")
+
+    teams = teams_of(SEGMENTATION)
+    for name, voxels in (("e", 4), ("f", 5)):
+        mask = blank()
+        mask[2, 3, :voxels] = 1
+        mask[5, 5, 5] = 2
+        teams.add(name, lambda phase, mask=mask: (phase.truth_mask("P1", mask), phase.mask("P1", mask)))
+    with pytest.raises(HecktorError, match="e and f: P1"):
+        teams.rank("--bootstraps", "5")
+
+
+def test_results_from_before_the_rule_of_bounding_boxes_are_ranked(teams_of, blank):
+    teams = teams_of(SEGMENTATION)
+    mask = blank()
+    mask[2, 3, :4] = 1
+    mask[5, 5, 5] = 2
+    for name in "ab":
+        teams.add(name, lambda phase: (phase.truth_mask("P1", mask), phase.mask("P1", mask)))
+        content = json.loads(teams.files[name].read_text())
+        del content["provenance"]["options"]["bounding_box"]
+        teams.files[name].write_text(json.dumps(content))
+    board = teams.rank("--bootstraps", "5")
+    assert [entry["rank"] for entry in board["teams"]] == [1, 1]
+
+
+def test_rows_that_do_not_give_the_stated_value_are_refused(teams_of):
+    teams = teams_of(RFS)
+    for name in "ab":
+        teams.add(name, risks(-np.arange(9)))
+    content = json.loads(teams.files["b"].read_text())
+    content["results"][0]["risk"] = -100
+    teams.files["b"].write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match=r"b: its rows give c_index 0\.\d+, but it states 1"):
+        teams.rank()
+    del content["results"][0]["risk"]
+    teams.files["b"].write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="b: `results` cannot be read"):
+        teams.rank()
+    del content["results"][0]
+    teams.files["b"].write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match=r"a and b: rows of other cases \(P00\)"):
+        teams.rank()
+
+
+def test_skipped_cases_weigh_nothing(teams_of, tmp_path):
+    """With missing cases skipped, each team counts its own cases; both are perfect on theirs."""
+    teams = teams_of(RFS)
+    skip = {"options": {"missing": "skip"}}
+    teams.add("all", risks(-np.arange(20)), **skip)
+    teams.add("some", risks([None if i in {3, 4} else -i for i in range(20)]), **skip)
+    board = teams.rank("--bootstraps", "40")
+    assert [entry["rank"] for entry in board["teams"]] == [1, 1]
+    assert board["stability"]["rankings"]["c_index"]["teams"]["some"]["times_at_rank"] == {"1": 40}
+    assert board["comparisons"]["c_index"]["pairs"][0]["p"] == 1.0
+
+
+def test_the_best_of_several_runs_counts(teams_of):
+    teams = teams_of(RFS)
+    for name, shift in (("bad", 8), ("good", 0), ("middling", 4)):
+        values = -np.arange(12)
+        values[:shift] = values[:shift][::-1]
+        teams.add(name, risks(values))
+    other = teams.files.pop("middling")
+    runs = ",".join(str(path) for path in teams.files.values())
+    board = teams.rank("--runs", f"team={runs}", "--names", "other", files={"other": other})
+    assert [entry["team"] for entry in board["teams"]] == ["team", "other"]
+    assert board["runs"]["team"]["chosen"].startswith("2 ")
+    values = [run["metrics"]["c_index"]["value"] for run in board["runs"]["team"]["order"]]
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_table_says_what_the_json_says(teams_of, tmp_path):
+    teams = teams_of(RFS)
+    teams.add("a", risks(-np.arange(9)))
+    teams.add("b", risks(np.arange(9)))
+    board = teams.rank("--bootstraps", "20")
+    with (tmp_path / "board" / "leaderboard.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["rank"], line["team"], line["c_index_value"]) for line in lines] == [
+        ("1", "a", "1.0"),
+        ("2", "b", "0.0"),
+    ]
+    assert lines[1]["rank_ci95_low"] == "2.0"
+    assert lines[0]["c_index_ci95_low"] == str(board["teams"][0]["metrics"]["c_index"]["ci95_low"])

@@ -1,0 +1,179 @@
+"""The report page, from a toy cohort to HTML."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from contract.errors import HecktorError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
+from evaluation.ranking.cli import main as rank
+from evaluation.report.cli import main as report
+from evaluation.report.plots import _axis_range
+from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+GRID = Geometry((40, 40, 20), (3.0, 3.0, 5.0), (-60.0, -60.0, -50.0))
+PET_GRID = Geometry((30, 30, 25), (4.0, 4.0, 4.0), (-60.0, -60.0, -50.0))
+TEAMS = ("ours", "<b>bold")
+
+
+def mask_of(case, shift=0):
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    if case != "C-3":
+        mask[8:12, 15:20, 15 + shift : 20 + shift] = 1
+    if case == "A-1":
+        mask[4:7, 22:25, 8:11] = 2
+    return mask
+
+
+@pytest.fixture
+def demo(tmp_path, phase_of):
+    """Three patients (one without any lesion), two teams, three tasks; the second team lacks the mask of one."""
+    cases = ("A-1", "B-2", "C-3")
+    for task in (SEGMENTATION, RFS, HPV):
+        for team in TEAMS:
+            phase = phase_of(task)
+            run_team(phase, team, cases)
+            out = tmp_path / "demo" / f"task{task.number}" / team
+            out.parent.mkdir(parents=True, exist_ok=True)
+            phase.output_dir.rename(out)
+            phase.root.rename(tmp_path / f"{task.name}-{TEAMS.index(team)}")
+        folder = tmp_path / "demo" / f"task{task.number}"
+        files = [str(folder / team / "metrics.json") for team in TEAMS]
+        rank(["--task", task.name, *files, "--output", str(folder)])
+    rng = np.random.default_rng(0)
+    for case in cases:
+        images = tmp_path / "cohort" / case / "input" / "images"
+        ct = rng.normal(0, 50, GRID.array_shape).astype(np.int16)
+        pet = rng.gamma(2, 1, PET_GRID.array_shape).astype(np.float32)
+        write_volume(images / "ct" / "x.mha", Volume(ct, GRID))
+        write_volume(images / "pet" / "y.mha", Volume(pet, PET_GRID))
+        write_mask(tmp_path / "cohort" / "ground_truth" / f"{case}.mha", mask_of(case), GRID)
+        write_mask(tmp_path / "demo" / "task1" / "ours" / "predictions" / f"{case}.mha", mask_of(case, 1), GRID)
+    return tmp_path
+
+
+def run_team(phase, team, cases):
+    phase.truth_table("PatientID,Relapse,RFS,HPV Status\nA-1,1,100,1\nB-2,0,900,0\nC-3,1,400,1\n")
+    for number, case in enumerate(cases):
+        if phase.task is SEGMENTATION:
+            phase.truth_mask(case, mask_of(case), GRID)
+            phase.mask(case, mask_of(case, 1 + TEAMS.index(team)), GRID)
+        elif not (team == "ours" and case == "C-3"):
+            phase.value(case, json.dumps(3.0 - number if phase.task is RFS else number == 0))
+    phase.run()
+
+
+def build(demo, *more):
+    arguments = ["--results", str(demo / "demo"), "--cohort", str(demo / "cohort"), "--output", str(demo / "r.html")]
+    assert report([*arguments, "--workers", "0", *more]) == 0
+    return (demo / "r.html").read_text()
+
+
+class Balanced(HTMLParser):
+    """Fails if an element is closed that is not open."""
+
+    VOID = frozenset({"meta", "img", "br", "use", "path"})
+
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for key, value in attrs if key in {"src", "href", "xlink:href"} and value]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.sources += [value for key, value in attrs if key in {"src", "href", "xlink:href"} and value]
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_from_outside(demo):
+    text = build(demo, "--note", "toys & nothing else")
+    page = Balanced()
+    page.feed(text)
+    assert page.open == []
+    assert all(source.startswith(("#", "data:image/jpeg;base64,")) for source in page.sources)
+    assert not re.search(r"@import|url\((?!#)|<script", text)
+    assert "toys &amp; nothing else" in text
+
+
+def test_every_task_team_and_patient_is_on_it(demo):
+    text = build(demo)
+    for words in (
+        "Task 1: GTVp",
+        "Task 2: Recurrence",
+        "Task 3: HPV",
+        "log-rank",
+        "1 - specificity",
+        "Rank by flat Borda",
+        "took each rank in 1000 bootstrap rankings",
+        "Row better than column",
+    ):
+        assert words in text
+    assert "&lt;b&gt;bold" in text
+    assert "<b>bold" not in text
+    assert text.count("<article") == 3
+    assert "GTVp 4.5 ml · GTVn 1.2 ml in 1 lesion · recurrence at 100 days · HPV Status positive" in text
+    assert "ours: 1 cases without a prediction" in text
+
+
+def test_pictures_are_jpegs_of_three_planes_a_lesion(demo):
+    """A-1 has GTVp and GTVn, so two rows of three planes: 3 wide and 2 high; B-2 one row."""
+    image_module = pytest.importorskip("PIL.Image")
+    codes = re.findall(r"data:image/jpeg;base64,([^\"]+)", build(demo))
+    sizes = [image_module.open(io.BytesIO(base64.b64decode(code))).size for code in codes]
+    assert [round(width / height, 1) for width, height in sizes] == [1.5, 3.0, 3.0]
+
+
+def test_an_unusable_mask_is_a_note(demo):
+    (demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha").write_bytes(b"no image")
+    assert "ours: B-2.mha: not a readable image" in build(demo)
+
+
+def test_a_mask_that_ends_the_process_leaves_the_patient_on_the_page(demo):
+    path = demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha"
+    path.write_bytes(path.read_bytes().replace(b"NDims = 3", b"NDims = -5"))
+    text = build(demo, "--workers", "1")
+    assert text.count("<article") == 3
+
+
+def test_masks_may_lie_elsewhere(demo):
+    given = demo / "elsewhere"
+    (demo / "demo" / "task1" / "ours" / "predictions").rename(given)
+    assert build(demo, "--masks", f"ours={given}").count("<article") == 3
+    with pytest.raises(HecktorError, match="unknown team 'theirs'"):
+        build(demo, "--masks", f"theirs={given}")
+    with pytest.raises(HecktorError, match="no folder 'absent'"):
+        build(demo, "--masks", f"ours={demo / 'absent'}")
+
+
+def test_a_page_without_pictures(demo):
+    assert report(["--results", str(demo / "demo"), "--output", str(demo / "plain.html")]) == 0
+    assert "<article" not in (demo / "plain.html").read_text()
+
+
+def test_no_results(tmp_path):
+    with pytest.raises(HecktorError, match=r"no task1/leaderboard\.json"):
+        report(["--results", str(tmp_path), "--output", str(tmp_path / "r.html")])
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_axes_of_shares_compare_and_those_of_distances_hold_every_interval() -> None:
+    """Shares: 0 to 1 with a margin. Distances up to 20 mm: from 0 to 20, with 4% of 20 on either side."""
+    assert _axis_range([Estimate(0.7, 0.6, 0.8), Estimate(None, None, None)]) == (-0.02, 1.02)
+    assert _axis_range([]) == (-0.02, 1.02)
+    assert _axis_range([Estimate(4.0, 3.0, None), Estimate(9.0, 5.0, 20.0)]) == (-0.8, 20.8)

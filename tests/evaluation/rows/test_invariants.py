@@ -1,0 +1,94 @@
+"""Invariants of all metrics: the order of cases, doubling of the cohort, the order of lesions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from evaluation.editions.profile import load_profile
+from evaluation.inputs.ground_truth import FollowUp
+from evaluation.metrics.lesions import LesionCounts, count_lesions
+from evaluation.metrics.overlap import Overlap
+from evaluation.metrics.surface import SurfaceRow
+from evaluation.rows.classes import ClassRow
+from evaluation.rows.kinds import scorer_of
+from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.risk import RiskRow
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION, STATUS
+
+
+def segmentation_row(number, rng):
+    def overlap():
+        both = int(rng.integers(0, 50))
+        return Overlap(both, both + int(rng.integers(0, 30)), both + int(rng.integers(0, 30)))
+
+    surfaces = {"gtvp": SurfaceRow("measured", rng.choice([1.5, 2.5, np.inf]), rng.random(), rng.random())}
+    lesions = LesionCounts(*rng.integers(0, 4, 3).tolist())
+    ratios = (rng.random(), rng.random(), rng.random())
+    return MaskRow(
+        f"P{number}",
+        float(rng.choice([0.5, 3.0])),
+        overlap(),
+        overlap(),
+        lesions,
+        ratios[0],
+        None,
+        False,
+        ratios[1],
+        ratios[2],
+        surfaces,
+    )
+
+
+def risk_row(number, rng):
+    days = 10.0 if number == 0 else float(rng.integers(300, 1500))
+    risk = None if rng.random() < 0.2 else float(rng.integers(0, 6))
+    return RiskRow(f"P{number}", FollowUp(days, number == 0 or rng.random() < 0.4), risk)
+
+
+def status_row(number, rng):
+    probability = None if rng.random() < 0.2 else round(float(rng.random()), 1)
+    return ClassRow(f"P{number}", STATUS, number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
+
+
+MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row, HPV.name: status_row}
+
+
+def values(task, rows):
+    profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").task(task)
+    (answer,) = profile.answers.values()
+    metrics = scorer_of(answer).measure(rows).metrics
+    return {name: float(metric(np.ones((1, len(rows))))[0]) for name, metric in metrics.items()}
+
+
+@pytest.mark.parametrize("task", list(MAKERS))
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000), count=st.integers(2, 12))
+def test_order_and_doubling_of_the_cohort_change_no_metric(task, seed, count):
+    rng = np.random.default_rng(seed)
+    rows = [MAKERS[task](number, rng) for number in range(count)]
+    found = values(task, rows)
+    assert len(found) >= 3
+    shuffled = [rows[index] for index in rng.permutation(count)]
+    assert values(task, shuffled) == pytest.approx(found, nan_ok=True)
+    assert values(task, [*rows, *rows]) == pytest.approx(found, nan_ok=True)
+
+
+@given(
+    *[hnp.arrays(np.bool_, (4, 5, 3), elements=st.sampled_from([True, False, False]))] * 2, st.permutations(range(3))
+)
+def test_the_order_of_lesions_changes_no_count(reference, predicted, axes):
+    """Turning and mirroring both masks numbers the components in another order.
+
+    Greedy matching is left out: among equal IoU it goes by the numbers.
+    """
+    default = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
+    for matching in ("one_to_one", "any_overlap"):
+        rules = replace(default, matching=matching)
+        turned = (np.ascontiguousarray(np.flip(mask.transpose(axes))) for mask in (reference, predicted))
+        assert count_lesions(*turned, rules) == count_lesions(reference, predicted, rules)

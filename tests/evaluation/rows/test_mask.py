@@ -1,0 +1,348 @@
+"""Masks end to end: the scores, and the treatment of hostile masks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from contract.errors import GroundTruthError, PredictionError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
+from tests.evaluation.tasks import SEGMENTATION
+
+
+@pytest.fixture
+def phase(phase_of, blank):
+    """Case A with 2 x 2 x 2 GTVp, one GTVn of 4 voxels; B the same, and its prediction perfect."""
+    made = phase_of(SEGMENTATION)
+    made.truth_mask("A", reference(blank()))
+    made.truth_mask("B", reference(blank()), suffix=".nii.gz")
+    made.mask("B", reference(blank()))
+    return made
+
+
+def reference(mask):
+    mask[2:4, 2:4, 2:4] = 1
+    mask[6, 6, 4:8] = 2
+    return mask
+
+
+def row_of(report, case):
+    return next(row for row in report["results"] if row["case"] == case)
+
+
+def value(report, metric):
+    return report["aggregates"][metric]["value"]
+
+
+def test_by_hand(phase, blank):
+    """A: 4 of 8 GTVp voxels, 2 extra: DSC 8 / 14; GTVn 2 of 4 voxels, IoU 0.5, and one invented lesion of 1 voxel.
+
+    Mean DSC (4/7 + 1) / 2 = 11/14; DSCagg 2 (2 + 4) / (4 + 3 + 4 + 4) = 0.8; F1 2*2 / (2*2 + 1) = 0.8.
+    """
+    mask = blank()
+    mask[2, 2:4, 2:4] = 1
+    mask[2, 4, 2:4] = 1
+    mask[6, 6, 4:6] = 2
+    mask[0, 0, 0] = 2
+    phase.mask("A", mask)
+    report = phase.run()
+    assert value(report, "gtvp_dsc_mean") == pytest.approx(11 / 14)
+    assert value(report, "gtvn_dsc_agg") == pytest.approx(0.8)
+    assert value(report, "gtvn_f1_agg") == pytest.approx(0.8)
+    row = row_of(report, "A")
+    assert (row["gtvn_lesions_tp"], row["gtvn_lesions_fp"], row["gtvn_lesions_fn"]) == (1, 1, 0)
+    assert row["gtvp_reference_voxels"] == 8
+    assert row["gtvp_reference_mm3"] == pytest.approx(8 * 6.0)
+    assert report["cases"]["used"] == 2
+    assert report["cases"]["missing"] == report["cases"]["unknown"] == []
+
+
+def worst_of_a(report):
+    """A counts as the worst case: mean DSC (0 + 1) / 2, DSCagg 2 * 4 / (4 + 4 + 4), F1 2 / (2 + 1)."""
+    assert value(report, "gtvp_dsc_mean") == pytest.approx(0.5)
+    assert value(report, "gtvn_dsc_agg") == pytest.approx(2 / 3)
+    assert value(report, "gtvn_f1_agg") == pytest.approx(2 / 3)
+    assert row_of(report, "A")["gtvn_lesions_fn"] == 1
+
+
+def test_a_missing_case_scores_worst_and_is_named(phase):
+    report = phase.run()
+    worst_of_a(report)
+    assert report["cases"]["missing"] == ["A"]
+    assert report["cases"]["answered"] == 1
+
+
+def truncated(path, mask, grid):
+    write_volume(path, Volume(mask, grid), compress=False)
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def garbage(path, mask, grid):
+    path.write_bytes(b"no image at all" * 50)
+
+
+def label_three(path, mask, grid):
+    write_volume(path, Volume(mask + np.uint8(3) * (mask == 2), grid))
+
+
+def negative_label(path, mask, grid):
+    write_volume(path, Volume(-mask.astype(np.int16), grid))
+
+
+def a_half(path, mask, grid):
+    write_volume(path, Volume(mask.astype(np.float32) / 2, grid))
+
+
+def not_a_number(path, mask, grid):
+    write_volume(path, Volume(np.where(mask == 2, np.nan, mask).astype(np.float32), grid))
+
+
+def floating_label_three(path, mask, grid):
+    write_volume(path, Volume(mask.astype(np.float64) * 2, grid))
+
+
+def spacing_of_nan(path, mask, grid):
+    write_volume(path, Volume(mask, grid), compress=False)
+    head, sep, tail = path.read_bytes().partition(b"ElementSpacing")
+    path.write_bytes(head + sep + b" = nan nan nan\n" + tail.partition(b"\n")[2])
+
+
+def skewed_axes(path, mask, grid):
+    """The second axis leans into the first: no orthonormal matrix."""
+    write_volume(path, Volume(mask, grid), compress=False)
+    head, sep, tail = path.read_bytes().partition(b"TransformMatrix")
+    path.write_bytes(head + sep + b" = 1 0 0 0.5 0.8660254 0 0 0 1\n" + tail.partition(b"\n")[2])
+
+
+def pipe(path, mask, grid):
+    os.mkfifo(path)
+
+
+def folder_of_that_name(path, mask, grid):
+    path.mkdir()
+
+
+def four_dimensions(path, mask, grid):
+    sitk.WriteImage(sitk.JoinSeries([to_sitk(Volume(mask, grid))] * 2), str(path))
+
+
+def colour(path, mask, grid):
+    sitk.WriteImage(sitk.Compose([to_sitk(Volume(mask, grid))] * 3), str(path))
+
+
+def template_image(path, mask, grid):
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((1, 1), np.uint8)), str(path))
+
+
+def lying_header(path, mask, grid):
+    """A header of 10^12 voxels and no pixel behind it."""
+    header = ["ObjectType = Image", "NDims = 3", "DimSize = 10000 10000 10000", "ElementSpacing = 1 1 1"]
+    path.write_text("\n".join([*header, "ElementType = MET_UCHAR", "ElementDataFile = LOCAL", ""]))
+
+
+def spacing_of_zero(path, mask, grid):
+    write_volume(path, Volume(mask, grid), compress=False)
+    head, sep, tail = path.read_bytes().partition(b"ElementSpacing")
+    path.write_bytes(head + sep + b" = 0 0 0\n" + tail.partition(b"\n")[2])
+
+
+def pixels_elsewhere(path, mask, grid):
+    """A header that points to another file, as if to the ground truth."""
+    write_volume(path, Volume(mask, grid), compress=False)
+    head = path.read_bytes().partition(b"ElementDataFile")[0]
+    path.write_bytes(head + b"ElementDataFile = ../../../../../ground_truth/A.raw\n")
+
+
+def empty_file(path, mask, grid):
+    path.write_bytes(b"")
+
+
+def two_images(path, mask, grid):
+    write_mask(path, mask, grid)
+    write_mask(path.with_name("second.mha"), mask, grid)
+
+
+def no_image(path, mask, grid):
+    path.with_name("notes.txt").write_text("see attachment")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (truncated, "truncated"),
+        (garbage, "not a readable image"),
+        (label_three, "labels from 0 to 5, expected only 0, 1, 2"),
+        (negative_label, "labels from -2 to 0"),
+        (a_half, "0.5 in a floating mask"),
+        (not_a_number, "nan in a floating mask"),
+        (floating_label_three, "labels from 0 to 4"),
+        (spacing_of_nan, "finite|spacing|not a readable image"),
+        (skewed_axes, "orthonormal|not a readable image"),
+        (pipe, "regular file"),
+        (folder_of_that_name, "regular file"),
+        (four_dimensions, "4 dimensions"),
+        (colour, "3 channels"),
+        (template_image, "2 dimensions"),
+        (lying_header, "voxels|grid|size"),
+        (spacing_of_zero, "spacing|not a readable image"),
+        (pixels_elsewhere, "another file|not a readable image"),
+        (empty_file, "empty file"),
+        (two_images, "found 2 images"),
+        (no_image, "notes.txt"),
+    ],
+)
+def test_an_unusable_mask_fails_its_case_alone(phase, blank, grid, make, message):
+    make(phase.job("A") / "mask.mha", reference(blank()), grid)
+    report = phase.run()
+    worst_of_a(report)
+    (failed,) = report["cases"]["failed"]
+    assert failed["case"] == "A"
+    assert any(part in failed["why"] for part in message.split("|")), failed["why"]
+    assert str(phase.root) not in failed["why"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spacing_mm": (1.0, 2.0, 3.1)},
+        {"origin_mm": (-5.0, 4.0, 7.5)},
+        {"direction": (-1.0, 0, 0, 0, -1.0, 0, 0, 0, 1.0)},
+        {"size": (11, 10, 8)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_another_grid_is_an_error_that_names_both(phase, grid, change):
+    other: Geometry = replace(grid, **change)
+    phase.mask("A", np.ones(other.array_shape, np.uint8), other)
+    report = phase.run()
+    worst_of_a(report)
+    why = report["cases"]["failed"][0]["why"]
+    assert other.describe() in why
+    assert grid.describe() in why
+
+
+def test_a_grid_within_the_tolerance_is_the_same(phase, blank, grid):
+    """1e-3 of the spacing may be lost in a file format; half of that is."""
+    phase.mask("A", reference(blank()), replace(grid, origin_mm=(-5.0005, 4.0, 7.0)))
+    assert value(phase.run(), "gtvp_dsc_mean") == 1.0
+
+
+def test_integer_masks_of_any_width_are_read(phase, blank, grid):
+    write_volume(phase.job("A") / "m.mha", Volume(reference(blank()).astype(np.int64), grid))
+    assert value(phase.run(), "gtvn_f1_agg") == 1.0
+
+
+def test_floating_masks_of_whole_numbers_are_read(phase, blank, grid):
+    write_volume(phase.job("A") / "m.mha", Volume(reference(blank()).astype(np.float32), grid))
+    assert value(phase.run(), "gtvp_dsc_mean") == 1.0
+
+
+def test_failed_duplicate_and_unknown_jobs_are_named(phase, blank, grid):
+    phase.truth_mask("C", reference(blank()))
+    phase.job("A", status="Failed")
+    phase.mask("C", reference(blank()))
+    phase.mask("C", reference(blank()))
+    phase.mask("Z-99", reference(blank()))
+    cases = phase.run()["cases"]
+    assert {failed["case"]: failed["why"].split(",")[0] for failed in cases["failed"]} == {
+        "A": "the job's status is 'Failed'",
+        "C": "2 predictions",
+    }
+    assert cases["duplicate"] == ["C"]
+    assert cases["unknown"] == ["Z-99"]
+
+
+def test_a_link_out_of_the_submission_is_no_answer(phase):
+    """The answer's folder and its file may both be links, here to the ground truth itself."""
+    folder = phase.job("A")
+    folder.rmdir()
+    folder.symlink_to(phase.truth_dir)
+    assert "outside the submission" in phase.run()["cases"]["failed"][0]["why"]
+    folder.unlink()
+    folder.mkdir()
+    (folder / "mask.mha").symlink_to(phase.truth_dir / "A.mha")
+    assert "a link" in phase.run()["cases"]["failed"][0]["why"]
+
+
+def test_gtvp_absent_from_both_is_skipped_and_counted(phase, blank):
+    phase.truth_mask("C", blank())
+    phase.mask("A", reference(blank()))
+    phase.mask("C", blank())
+    report = phase.run()
+    assert report["cases"]["skipped"] == {"gtvp_empty_not_in_mean_dsc": ["C"]}
+    assert value(report, "gtvp_dsc_mean") == 1.0
+    assert row_of(report, "C")["gtvp_dsc"] is None
+    assert phase.run(public=True)["cases"]["skipped"] == {"gtvp_empty_not_in_mean_dsc": 1}
+
+
+def test_gtvp_invented_and_gtvp_not_answered_are_zero(phase, blank):
+    """References C and D hold no GTVp: C's prediction does, D has none: (1 + 1 + 0 + 0) / 4."""
+    phase.mask("A", reference(blank()))
+    phase.truth_mask("C", blank())
+    phase.truth_mask("D", blank())
+    phase.mask("C", reference(blank()))
+    assert value(phase.run(), "gtvp_dsc_mean") == 0.5
+
+
+def test_nothing_to_measure_is_null_with_a_warning(phase_of, blank):
+    phase = phase_of(SEGMENTATION)
+    phase.truth_mask("A", blank())
+    phase.mask("A", blank())
+    report = phase.run()
+    assert {value(report, name) for name in report["aggregates"]} == {None}
+    assert len(report["warnings"]) == 3
+
+
+def test_case_volumes_weigh_in_mm3(phase_of, blank, grid):
+    """A: 4 voxels of 6 mm3 all found; B: 4 voxels of 18 mm3 all missed: 2*24 / (48 + 72) = 0.4, in voxels 8/12."""
+    phase = phase_of(SEGMENTATION)
+    wide = replace(grid, spacing_mm=(3.0, 2.0, 3.0))
+    phase.truth_mask("A", reference(blank()))
+    phase.truth_mask("B", reference(blank()), wide)
+    phase.mask("A", reference(blank()))
+    phase.mask("B", blank(), wide)
+    assert value(phase.run(), "gtvn_dsc_agg") == pytest.approx(0.4)
+
+
+def test_unusable_reference_stops_the_run(phase):
+    (phase.truth_dir / "A.mha").write_bytes(b"")
+    with pytest.raises(GroundTruthError, match=r"A\.mha"):
+        phase.run()
+    assert not (phase.output_dir / "metrics.json").exists()
+
+
+def test_broken_predictions_json_stops_the_run_and_leaves_no_old_result(phase):
+    phase.run()
+    phase.jobs.append({"pk": "x"})
+    with pytest.raises(PredictionError, match=r"predictions\.json"):
+        phase.run()
+    assert not (phase.output_dir / "metrics.json").exists()
+
+
+def test_two_processes_give_the_same_file_as_this_one(phase, blank):
+    phase.mask("A", reference(blank()))
+    for number in range(4):
+        phase.truth_mask(f"C{number}", reference(blank()))
+        phase.mask(f"C{number}", np.roll(reference(blank()), number, axis=2))
+    assert phase.run(workers=2) == phase.run(workers=0)
+
+
+def test_a_mask_that_ends_the_process_that_reads_it_fails_its_case_alone(phase, blank, grid):
+    """A header of -5 dimensions, which the image library does not survive everywhere."""
+    path = phase.job("A") / "m.mha"
+    write_volume(path, Volume(reference(blank()), grid))
+    path.write_bytes(path.read_bytes().replace(b"NDims = 3", b"NDims = -5"))
+    report = phase.run(workers=1)
+    worst_of_a(report)
+    assert [failed["case"] for failed in report["cases"]["failed"]] == ["A"]
+
+
+def test_rows_are_sorted_and_public_leaves_them_out(phase, blank):
+    phase.mask("A", reference(blank()))
+    assert [row["case"] for row in phase.run()["results"]] == ["A", "B"]
+    assert phase.run(public=True)["results"] == []

@@ -1,0 +1,152 @@
+"""Risks and classes, end to end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from contract.errors import MetricError, PredictionError
+from tests.evaluation.tasks import HPV, RFS
+
+FOLLOW_UP = "PatientID;Relapse;RFS\nP1;1;1\nP2;1;2\nP3;0;3\nP4;1;4\nP5;;\n"
+
+
+@pytest.fixture
+def rfs(phase_of):
+    phase = phase_of(RFS)
+    phase.truth_table(FOLLOW_UP, encoding="utf-8-sig")
+    return phase
+
+
+@pytest.fixture
+def hpv(phase_of):
+    """Three positive, two negative, one unknown."""
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nP1,1\nP2,1.0\nP3,1\nP4,0\nP5,0\nP6,\n")
+    return phase
+
+
+def answer(phase, **texts):
+    for case, text in texts.items():
+        phase.value(case, text)
+    return phase.run()
+
+
+def test_c_index_counts_a_patient_without_target_apart(rfs):
+    report = answer(rfs, P1="4", P2="3.0", P3="2", P4="1", P5="9")
+    assert report["aggregates"]["c_index"]["value"] == 1.0
+    cases = report["cases"]
+    assert (cases["in_ground_truth"], cases["used"]) == (5, 4)
+    assert cases["skipped"] == {"no_target_in_ground_truth": ["P5"]}
+    assert cases["unknown"] == []
+    target = {"rfs_days": 2.0, "relapse": True}
+    assert report["results"][1] == {"case": "P2", "error": None, "failed": False, "risk": 3.0, **target}
+
+
+@pytest.mark.parametrize("text", ["NaN", '"3"', "true", "null", "Infinity", None])
+def test_an_unusable_risk_is_non_concordant(rfs, text):
+    """The golden row: pairs (1,2) (1,3) (1,4) (2,3) (2,4), those with patient 2 lost: 2 of 5."""
+    texts = {"P1": "4", "P3": "2", "P4": "1"} | ({"P2": text} if text else {})
+    report = answer(rfs, **texts)
+    assert report["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
+    listed = report["cases"]["missing"] if text is None else [item["case"] for item in report["cases"]["failed"]]
+    assert listed == ["P2"]
+    written = (rfs.output_dir / "metrics.json").read_text()
+    json.loads(written, parse_constant=lambda constant: pytest.fail(f"{constant} in metrics.json"))
+
+
+def test_a_flipped_sign_is_pointed_at(rfs):
+    report = answer(rfs, P1="1", P2="2", P3="3", P4="4")
+    assert report["aggregates"]["c_index"]["value"] == 0.0
+    assert "sign may be flipped" in report["warnings"][0]
+    assert "higher = earlier" in report["warnings"][0]
+
+
+def test_no_comparable_pair_is_an_error_and_no_file(phase_of):
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\nA,0,5\nB,0,6\n")
+    phase.value("A", "1")
+    with pytest.raises(MetricError, match="no comparable pair"):
+        phase.run()
+    assert not phase.output_dir.exists()
+
+
+def test_hpv_by_hand(hpv):
+    """Positive: 2 of 3 right, negative: 1 of 2; P5's 0 is no boolean and thus wrong."""
+    report = answer(hpv, P1="true", P2="true", P3="false", P4="false", P5="0")
+    values = {name: found["value"] for name, found in report["aggregates"].items()}
+    assert values == pytest.approx({"balanced_accuracy": 7 / 12, "sensitivity": 2 / 3, "specificity": 1 / 2})
+    assert report["analyses"] == {}
+    assert report["provenance"]["redraws"] > 0
+
+
+def test_redraws_of_extra_metrics_are_counted_apart(rfs):
+    """Uno's C is defined in the same samples as the C-index, and its draws are equal; no AUC exists in four days."""
+    for case in ("P1", "P2", "P3"):
+        rfs.value(case, "1")
+    provenance = rfs.run(bootstraps=300)["provenance"]
+    assert provenance["redraws_of_extra_metrics"] == provenance["redraws"] > 0
+
+
+def test_hpv_missing_answers_are_wrong(hpv):
+    report = answer(hpv, P1="true", P4="false")
+    assert report["aggregates"]["sensitivity"]["value"] == pytest.approx(1 / 3)
+    assert report["aggregates"]["specificity"]["value"] == 0.5
+    assert report["cases"]["missing"] == ["P2", "P3", "P5"]
+
+
+def test_one_class_only_is_an_error(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nA,1\nB,1\n")
+    phase.value("A", "true")
+    with pytest.raises(MetricError, match="one class only"):
+        phase.run()
+
+
+@pytest.mark.parametrize("name", ["P1.mha", "P1__CT.nii.gz", "P1.tiff"])
+def test_cases_are_matched_on_the_name_of_the_ct(rfs, name):
+    rfs.job("ignored", ct_name=name).write_text("1")
+    assert "P1" not in rfs.run()["cases"]["missing"]
+
+
+def test_a_job_without_a_ct_is_unknown(rfs):
+    rfs.value("P1", "1")
+    rfs.jobs[0]["inputs"] = []
+    report = rfs.run()
+    assert report["cases"]["unknown"] == ["job job-0 without a CT's name"]
+    assert "P1" in report["cases"]["missing"]
+
+
+def profile_with(tmp_path, task, **rules):
+    from importlib.resources import files
+
+    content = json.loads(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+    content["name"] = "changed"
+    content["tasks"][task]["rules"].update(rules)
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_options_of_a_profile_change_what_counts(rfs, tmp_path):
+    """NaN as a tie gives the golden 0.7; a time turns every pair; without P2 the two pairs left are concordant."""
+    for case, text in {"P1": "4", "P2": "NaN", "P3": "2", "P4": "1"}.items():
+        rfs.value(case, text)
+
+    def c_index(**rules):
+        report = rfs.run(edition=profile_with(tmp_path, "rfs", **rules))
+        return report["aggregates"]["c_index"]["value"], report
+
+    assert c_index(missing_risk="tie")[0] == pytest.approx(0.7)
+    assert c_index(direction="time")[0] == 0.0
+    value, report = c_index(missing="skip")
+    assert value == 1.0
+    assert report["cases"]["skipped"]["no_usable_prediction"] == ["P2"]
+    with pytest.raises(PredictionError, match="P2"):
+        c_index(missing="stop")
+
+
+def test_skipping_every_case_is_an_error(rfs, tmp_path):
+    with pytest.raises(PredictionError, match="none of 4"):
+        rfs.run(edition=profile_with(tmp_path, "rfs", missing="skip"))

@@ -1,0 +1,155 @@
+"""The paired bootstrap: pairing, redraws, and known distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import bootstrap, norm
+
+from contract.errors import MetricError
+from evaluation.metrics.classification import binary_metrics
+from evaluation.metrics.overlap import mean_metric
+from evaluation.statistics.bootstrap import _bca_tails, estimate, interval
+
+
+def test_interval_of_a_mean_is_that_of_the_normal_law():
+    """The mean of n = 400 values with standard deviation s has standard error s / 20; 95% lie within 1.96 of it."""
+    values = np.random.default_rng(0).normal(0.6, 0.2, 400)
+    found = estimate({"m": mean_metric(values)}, 400, 4000, np.random.default_rng(1)).by_metric["m"]
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert found.ci95_low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert found.ci95_high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+def test_equal_seed_gives_equal_intervals_and_other_seeds_others():
+    metric = {"m": mean_metric(np.arange(20.0))}
+    first, again, other = (estimate(metric, 20, 50, np.random.default_rng(seed)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+def test_metrics_share_their_draws():
+    """m and 1 - m over the same patients mirror each other in every replicate, so their intervals do."""
+    values = np.random.default_rng(2).random(30)
+    found = estimate({"m": mean_metric(values), "n": mean_metric(1 - values)}, 30, 200, np.random.default_rng(3))
+    m, n = found.by_metric["m"], found.by_metric["n"]
+    assert m.ci95_low == pytest.approx(1 - n.ci95_high)
+    assert m.ci95_high == pytest.approx(1 - n.ci95_low)
+
+
+def test_replicates_without_a_class_are_drawn_again_and_counted():
+    """One negative among 10: a draw misses it with probability 0.9^10 = 0.349.
+
+    Of 400 replicates the redraws number 400 * 0.349 / 0.651 = 214 on average, with a deviation of
+    sqrt(400 * 0.349) / 0.651 = 18.
+    """
+    positive = np.arange(10) > 0
+    metrics = binary_metrics(positive, np.ones(10, np.bool_))
+    found = estimate(metrics, 10, 400, np.random.default_rng(5))
+    assert 214 - 5 * 18 < found.redraws < 214 + 5 * 18
+    assert found.by_metric["balanced_accuracy"].ci95_low == 1.0
+
+
+def test_a_redraw_moves_no_other_replicate():
+    """Replicate i has its own stream: adding a metric that is often undefined does not change the others."""
+    values = np.random.default_rng(6).random(12)
+    seen = []
+
+    def spy(weights):
+        seen.append(weights.copy())
+        return mean_metric(values)(weights)
+
+    sometimes = np.where(np.arange(12) < 2, 1.0, np.nan)
+    estimate({"m": spy}, 12, 30, np.random.default_rng(9))
+    alone = seen[1]
+    seen.clear()
+    estimate({"m": spy, "s": mean_metric(sometimes)}, 12, 30, np.random.default_rng(9))
+    np.testing.assert_array_equal(seen[1], alone)
+    assert len(seen) > 2
+
+
+def test_undefined_metric_has_no_interval_and_hinders_no_other():
+    found = estimate(
+        {"m": mean_metric(np.arange(4.0)), "u": mean_metric(np.full(4, np.nan))}, 4, 20, np.random.default_rng(0)
+    )
+    assert found.by_metric["u"].value is None
+    assert found.by_metric["m"].ci95_low is not None
+    assert found.redraws == 0
+
+
+def test_no_bootstraps_no_interval():
+    found = estimate({"m": mean_metric(np.arange(4.0))}, 4, 0, np.random.default_rng(0)).by_metric["m"]
+    assert (found.value, found.ci95_low, found.ci95_high) == (1.5, None, None)
+
+
+def test_a_metric_that_no_draw_can_define_is_an_error(monkeypatch):
+    monkeypatch.setattr("evaluation.statistics.bootstrap.MAX_REDRAWS_A_REPLICATE", 20)
+
+    def only_whole(weights):
+        return np.where((weights == 1).all(axis=1) & (len(weights) == 1), 1.0, np.nan)
+
+    with pytest.raises(MetricError, match="undefined"):
+        estimate({"m": only_whole}, 30, 5, np.random.default_rng(0))
+
+
+def test_bca_by_hand():
+    """With half of the replicates below the value z0 is 0; a skewed sample moves both ends by its acceleration.
+
+    The mean without case i is (sum - x_i) / (n - 1), so d_i = (x_i - mean) / (n - 1) and a = sum (x - m)^3 /
+    (6 (sum (x - m)^2)^1.5). For x = 0, 0, 0, 4: m = 1, cubes -3 + 27 = 24, squares 3 + 9 = 12,
+    a = 24 / (6 * 12^1.5) = 0.096225. The tail of z is at Phi(z / (1 - a z)).
+    """
+    values = np.array([0.0, 0, 0, 4])
+    replicates = np.concatenate([np.linspace(0, 0.9, 500), np.linspace(1.1, 3, 500)])
+    low, high = _bca_tails(1.0, replicates, mean_metric(values), 4)
+    a = 24 / (6 * 12**1.5)
+    assert low == pytest.approx(norm.cdf(-1.959964 / (1 + a * 1.959964)), abs=1e-6)
+    assert high == pytest.approx(norm.cdf(1.959964 / (1 - a * 1.959964)), abs=1e-6)
+
+
+def test_bca_of_a_symmetric_sample_is_the_percentile_interval():
+    """Values mirrored about their mean have no acceleration; z0 is 0 but for chance."""
+    half = np.random.default_rng(1).random(100)
+    metric = {"m": mean_metric(np.concatenate([half, -half]))}
+    plain, bca = (
+        estimate(metric, 200, 2000, np.random.default_rng(2), method).by_metric["m"] for method in ("percentile", "bca")
+    )
+    assert bca.ci95_low == pytest.approx(plain.ci95_low, abs=0.01)
+    assert bca.ci95_high == pytest.approx(plain.ci95_high, abs=0.01)
+
+
+def test_bca_agrees_with_scipy():
+    values = np.random.default_rng(3).exponential(size=60)
+    mine = estimate({"m": mean_metric(values)}, 60, 4000, np.random.default_rng(4), "bca").by_metric["m"]
+    theirs = bootstrap((values,), np.mean, n_resamples=4000, method="BCa", rng=np.random.default_rng(5))
+    width = mine.ci95_high - mine.ci95_low
+    assert mine.ci95_low == pytest.approx(theirs.confidence_interval.low, abs=0.07 * width)
+    assert mine.ci95_high == pytest.approx(theirs.confidence_interval.high, abs=0.07 * width)
+
+
+def test_bca_in_blocks_is_the_same(monkeypatch):
+    metric = {"m": mean_metric(np.random.default_rng(6).exponential(size=30))}
+    whole = estimate(metric, 30, 100, np.random.default_rng(7), "bca")
+    monkeypatch.setattr("evaluation.statistics.bootstrap._NUMBERS_AT_ONCE", 70)
+    assert estimate(metric, 30, 100, np.random.default_rng(7), "bca") == whole
+
+
+def test_infinite_values_are_values():
+    """A share p of infinite replicates above 2.5% makes the upper end infinite, the lower one stays finite."""
+
+    def worst_if_first_is_drawn(weights):
+        return np.where(weights[:, 0] > 0, np.inf, weights[:, 1])
+
+    for method in ("percentile", "bca"):
+        found = estimate({"m": worst_if_first_is_drawn}, 10, 200, np.random.default_rng(8), method)
+        assert found.redraws == 0
+        assert (found.by_metric["m"].value, found.by_metric["m"].ci95_high) == (np.inf, np.inf)
+        assert np.isfinite(found.by_metric["m"].ci95_low)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
+def test_interval_is_that_of_numpy(values):
+    np.testing.assert_allclose(interval(np.array(values)), np.percentile(values, [2.5, 97.5]), atol=1e-9)

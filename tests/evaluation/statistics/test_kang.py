@@ -1,0 +1,150 @@
+"""Kang's test against its definition over four patients, all pairs at once, and a bootstrap."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evaluation.metrics.concordance import comparable_pairs
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+from evaluation.statistics.kang import PairedRisks, concordance_scores, kang
+
+NAN = float("nan")
+
+
+def cohort(seed, n, noise=1.0, missing=0.0):
+    rng = np.random.default_rng(seed)
+    hazard = rng.normal(size=n)
+    times, limit = rng.exponential(np.exp(-hazard)).round(2), rng.exponential(2.0, n).round(2)
+    a, b = (hazard + rng.normal(0, noise, n)).round(1), (hazard + rng.normal(0, 2 * noise, n)).round(1)
+    a[rng.random(n) < missing] = NAN
+    b[rng.random(n) < missing] = NAN
+    return PairedRisks(np.minimum(times, limit), times <= limit, a, b, 0.0)
+
+
+def of_all_pairs(patients):
+    """Concordance of all ordered pairs at once: c_ij, and g_ij of team a and of team b."""
+    every = np.arange(patients.times.size)
+    pairs = comparable_pairs(patients.times, patients.events, every)
+    a, b = (concordance_scores(risks, patients.missing_score, every) for risks in (patients.risks_a, patients.risks_b))
+    return pairs, a, b
+
+
+def direct_kang(patients):
+    """D = C_a - C_b and its variance by the four-index definition, pair of pairs by pair of pairs.
+
+    The variance is the square of the mean kernel (0) less its mean product over pairs that share no patient.
+    """
+    n = len(patients.times)
+    times, events = patients.times, patients.events
+
+    def value(i, j):
+        for first, second in ((i, j), (j, i)):
+            later = times[first] < times[second] or (times[first] == times[second] and not events[second])
+            if events[first] and later:
+                risks = (patients.risks_a, patients.risks_b)
+                score = [1.0 if r[first] > r[second] else 0.5 if r[first] == r[second] else 0.0 for r in risks]
+                return 1.0, score[0] - score[1]
+        return 0.0, 0.0
+
+    q, d = np.zeros((n, n)), np.zeros((n, n))
+    for i, j in itertools.permutations(range(n), 2):
+        q[i, j], d[i, j] = value(i, j)
+    difference = d.sum() / q.sum()
+    w = (d - difference * q) / (q.sum() / (n * (n - 1)))
+    disjoint = sum(w[i, j] * w[k, m] for i, j, k, m in itertools.permutations(range(n), 4))
+    return difference, -disjoint / (n * (n - 1) * (n - 2) * (n - 3))
+
+
+def kang_of_all_pairs(patients):
+    """The difference and its variance from whole matrices of pairs."""
+    pairs, a, b = of_all_pairs(patients)
+    n, total = len(pairs), pairs.sum()
+    gain = pairs * (a - b)
+    difference = gain.sum() / total
+    one_sided = gain - difference * pairs
+    kernel = (one_sided + one_sided.T) * (n * (n - 1) / (2 * total))
+    spread = 4 * (kernel.sum(axis=1) ** 2).sum() - 2 * (kernel**2).sum()
+    return difference, spread / (n * (n - 1) * (n - 2) * (n - 3))
+
+
+def p_of(difference, variance):
+    return stats.norm.sf(difference / np.sqrt(variance)) if variance > 0 else 1.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_direct_definition_agrees(seed):
+    patients = cohort(seed, 9)
+    difference, variance = direct_kang(patients)
+    found = kang(patients)
+    assert found.difference == pytest.approx(difference)
+    assert found.p == pytest.approx(p_of(difference, variance))
+
+
+@pytest.mark.parametrize("missing_score", [0.0, 0.5])
+@pytest.mark.parametrize("at_once", [1, 500, 1_000_000])
+def test_blocks_of_rows_give_the_numbers_of_whole_matrices(monkeypatch, at_once, missing_score):
+    monkeypatch.setattr("evaluation.statistics.kang._PAIRS_AT_ONCE", at_once)
+    patients = replace(cohort(3, 90, missing=0.1), missing_score=missing_score)
+    difference, variance = kang_of_all_pairs(patients)
+    found = kang(patients)
+    assert found.difference == pytest.approx(difference, rel=1e-12)
+    assert found.p == pytest.approx(p_of(difference, variance), rel=1e-9)
+
+
+def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
+    """With 3,000 patients no block holds more than 300,000 pairs, of nine million."""
+    monkeypatch.setattr("evaluation.statistics.kang._PAIRS_AT_ONCE", 300_000)
+    seen = []
+
+    def counted(times, events, rows):
+        seen.append(rows.size * times.size)
+        return comparable_pairs(times, events, rows)
+
+    monkeypatch.setattr("evaluation.statistics.kang.comparable_pairs", counted)
+    kang(cohort(4, 3000))
+    assert len(seen) > 3
+    assert max(seen) <= 300_000
+
+
+def test_a_bootstrap_agrees():
+    """The standard error that p implies is within a tenth of the deviation of 2,000 paired bootstrap differences."""
+    n = 300
+    patients = cohort(1, n)
+    found = kang(patients)
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), 2000).astype(float)
+    first, second = (
+        c_index_metric(SurvivalCohort(patients.times, patients.events, risks), "non_concordant")(weights)
+        for risks in (patients.risks_a, patients.risks_b)
+    )
+    error = found.difference / stats.norm.isf(found.p)
+    assert error == pytest.approx((first - second).std(), rel=0.1)
+
+
+def test_it_mirrors_itself_and_says_nothing_of_equal_risks():
+    patients = cohort(2, 60)
+    turned = replace(patients, risks_a=patients.risks_b, risks_b=patients.risks_a)
+    there, back = kang(patients), kang(turned)
+    assert there.difference == pytest.approx(-back.difference)
+    assert there.p == pytest.approx(1 - back.p)
+    assert kang(replace(patients, risks_b=patients.risks_a)).p == 1.0
+    assert kang(replace(patients, events=np.zeros(60, dtype=bool))).p == 1.0
+    assert kang(PairedRisks(np.arange(3.0), np.ones(3, dtype=bool), np.arange(3.0), -np.arange(3.0), 0.0)).p == 1.0
+
+
+def test_pairs_and_scores_give_the_c_index():
+    """The golden cohorts of the C-index: 0.75, and 0.4 or 0.7 with a missing risk."""
+
+    def c_index(times, events, risks, missing_score):
+        risks = np.array(risks, dtype=float)
+        patients = PairedRisks(np.array(times), np.array(events, dtype=bool), risks, risks, missing_score)
+        pairs, score, _ = of_all_pairs(patients)
+        return (pairs * score).sum() / pairs.sum()
+
+    assert c_index([1.0, 2, 2, 2, 3], [1, 1, 1, 0, 0], [5, 4, 1, 3, 2], 0.0) == 0.75
+    assert c_index([1.0, 2, 3, 4], [1, 1, 0, 1], [4, NAN, 2, 1], 0.0) == pytest.approx(0.4)
+    assert c_index([1.0, 2, 3, 4], [1, 1, 0, 1], [4, NAN, 2, 1], 0.5) == pytest.approx(0.7)
