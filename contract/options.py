@@ -1,19 +1,64 @@
-"""Numbers on a command line: what argparse calls to read one (`type=`), and what it says where there is none."""
+"""Command-line options shared by several commands: numbers, NAME=PATH pairs, and the edition with its task."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
+
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.errors import HecktorError
 
 Number = TypeVar("Number", int, float)
 
 
-def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:
-    """Reads a whole number from `at_least` to `at_most`, both included; None is no end.
+def add_edition_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--edition` and `--task`; read them with `chosen_algorithm`."""
+    parser.add_argument("--task", help="segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task")
+    parser.add_argument(
+        "--edition",
+        default=DEFAULT_EDITION,
+        metavar="NAME|FILE",
+        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
+    )
 
-    What it returns raises argparse.ArgumentTypeError for any other text.
+
+def chosen_algorithm(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[Edition, Algorithm]:
+    """The edition and the algorithm that `--edition` and `--task` name; an unknown task ends with exit status 2.
+
+    Raises:
+        HecktorError: the edition is unknown, or its declaration cannot be used.
+    """
+    edition = load_edition(str(arguments.edition))
+    try:
+        return edition, edition.algorithm(arguments.task)
+    except HecktorError as error:
+        parser.error(f"argument --task: {error.message}")
+
+
+def name_path(text: str) -> tuple[str, Path]:
+    """Read NAME=PATH; argparse.ArgumentTypeError for any other text."""
+    name, _, path = text.partition("=")
+    if not name.strip() or not path:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
+    return name.strip(), Path(path)
+
+
+def name_paths(text: str) -> tuple[str, list[Path]]:
+    """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
+    name, _, rest = text.partition("=")
+    paths = [Path(path) for path in rest.split(",") if path]
+    if not name.strip() or not paths:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
+    return name.strip(), paths
+
+
+def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:
+    """A reader of whole numbers from `at_least` to `at_most`, both included; None is no upper limit.
+
+    The reader raises argparse.ArgumentTypeError for any other text.
     """
     if at_most is None:
         return _reader(int, lambda number: number >= at_least, f"a whole number of at least {at_least}")
@@ -21,27 +66,22 @@ def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], i
 
 
 def number_within(low: float, high: float) -> Callable[[str], float]:
-    """Reads a number from `low` to `high`, both included.
+    """A reader of numbers from `low` to `high`, both included.
 
-    What it returns raises argparse.ArgumentTypeError for any other text.
+    The reader raises argparse.ArgumentTypeError for any other text.
     """
     return _reader(float, lambda number: low <= number <= high, f"a number from {low:g} to {high:g}")
 
 
 def positive_number() -> Callable[[str], float]:
-    """Reads a finite number above 0.
-
-    What it returns raises argparse.ArgumentTypeError for any other text.
-    """
+    """A reader of finite numbers above 0; it raises argparse.ArgumentTypeError for any other text."""
     return _reader(float, lambda number: 0 < number < math.inf, "a finite number above 0")
 
 
 def _reader(
     convert: Callable[[str], Number], accepts: Callable[[Number], bool], expected: str
 ) -> Callable[[str], Number]:
-    """NaN is accepted by no comparison."""
-
-    def read(text: str) -> Number:
+    def read(text: str) -> Number:  # NaN fails every comparison
         try:
             number = convert(text)
         except ValueError:

@@ -1,17 +1,28 @@
-"""Numbers of a command line: what is read, and what is refused in words."""
+"""Options shared by several commands: numbers, NAME=PATH pairs, the edition with its task."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.options import number_within, positive_number, whole_number
+from contract.errors import HecktorError
+from contract.options import (
+    add_edition_options,
+    chosen_algorithm,
+    name_path,
+    name_paths,
+    number_within,
+    positive_number,
+    whole_number,
+)
 
+FOUR_ANSWERS = Path(__file__).parents[1] / "editions" / "four_answers.json"
 Reader = Callable[[str], float]
 
 
@@ -84,3 +95,46 @@ def test_any_text_is_a_number_or_refused_in_one_line(read: Reader, text: str) ->
         assert read(text) >= 0
     except argparse.ArgumentTypeError as error:
         assert str(error).isprintable()  # noqa: PT017
+
+
+def _chosen(*argv: str) -> tuple[str, str]:
+    parser = argparse.ArgumentParser()
+    add_edition_options(parser)
+    edition, algorithm = chosen_algorithm(parser, parser.parse_args(argv))
+    return edition.name, algorithm.name
+
+
+@pytest.mark.parametrize("task", ["rfs", "2"])
+def test_a_task_is_chosen_by_name_or_number(task: str) -> None:
+    assert _chosen("--task", task) == ("hecktor2025", "rfs")
+
+
+def test_the_only_task_of_an_edition_need_not_be_named() -> None:
+    assert _chosen("--edition", str(FOUR_ANSWERS)) == ("four-answers", "everything")
+
+
+@pytest.mark.parametrize("argv", [(), ("--task", "staging")])
+def test_an_absent_or_unknown_task_ends_with_status_2(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _chosen(*argv)
+    assert ended.value.code == 2
+    assert "segmentation, 1, rfs, 2, hpv, 3" in capsys.readouterr().err
+
+
+def test_an_unknown_edition_is_an_error_of_the_product() -> None:
+    with pytest.raises(HecktorError, match="expected one of hecktor2025"):
+        _chosen("--edition", "hecktor1999")
+
+
+def test_a_named_path_may_hold_further_equals_signs_and_commas() -> None:
+    assert name_path("team=a=b,c") == ("team", Path("a=b,c"))
+    assert name_paths(" team =a=b,c") == ("team", [Path("a=b"), Path("c")])
+
+
+@pytest.mark.parametrize("text", ["team", "=folder", " =folder", "team="])
+def test_a_named_path_needs_a_name_and_a_path(text: str) -> None:
+    for read in (name_path, name_paths):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=PATH"):
+            read(text)
