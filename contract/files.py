@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import math
 import os
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,15 @@ def _refused(target: Path, problem: OSError) -> OutputError:
 def write_text(target: Path, text: str) -> None:
     """Write UTF-8 text whole or not at all, as `write_bytes` does."""
     write_bytes(target, text.encode("utf-8"))
+
+
+def write_csv(target: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a table with a header, whole or not at all; a cell that a row lacks is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(target, text.getvalue())
 
 
 def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import ModelPackageError, OutputError
-from contract.files import atomic_path, read_json, write_json, write_text
+from contract.files import atomic_path, read_json, write_csv, write_json, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -142,3 +142,8 @@ def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[" + "1," * 100 + "1]")
     with pytest.raises(OutputError, match="expected at most 20"):
         read_json(tmp_path / "a.json", max_bytes=20, error=OutputError)
+
+
+def test_a_table_has_a_header_and_empty_cells(tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", ["id", "note"], [{"id": 1, "note": "a,b"}, {"id": 2}])
+    assert (tmp_path / "t.csv").read_text() == 'id,note\n1,"a,b"\n2,\n'
