@@ -17,6 +17,11 @@ Number = TypeVar("Number", int, float)
 def add_edition_options(parser: argparse.ArgumentParser) -> None:
     """Add `--edition` and `--task`; read them with `chosen_algorithm`."""
     parser.add_argument("--task", help="segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task")
+    add_edition_option(parser)
+
+
+def add_edition_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--edition` alone, for commands that concern all tasks."""
     parser.add_argument(
         "--edition",
         default=DEFAULT_EDITION,

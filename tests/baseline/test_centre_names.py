@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from baseline.heads.fitted import FittedHead
+from baseline.heads.models.shared import scaled_terms, weighted
 
 from algorithm.cli import main
 from algorithm.heads.linear import CentreShift, LinearHead, Term
-from baseline.heads.fitted import FittedHead
 from baseline.heads.fitting import FittedHeads, cohort_of, names_in_tables
-from baseline.heads.models.shared import scaled_terms, weighted
 from baseline.heads.models.targets import RFS
 from baseline.release.cases import ReleaseCase, read_release
 from contract import sockets

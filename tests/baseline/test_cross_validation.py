@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from baseline.heads.fitted import fit_target
+from baseline.heads.models.shared import Cohort, Outcomes, area_under_curve, balanced_accuracy, concordance
 
 from baseline.heads.cross_validation import (
     OutOfSample,
@@ -18,10 +20,8 @@ from baseline.heads.cross_validation import (
     metric,
     nested,
 )
-from baseline.heads.fitted import fit_target
 from baseline.heads.models.cox import fit_cox
 from baseline.heads.models.selection import Family
-from baseline.heads.models.shared import Cohort, Outcomes, area_under_curve, balanced_accuracy, concordance
 from baseline.heads.models.signs import fit_signs
 from baseline.heads.models.targets import HPV, RFS, RFS_FEATURES, Target, only
 from benchmarks.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from baseline.heads.models.shared import Cohort
 
 from algorithm.heads.measure import Features
 from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
 from baseline.cache import keep
 from baseline.heads.fitting import cohort_of, expected, fit_heads, judged, said
-from baseline.heads.models.shared import Cohort
 from baseline.heads.models.targets import HPV, RFS, TARGETS, Target
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase

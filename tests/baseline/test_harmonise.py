@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from baseline.heads.models.shared import Cohort, Outcomes, matrix, scaled_terms
 
 from baseline.heads.harmonise import centre_shifts, depends_on_scanner
-from baseline.heads.models.shared import Cohort, Outcomes, matrix, scaled_terms
 
 OFFSETS = {"A": 0.0, "B": 2.0, "C": -1.0}
 SCALES = {"A": 1.0, "B": 2.0, "C": 0.5}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from baseline.heads.fitted import Cohort, FittedHead, Outcomes, best_threshold, concordance, fit_clinical, fit_target
 from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.linear import LinearHead, parse_head
-from baseline.heads.fitted import Cohort, FittedHead, Outcomes, best_threshold, concordance, fit_clinical, fit_target
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import HPV, RFS, Target, only
 from contract.errors import MetricError

@@ -7,13 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from lifelines.utils import concordance_index
-
-from algorithm.heads.linear import LinearHead, Term
-from baseline.heads.models.logistic import platt, stable_threshold
-from baseline.heads.models.selection import Family, centre_folds, choose, scores_of, stratified_folds
 from baseline.heads.models.shared import (
     Cohort,
     Outcomes,
@@ -25,6 +18,13 @@ from baseline.heads.models.shared import (
     usual_transforms,
     weighted,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+from lifelines.utils import concordance_index
+
+from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.models.logistic import platt, stable_threshold
+from baseline.heads.models.selection import Family, centre_folds, choose, scores_of, stratified_folds
 from baseline.heads.models.signs import bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.targets import HPV, RFS
 from contract.errors import MetricError

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from baseline.network.out_of_fold_files import OutOfFold
 from scipy import ndimage
 
 from algorithm.budget import Budget
@@ -19,7 +20,6 @@ from algorithm.network.segment import normalise
 from algorithm.network.windows import Pass
 from baseline.network.nnunet import Folders
 from baseline.network.out_of_fold import _passes, measure_out_of_fold
-from baseline.network.out_of_fold_files import OutOfFold
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import image_path, label_path
 from contract.files import read_json

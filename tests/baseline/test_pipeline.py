@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from baseline.network.out_of_fold_files import OutOfFold
 
 from baseline import pipeline
 from baseline.network.nnunet import Folders
-from baseline.network.out_of_fold_files import OutOfFold
 from baseline.network.plans import Plan
 from baseline.pipeline import out_of_fold_features, plan_network
 from baseline.release.data_set import DATASET_NAME

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from baseline.report.trust import judge_trust, lesion_auc_metric
 from baseline.report.trust_section import in_words, trust_section
+
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.studies.failures.risk_coverage import area
 

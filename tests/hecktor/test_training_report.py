@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from baseline.report.judgement import BEHIND, GAP, Judged, high_risk, judge
+from baseline.report.words import chance_in_words, gap_in_words, rivals_in_words
 
 from baseline.report import page
 from baseline.report.chance import Chance, best_of_random
 from baseline.report.coefficients import coefficients
 from baseline.report.figures import wilson_interval
-from baseline.report.judgement import BEHIND, GAP, Judged, high_risk, judge
 from baseline.report.sections import segmentation_section, target_section
 from baseline.report.segmentation import mean_dsc
-from baseline.report.words import chance_in_words, gap_in_words, rivals_in_words
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.studies.chance import random_balanced_accuracy, random_c_index
 

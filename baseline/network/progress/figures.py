@@ -1,4 +1,4 @@
-"""The curves of a fold as SVG text, and its validation patients as a JPEG."""
+"""Figures of the training page: curves of a fold as SVG, validation patients as JPEG."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _STYLE: Final[Any] = {
 
 
 def curves_svg(curves: Curves) -> str:
-    """Loss, pseudo-Dice, learning rate and time of each epoch, counted from one."""
+    """Plot loss, pseudo-Dice, learning rate and time by epoch, counted from one."""
     with _style():
-        figure = Figure(figsize=(11, 3.0))  # a layout that measures itself would take twice the time
+        figure = Figure(figsize=(11, 3.0))  # an automatic layout would take twice the time
         figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.91, wspace=0.27)
         loss, overlap, rate, time = figure.subplots(1, 4, width_ratios=(3, 3, 2, 2))
         _line(loss, curves.training_loss, _BLUE, "training")
@@ -64,9 +64,9 @@ def curves_svg(curves: Curves) -> str:
             (loss, "loss"),
             (overlap, "pseudo-Dice (bold: moving average)"),
             (rate, "learning rate"),
-            (time, "seconds an epoch"),
+            (time, "seconds per epoch"),
         ):
-            _dress(axes, title, max(curves.epochs, curves.done))
+            _label_axes(axes, title, max(curves.epochs, curves.done))
         for axes in (loss, overlap):
             axes.legend(fontsize=8, frameon=False)
         target = io.StringIO()
@@ -76,9 +76,9 @@ def curves_svg(curves: Curves) -> str:
 
 
 def patients_jpeg(windows: Sequence[Window], masks: Sequence[Labels], epoch: int) -> bytes:
-    """CT with PET of each window's plane with the reference's contour and the prediction's, side by side.
+    """Draw each window's plane: CT with PET and the contours of reference and prediction, side by side.
 
-    Seen from the feet: the patient's right is on the left. The Dice printed is that of the whole window.
+    Seen from the feet: the patient's right is on the left. The printed Dice is that of the whole window.
     """
     target = io.BytesIO()
     with _style():
@@ -93,12 +93,12 @@ def patients_jpeg(windows: Sequence[Window], masks: Sequence[Labels], epoch: int
 
 
 def _style() -> AbstractContextManager[None]:
-    """matplotlib's own style and ours, whatever nnU-Net's progress plot has set for the whole process."""
+    """matplotlib's default style with ours: nnU-Net's progress plot changes the style of the whole process."""
     context: AbstractContextManager[None] = style.context(["default", _STYLE], after_reset=True)
     return context
 
 
-def _dress(axes: Any, title: str, epochs: int) -> None:
+def _label_axes(axes: Any, title: str, epochs: int) -> None:
     axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -144,8 +144,8 @@ def _write(axes: Any, window: Window, mask: Labels, epoch: int) -> None:
 
     overlaps = []
     for label in labels.FOREGROUND:
-        found = dice(window.reference, mask, label)
-        overlaps.append(f"{labels.NAMES[label]} {'-' if found is None else f'{found:.2f}'}")
+        overlap = dice(window.reference, mask, label)
+        overlaps.append(f"{labels.NAMES[label]} {'-' if overlap is None else f'{overlap:.2f}'}")
     write(0.02, 0.96, f"{window.patient_id}, {window.volume_ml:.1f} ml", 10)
     write(0.98, 0.96, f"epoch {epoch}", 10, ha="right")
     write(0.02, 0.04, "Dice " + ", ".join(overlaps), 9)
@@ -164,7 +164,7 @@ def _scale_bar(axes: Any, window: Window) -> None:
 
 
 def _pet_colours(suv: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """RGBA of a PET plane: clear at the low end of the shown range, opaque at its high end."""
+    """RGBA of a PET plane: transparent at the low end of the shown range, opaque at the high end."""
     low, high = PET_SHOWN_SUV
     share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)
     colours = np.asarray(mpl.colormaps["hot"](0.15 + 0.75 * share), dtype=np.float32)

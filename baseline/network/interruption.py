@@ -1,4 +1,4 @@
-"""SIGTERM, by which clusters and parents end a training, ends it as Ctrl-C does: tidily, and with one plain line."""
+"""Handle SIGTERM like Ctrl-C: end a training cleanly with one line of explanation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from baseline.network.plans import SAVE_EVERY
 from contract.errors import HecktorError
 
-# What a shell makes of an end by Ctrl-C.
+# Epochs between two checkpoints, the most that an interruption can lose.
+SAVE_EVERY: Final = 5
+# Exit status of a shell command that Ctrl-C ended.
 _BY_CTRL_C: Final = 130
 
 
 def end_by_sigterm() -> Any:
-    """From now on SIGTERM is a KeyboardInterrupt in this process; returns what it was before."""
+    """Make SIGTERM raise KeyboardInterrupt in this process; returns the previous handler."""
     owner = os.getpid()
 
     def stop(number: int, frame: Any) -> None:
-        if os.getpid() != owner:  # a forked helper, which has nothing to tidy up
+        if os.getpid() != owner:  # a forked worker has nothing to clean up
             os._exit(128 + number)
         signal.default_int_handler(number, frame)
 
@@ -31,13 +32,9 @@ def end_by_sigterm() -> Any:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A block in which networks are trained.
-
-    Raises:
-        HecktorError: SIGTERM or Ctrl-C came; it says what is lost.
-    """
+    """Turn SIGTERM and Ctrl-C into a HecktorError that says which training progress is lost."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread receives signals
         return
     before = end_by_sigterm()
     try:
@@ -45,30 +42,28 @@ def interruptible() -> Iterator[None]:
     except KeyboardInterrupt:
         raise HecktorError(
             "interrupted",
-            (
-                "trained networks are kept, and the same command takes up the others from their last "
-                f"checkpoint, at most {SAVE_EVERY} epochs back"
-            ),
+            "trained networks are complete, and the same command resumes the others from their last checkpoint, "
+            f"at most {SAVE_EVERY} epochs back",
         ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
-def ended_at_once(said: str) -> Iterator[None]:
-    """A block that Ctrl-C ends together with the process, after the line `said`.
+def end_at_once(message: str) -> Iterator[None]:
+    """Let Ctrl-C end the whole process at once, after printing `message`.
 
-    For pools of processes that are not ours: where Ctrl-C catches one of theirs in the middle of an answer, waiting for
-    them to end tidily is waiting for ever. They end by themselves once this process is gone.
+    For process pools of other libraries: waiting for workers that Ctrl-C caught in the middle of an answer can block
+    forever. The workers end once this process is gone.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread receives signals
         return
     owner = os.getpid()
 
     def stop(_number: int, _frame: Any) -> None:
         if os.getpid() == owner:
-            sys.stderr.write(f"\nerror: interrupted: {said}\n")
+            sys.stderr.write(f"\nerror: interrupted: {message}\n")
             sys.stderr.flush()
         os._exit(_BY_CTRL_C)
 
