@@ -20,7 +20,7 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--device", "cuda"], "--device: found cuda and no card that PyTorch can use"),
+        (["--device", "cuda"], "--device: found cuda and no GPU that PyTorch can use"),
         (["--description", "absent.json"], "absent.json: not found"),
     ],
 )
