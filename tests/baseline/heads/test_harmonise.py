@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from baseline.heads.models.shared import Cohort, Outcomes, matrix, scaled_terms
 
+from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.harmonise import centre_shifts, depends_on_scanner
+from baseline.heads.models.terms import matrix, scaled_terms
 
 OFFSETS = {"A": 0.0, "B": 2.0, "C": -1.0}
 SCALES = {"A": 1.0, "B": 2.0, "C": 0.5}
@@ -89,8 +90,8 @@ def test_only_what_a_scanner_measures_is_moved_and_unknown_centres_stay() -> Non
         {"suv_max": float(rng.normal(10 + 5 * (code == "B"), 2)), "gtvn_count": float(rng.integers(0, 4))}
         for code in centres
     )
-    outcomes = Outcomes(np.ones(80), np.ones(80, bool), np.ones(80, bool))
-    cohort = Cohort(tuple(map(str, range(80))), centres, rows, outcomes)
+    outcomes = Outcomes(np.ones(80, int))
+    cohort = HeadCohort(tuple(map(str, range(80))), centres, rows, outcomes)
     terms = scaled_terms(cohort, {"suv_max": "identity", "gtvn_count": "identity"}, harmonise=True)
     assert [set(term.centres) for term in terms] == [{"A", "B"}, set()]
     columns = matrix(terms, cohort)

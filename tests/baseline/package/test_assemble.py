@@ -83,7 +83,7 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     assert plans["transpose_forward"] == TRANSPOSE
     assert plans["configurations"]["3d_fullres"]["spacing"] == [18.0, 6.0, 4.5]
     assert package(trained["plain"], tmp_path / "model") == 0
-    assert "note: ZScoreNormalization: the scale is taken from the whole scan" in capsys.readouterr().out
+    assert "note: ZScoreNormalization: normalised over the whole scan" in capsys.readouterr().out
     model = load_package(tmp_path / "model")
     assert model.spacing_mm == (4.5, 18.0, 6.0)
     assert model.configuration["spacing"] == SPACING

@@ -18,6 +18,7 @@ from baseline.package.assemble import known_features, read_heads
 from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
 from baseline.package.checkpoint import read_checkpoint
 from contract.errors import ModelPackageError
+from tests.baseline.made import EDITION
 
 ORDERS = st.permutations([0, 1, 2]).map(tuple)
 TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weight": 0.2}
@@ -34,7 +35,7 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
     kept_by_training = {"head": head(), "metric": "balanced_accuracy", "out_of_fold": 0.7}
     path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": kept_by_training}))
-    heads = read_heads(path)
+    heads = read_heads(path, EDITION)
     assert list(heads) == ["rfs", "hpv_clinical"]
     assert heads["hpv_clinical"].as_json() == head()
 
@@ -57,11 +58,11 @@ def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str
     path = tmp_path / "heads.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ModelPackageError, match=message):
-        read_heads(path)
+        read_heads(path, EDITION)
 
 
 def test_features_of_image_and_patient_are_known() -> None:
-    assert {"gtvp_volume_ml", "gtvn_suv_max", "spread_mm", "age_years", "m1"} <= known_features()
+    assert {"gtvp_volume_ml", "gtvn_suv_max", "spread_mm", "age_years", "m1"} <= known_features(EDITION)
 
 
 # Checkpoints

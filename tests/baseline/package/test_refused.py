@@ -126,7 +126,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no checkpoint": (
         lambda r: (r / "fold_0/checkpoint_final.pth").write_bytes(b"no checkpoint"),
-        r"fold_0/checkpoint_final\.pth: not a file of torch\.save",
+        r"fold_0/checkpoint_final\.pth: not a torch file",
     ),
     "something else in a checkpoint": (
         lambda r: torch.save({"state_dict": {}}, r / "fold_0/checkpoint_final.pth"),

@@ -1,4 +1,4 @@
-"""The report of a training: figures by hand, sentences that say what the figures do, and a page that shows them."""
+"""The training report: figures by hand, and a page that shows them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from baseline.report.judgement import BEHIND, GAP, Judged, high_risk, judge
-from baseline.report.words import chance_in_words, gap_in_words, rivals_in_words
 
 from baseline.report import page
-from baseline.report.chance import Chance, best_of_random
+from baseline.report.chance import best_of_random
 from baseline.report.coefficients import coefficients
 from baseline.report.figures import wilson_interval
+from baseline.report.models import BEHIND, GAP, estimate_models, high_risk
 from baseline.report.sections import segmentation_section, target_section
 from baseline.report.segmentation import mean_dsc
-from evaluation.statistics.bootstrap import Estimate
 from evaluation.studies.chance import random_balanced_accuracy, random_c_index
+from tests.baseline.made import HPV, RFS
 
 PATIENTS = 60
 
@@ -110,7 +109,7 @@ def test_wilsons_interval_by_hand() -> None:
 
 def test_both_kinds_side_by_side() -> None:
     """The perfect risk inside, none outside: C 1 and 0.5, whatever patients are drawn; the volume is always 0.5."""
-    heads, volume = judge(rfs_record(PERFECT, np.zeros(PATIENTS)), bootstraps=50, seed=0)
+    heads, volume = estimate_models(RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), bootstraps=50, seed=0)
     exactly = {"nested": 1.0, "leave_one_centre_out": 0.5, GAP: 0.5}
     for model, expected in (
         (heads, exactly),
@@ -119,18 +118,19 @@ def test_both_kinds_side_by_side() -> None:
         assert {what: found.value for what, found in model.estimates.items()} == pytest.approx(expected)
         for what, found in model.estimates.items():
             assert (found.ci95_low, found.ci95_high) == pytest.approx((expected[what], expected[what]))
-    (hpv,) = judge(hpv_record(), bootstraps=50, seed=0)
+    (hpv,) = estimate_models(HPV, hpv_record(), bootstraps=50, seed=0)
     assert {what: found.value for what, found in hpv.estimates.items()} == pytest.approx(exactly)
 
 
 def test_a_kind_that_was_not_possible_is_absent() -> None:
     record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
-    heads, volume = judge(record, bootstraps=10, seed=0)
+    heads, volume = estimate_models(RFS, record, bootstraps=10, seed=0)
     assert set(heads.estimates) == {"nested"}
     assert set(volume.estimates) == {"nested", BEHIND}
-    assert "rfs: 1 centre" in gap_in_words(record, heads)
+    content, _ = target_section(RFS, record, None, bootstraps=10, seed=0)
+    assert "No leave one centre out: rfs: 1 centre." in content
     both = {kind: {"why_not": "rfs: no relapse"} for kind in ("nested", "leave_one_centre_out")}
-    assert judge(record | both, bootstraps=10, seed=0) == []
+    assert estimate_models(RFS, record | both, bootstraps=10, seed=0) == []
 
 
 def test_risk_groups_are_dealt_within_each_outer_fold() -> None:
@@ -164,43 +164,6 @@ def test_the_worst_case_is_told_by_both_structures() -> None:
     assert mean_dsc(none | dict.fromkeys(row, 0)) is None
 
 
-# Words
-
-
-@pytest.mark.parametrize(
-    ("gap", "says"),
-    [
-        (Estimate(0.1, 0.04, 0.16), "a drop of 0.100 (95% interval 0.040 to 0.160). Part of what works inside"),
-        (Estimate(0.02, -0.04, 0.08), "cannot be told from none (95% interval -0.040 to 0.080). A drop of up to 0.080"),
-        (Estimate(-0.1, -0.16, -0.04), "even better by 0.100"),
-        (Estimate(0.1, None, None), "too few patients for an interval"),
-        (Estimate(None, None, None), "does not exist for this cohort"),
-    ],
-    ids=["drop", "unsure", "rise", "no interval", "undefined"],
-)
-def test_the_gap_in_words(gap: Estimate, says: str) -> None:
-    found = {"nested": Estimate(0.7, 0.6, 0.8), "leave_one_centre_out": Estimate(0.6, 0.5, 0.7), GAP: gap}
-    record = {"metric": "c_index", "nested": {}, "leave_one_centre_out": {}}
-    assert says in gap_in_words(record, Judged("heads", found))
-
-
-def test_comparators_in_words() -> None:
-    better, unsure = {BEHIND: Estimate(0.2, 0.1, 0.3)}, {BEHIND: Estimate(0.01, -0.1, 0.1)}
-    assert rivals_in_words([Judged("heads", {})]) == []
-    assert "better than every comparator" in rivals_in_words([Judged("SUVmax alone", better)])[0]
-    (told,) = rivals_in_words([Judged("SUVmax alone", better), Judged("tumour volume alone", unsure)])
-    assert "better than tumour volume alone cannot be said" in told
-
-
-def test_chance_in_words() -> None:
-    chance = Chance(0.03, {1: 0.5, 5: 0.53, 20: 0.56, 100: 0.58})
-    told = chance_in_words(chance, Estimate(0.55, 0.5, 0.6), "c_index")
-    assert "no more than the best of 20 such answers" in told
-    told = chance_in_words(chance, Estimate(0.7, 0.6, 0.8), "balanced_accuracy")
-    assert "a balanced accuracy of 0.5 with a spread of 0.030" in told
-    assert "above the expected best of 100 such answers (0.580)" in told
-
-
 # The page
 
 
@@ -209,17 +172,14 @@ def test_the_sections_show_every_part() -> None:
     tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
     chosen = {"model": "Cox, few features", "setting": {"penalty": 0.1}, "tried": tried}
     shipped = {"head": head, "metric": "c_index", "out_of_fold": 0.7, **chosen}
-    content, plain = target_section(rfs_record(PERFECT, np.zeros(PATIENTS)), shipped, bootstraps=20, seed=0)
-    assert (
-        "Cox, few features (penalty 0.1), with a C-index of 0.700 over the folds that chose it among 2 models"
-        in content
-    )
+    content, plain = target_section(RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped, bootstraps=20, seed=0)
+    assert "<tr><td>Cox, few features</td><td>penalty 0.1</td><td>2</td>" in content
     assert '<td>B</td><td>30</td><td><span class="value">0.900</span></td><td>-</td>' in content
     assert content.count("<svg") == 3  # intervals, survival, coefficients
-    for text in ("tumour volume alone", "a drop of 0.500", "Expected best C-index", "total_volume_ml", "2 of 2"):
+    for text in ("tumour volume alone", "Expected best C-index", "total_volume_ml", "2 of 2"):
         assert text in content
-    assert plain["judged"]["heads"]["nested"]["value"] == 1
-    content, plain = target_section(hpv_record(), None, bootstraps=20, seed=0)
+    assert plain["models"]["heads"]["nested"]["value"] == 1
+    content, plain = target_section(HPV, hpv_record(), None, bootstraps=20, seed=0)
     assert content.count("<svg") == 2  # intervals, calibration
     assert "area under the curve" in content
     assert plain["probability"]["nested"]["auc"] == 1
@@ -229,9 +189,9 @@ def test_the_sections_show_every_part() -> None:
 def test_a_target_that_nothing_could_be_said_of_still_has_its_section() -> None:
     why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
     record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
-    content, _ = target_section(record, None, bootstraps=10, seed=0)
+    content, _ = target_section(RFS, record, None, bootstraps=10, seed=0)
     assert "expected at least 2" in content
-    assert "There is no head of this target." in content
+    assert "No head is shipped for this target." in content
     assert "No feature has a weight." in content
     assert "<svg" not in content
 
@@ -240,10 +200,10 @@ def test_a_release_without_anyones_outcome_still_has_the_section() -> None:
     """As where it holds Task 1 alone: no patients, no head, and the sentence that says so."""
     why = {"why_not": "hpv: 0 training patients of the rarer class, expected at least 3"}
     record = {"metric": "balanced_accuracy", "patients": [], "nested": why, "leave_one_centre_out": why}
-    html, plain = target_section(record, None, 50, 0)
+    html, plain = target_section(HPV, record, None, 50, 0)
     assert "0 patients." in html
-    assert "Not possible here" in html
-    assert plain["judged"] == {}
+    assert "No nested cross-validation: hpv: 0 training patients of the rarer class" in html
+    assert plain["models"] == {}
 
 
 def test_segmentation_by_centre() -> None:

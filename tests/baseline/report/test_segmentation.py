@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from baseline.release.cases import ReleaseCase
-from baseline.report.segmentation import metric_titles, score_out_of_fold, worst_cases
+from baseline.report.segmentation import metric_titles, score_masks, worst_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
+from tests.baseline.made import EDITION
 
 GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 
@@ -35,30 +36,30 @@ def trained(tmp_path: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
         write_volume(ct, Volume(np.full(GRID.array_shape, 40, np.int16), GRID))
         write_volume(pet, Volume(blocks().astype(np.float32) * 4, GRID))
         write_mask(mask, blocks(), GRID)
-        write_mask(work.out_of_fold.mask(name), blocks(shift), GRID)
-        cases.append(ReleaseCase(name, name.split("-")[0], ct, pet, mask, Patient(), None, None, None))
+        write_mask(work.mask(name), blocks(shift), GRID)
+        cases.append(ReleaseCase(name, name.split("-")[0], ct, pet, mask, Patient()))
     return work, cases
 
 
 def test_scores_and_the_worst_case(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
     """GTVp: 32 of 64 voxels in common, DSC 0.5, and 1: mean 0.75. GTVn is exact. Means of both: 0.75 and 1."""
     work, cases = trained
-    report = score_out_of_fold(work, cases, seed=0, jobs=1)
-    values = {name: report["aggregates"][name]["value"] for name in metric_titles()}
+    report = score_masks(work, cases, EDITION, seed=0, jobs=1)
+    values = {name: report["aggregates"][name]["value"] for name in metric_titles(EDITION)}
     assert values == pytest.approx({"gtvp_dsc_mean": 0.75, "gtvn_dsc_agg": 1.0, "gtvn_f1_agg": 1.0})
     assert {name: found["cases"] for name, found in report["centres"].items()} == {"CHUM": 1, "HMR": 1}
     first, second = worst_cases(work, cases, report["results"])
     assert (first.case, second.case) == ("CHUM-001", "HMR-002")
-    assert "GTVp 0.8 ml, found 0.8 ml, DSC 0.500" in first.facts
-    assert "nodes found/invented/missed 1/0/0" in first.facts
+    assert "GTVp 0.8 ml, predicted 0.8 ml, DSC 0.500" in first.facts
+    assert "nodes true/false/missed 1/0/0" in first.facts
     assert first.jpeg.startswith(b"\xff\xd8")
 
 
 def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
     work, cases = trained
-    work.out_of_fold.mask("HMR-002").write_bytes(b"damaged")
+    work.mask("HMR-002").write_bytes(b"damaged")
     with pytest.raises(HecktorError, match=r"1 out-of-fold masks cannot be scored, expected all: HMR-002: "):
-        score_out_of_fold(work, cases, seed=0, jobs=1)
-    work.out_of_fold.mask("HMR-002").unlink()
+        score_masks(work, cases, EDITION, seed=0, jobs=1)
+    work.mask("HMR-002").unlink()
     with pytest.raises(HecktorError, match=r"expected all: HMR-002: no out-of-fold mask"):
-        score_out_of_fold(work, cases, seed=0, jobs=1)
+        score_masks(work, cases, EDITION, seed=0, jobs=1)

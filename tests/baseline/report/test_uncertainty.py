@@ -1,4 +1,4 @@
-"""Whether the uncertainty finds the bad cases: figures by hand and against plain code, and the sentences they lead to."""
+"""Agreement of the uncertainty with the DSC: figures by hand and against plain code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from baseline.report.trust import judge_trust, lesion_auc_metric
-from baseline.report.trust_section import in_words, trust_section
 
+from baseline.report.sections import uncertainty_section
+from baseline.report.uncertainty import estimate_uncertainty, lesion_auc_metric
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.studies.failures.risk_coverage import area
 
@@ -44,22 +44,22 @@ def test_one_label_of_a_cohort() -> None:
     dsc: dict[str, float | None] = {f"P{n}": float(value) for n, value in enumerate(truth)}
     records |= {"missed": record(None), "none": record(None)}
     dsc |= {"missed": 0.0, "none": None}
-    trust = judge_trust("GTVp", records, dsc, draws=50, seed=0)
-    assert (trust.true_dsc.size, trust.missed) == (PATIENTS, 1)
-    found = {name: one.value for name, one in trust.estimates["expected_dsc"].items()}
+    uncertainty = estimate_uncertainty("GTVp", records, dsc, draws=50, seed=0)
+    assert (uncertainty.true_dsc.size, uncertainty.missed) == (PATIENTS, 1)
+    found = {name: one.value for name, one in uncertainty.estimates["expected_dsc"].items()}
     assert found["spearman"] == pytest.approx(1)
     assert found["mean_error"] == found["mean_absolute_error"] == pytest.approx(0.1)
     assert found["excess_aurc"] == pytest.approx(0)
     assert found["aurc"] == pytest.approx(area(truth, 1 - truth))
-    flat = trust.estimates["pairwise_dsc"]
+    flat = uncertainty.estimates["pairwise_dsc"]
     assert flat["spearman"].value is None
     assert flat["aurc"].value == pytest.approx(0.5)
-    assert trust.lesions == {"all": 2 * PATIENTS, "false": PATIENTS}
-    assert trust.lesion_auc.value == 1
-    plain = trust.as_json()
+    assert uncertainty.lesions == {"all": 2 * PATIENTS, "false": PATIENTS}
+    assert uncertainty.lesion_auc.value == 1
+    plain = uncertainty.as_json()
     assert plain["random_aurc"] == pytest.approx(0.5)
     assert plain["oracle_aurc"] == pytest.approx(found["aurc"])
-    nodes = judge_trust("GTVn", records, dict.fromkeys(records), draws=50, seed=0)
+    nodes = estimate_uncertainty("GTVn", records, dict.fromkeys(records), draws=50, seed=0)
     assert (nodes.true_dsc.size, nodes.missed, dict(nodes.values)) == (0, 0, {})
     assert nodes.as_json()["oracle_aurc"] is None
 
@@ -85,46 +85,25 @@ def cohort(expected: np.ndarray, truth: np.ndarray) -> tuple[dict[str, Any], lis
 RISING = np.linspace(0.2, 0.8, PATIENTS)
 
 
-@pytest.mark.parametrize(
-    ("expected", "says"),
-    [
-        (RISING + 0.1, ("finds the bad cases (Spearman's rho 1.00", "from 0.500 to 0.562", "promises 0.100 too much")),
-        (RISING[::-1], ("misleads: it is higher where the mask is worse",)),
-        (RISING - 0.1, ("promises 0.100 too little",)),
-        (
-            np.tile([0.3, 0.7], PATIENTS // 2),
-            ("cannot be said from this many patients", "neither too high nor too low"),
-        ),
-        (np.full(PATIENTS, 0.5), ("the rank correlation of expected and true DSC does not exist",)),
-    ],
-    ids=["finds", "misleads", "too little", "unsure", "flat"],
-)
-def test_the_verdict_in_words(expected: np.ndarray, says: tuple[str, ...]) -> None:
-    """Of 40 DSCs from 0.2 to 0.8 the upper 32 have the mean (0.2 + 8 x 0.6 / 39 + 0.8) / 2 = 0.562."""
-    records, rows = cohort(expected, RISING)
-    content, plain = trust_section(records, rows, draws=100, seed=0)
-    for text in says:
-        assert text in plain["in_words"][0]
-    assert content.count("<svg") == 2
-    assert plain["in_words"][-2] == "GTVn: no patient whose expected and true DSC could be compared."
-
-
-def test_what_was_missed_and_what_was_invented() -> None:
+def test_missed_patients_and_false_lesions() -> None:
+    """Patient B has a GTVp that the mask misses; of the lesions in A one lies outside the reference."""
     records = {"A": record(0.5, lesions=[(0.9, 0.4), (0.3, 0.0)]), "B": record(None)}
-    trust = judge_trust("GTVp", records, {"A": 0.5, "B": 0.0}, draws=20, seed=0)
-    _, missed, lesions = in_words("GTVp", trust)
-    assert missed == "1 patient has a GTVp of which the mask has nothing: DSC 0, with no expected DSC to warn of it."
-    assert lesions.startswith("GTVp: 1 of 2 lesions found do not touch the reference; their mean probability tells")
+    uncertainty = estimate_uncertainty("GTVp", records, {"A": 0.5, "B": 0.0}, draws=20, seed=0)
+    assert (uncertainty.missed, uncertainty.lesions) == (1, {"all": 2, "false": 1})
+    assert uncertainty.bounds == {"oracle_aurc": 0.5, "random_aurc": 0.5}
 
 
-def test_nothing_kept() -> None:
-    content, plain = trust_section({}, [], draws=10, seed=0)
+def test_no_records() -> None:
+    content, plain = uncertainty_section({}, [], draws=10, seed=0)
     assert "expected `hecktor train heads` before" in content
     assert plain == {}
 
 
 def test_figures_are_plain_data() -> None:
     records, rows = cohort(RISING, RISING)
-    _, plain = trust_section(records, rows, draws=20, seed=0)
+    content, plain = uncertainty_section(records, rows, draws=20, seed=0)
+    assert content.count("<svg") == 2
+    row = f"<tr><td>GTVp</td><td>expected DSC</td><td>{PATIENTS}</td><td>0</td>"
+    assert row + '<td><span class="value">1.000</span> <span class="interval">1.000 to 1.000' in content
     assert plain["GTVp"]["patients"] == PATIENTS
     assert plain["GTVp"]["expected_dsc"]["spearman"] == vars(Estimate(1.0, 1.0, 1.0))

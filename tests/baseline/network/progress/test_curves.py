@@ -91,7 +91,7 @@ def test_curves_of_a_trainer(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format_version": 2}, r"fold_0/curves\.json: format version 2, expected 1"),
-        ({"seconds": [1.0]}, r"fold_0/curves\.json: lists of \[1, 4\] epochs, expected one value an epoch in each"),
+        ({"seconds": [1.0]}, r"fold_0/curves\.json: lists of \[1, 4\] epochs, expected one value per epoch in each"),
         ({"surprise": 1}, r"fold_0/curves\.json: .*surprise.*, expected the curves of a fold"),
         ({"dice": None}, r"fold_0/curves\.json: .*, expected the curves of a fold"),
     ],

@@ -133,10 +133,10 @@ def random_states() -> Iterator[None]:
     torch.set_rng_state(states[2])
 
 
-def always(watcher: TrainingPage) -> TrainingPage:
+def always(page: TrainingPage) -> TrainingPage:
     """Whatever it takes."""
-    watcher.curves.share = watcher.pictures.share = 1e9
-    return watcher
+    page.curves.share = page.pictures.share = 1e9
+    return page
 
 
 def draws() -> tuple[float, float, float]:
@@ -203,11 +203,11 @@ def test_windows_whatever_the_order_of_the_plans_axes(tmp_path: Path, order: tup
 
 
 def test_epochs_of_a_training(tmp_path: Path) -> None:
-    trainer, watcher = prepared(tmp_path), always(TrainingPage())
+    trainer, page = prepared(tmp_path), always(TrainingPage())
     folder = tmp_path / "training"
     for epoch in range(1, 4):
         trainer.epoch()
-        watcher.after_epoch(trainer)
+        page.after_epoch(trainer)
         kept = read_json(folder / NETWORK / "fold_0" / "curves.json")
         assert kept["dice"] == {"GTVp": [0.5] * epoch, "GTVn": [None] * epoch}
         assert f"{epoch} of 3" in (folder / "index.html").read_text()
@@ -262,12 +262,12 @@ def test_the_training_does_not_feel_it(tmp_path: Path) -> None:
 
 def test_a_failure_is_one_line_and_the_rest_is_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Without preprocessed data there are no pictures, and it is said once, not after every epoch."""
-    trainer, watcher = FakeTrainer(tmp_path, epochs=20), always(TrainingPage())
+    trainer, page = FakeTrainer(tmp_path, epochs=20), always(TrainingPage())
     with caplog.at_level(logging.WARNING, logger="hecktor"):
         for _ in range(2):
-            watcher.drawn_epoch = None
+            page.drawn_epoch = None
             trainer.epoch()
-            watcher.after_epoch(trainer)
+            page.after_epoch(trainer)
     (record,) = caplog.records
     assert re.fullmatch(
         r"\*\*\* WARNING \*\*\* training page: no pictures of validation patients \(InputError: "
@@ -283,8 +283,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     trainer.epoch()
     with caplog.at_level(logging.WARNING, logger="hecktor"):
         always(TrainingPage()).after_epoch(trainer)
-    assert [record.getMessage().split(" left out")[0] for record in caplog.records] == [
-        f"*** WARNING *** training page: {what}" for what in ("curves", "pictures of validation patients", "page")
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == [
+        f"*** WARNING *** training page: no {what}" for what in ("curves", "pictures of validation patients", "page")
     ]
 
 
@@ -299,39 +299,39 @@ def test_only_the_first_of_several_processes_writes(tmp_path: Path) -> None:
 def test_an_allowance_by_hand() -> None:
     """3 s spent are 1% of 300 s."""
     now = [1000.0]
-    allowance = TimeShare(0.01, lambda: now[0])
-    assert allowance.due
-    with allowance.spending():
+    share = TimeShare(0.01, lambda: now[0])
+    assert share.due
+    with share.spending():
         now[0] += 3
     for passed, due in ((10, False), (299.9, False), (300, True)):
         now[0] = 1000.0 + passed
-        assert allowance.due == due
+        assert share.due == due
 
 
 def test_pictures_come_every_five_epochs_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, watcher = FakeTrainer(tmp_path, epochs=9), always(TrainingPage())
+    trainer, page = FakeTrainer(tmp_path, epochs=9), always(TrainingPage())
     drawn = []
 
     def draw(trainer: Any) -> None:
-        watcher.drawn_epoch = trainer.current_epoch
+        page.drawn_epoch = trainer.current_epoch
         drawn.append(trainer.current_epoch)
 
-    monkeypatch.setattr(watcher, "_draw", draw)
-    monkeypatch.setattr(watcher, "_show", lambda trainer: None)
+    monkeypatch.setattr(page, "_draw_pictures", draw)
+    monkeypatch.setattr(page, "_write_page", lambda trainer: None)
     for _ in range(9):
         trainer.epoch()
-        watcher.after_epoch(trainer)
+        page.after_epoch(trainer)
     assert drawn == [1, 6, 9]
 
 
 def test_no_page_beyond_the_allowance_but_first_and_last(tmp_path: Path) -> None:
     """The curves are kept all the same, so that other folds' pages have them."""
-    trainer, watcher = FakeTrainer(tmp_path, epochs=4), TrainingPage()
-    watcher.curves = TimeShare(0.0)
+    trainer, page = FakeTrainer(tmp_path, epochs=4), TrainingPage()
+    page.curves = TimeShare(0.0)
     kept, shown = [], []
     for _ in range(4):
         trainer.epoch()
-        watcher.after_epoch(trainer)
+        page.after_epoch(trainer)
         kept.append(len(read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")["seconds"]))
         shown += re.findall(r"(\d) of 4<", (tmp_path / "training" / "index.html").read_text())
     assert kept == [1, 2, 3, 4]
