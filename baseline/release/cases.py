@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.release.clinical import Values, read_values
-from baseline.release.layout import TASK_FOLDERS, PatientFolders, ReleaseLayout, read_layout
+from baseline.release.layout import TASK_FOLDERS, PatientFolders, ReleaseFiles, read_layout
 from baseline.release.problems import ERROR, WARNING, Problem
 from baseline.release.tables import ReleaseTable, read_table
 from baseline.work import WorkFolders
@@ -130,7 +130,7 @@ def read_release(root: Path, edition: Edition) -> Release:
     return Release(root, tuple(cases), tuple(problems))
 
 
-def _by_patient(table: ReleaseTable, layout: ReleaseLayout, edition: Edition) -> dict[str, Values]:
+def _by_patient(table: ReleaseTable, layout: ReleaseFiles, edition: Edition) -> dict[str, Values]:
     """A table's values by ID in capitals; IDs that are spelled differently from their folder give one warning."""
     values = read_values(table, edition)
     odd = [
@@ -144,7 +144,7 @@ def _by_patient(table: ReleaseTable, layout: ReleaseLayout, edition: Edition) ->
 
 
 def _unmatched(
-    layout: ReleaseLayout, tables: Mapping[str, ReleaseTable], values: Mapping[str, Mapping[str, Values]]
+    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], values: Mapping[str, Mapping[str, Values]]
 ) -> list[Problem]:
     """Rows without images and images without a row: an error if no other task has them."""
     problems = []
@@ -208,7 +208,7 @@ def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseC
     )
 
 
-def _centres(cases: Sequence[ReleaseCase], layout: ReleaseLayout) -> list[Problem]:
+def _centres(cases: Sequence[ReleaseCase], layout: ReleaseFiles) -> list[Problem]:
     """Cases without a centre, and cases whose centre in the table differs from that of the other IDs of the centre."""
     problems = []
     codes: dict[str, Counter[str]] = {}

@@ -42,7 +42,7 @@ class PatientFolders:
 
 
 @dataclass
-class ReleaseLayout:
+class ReleaseFiles:
     """All patients by ID in capitals, the CSV files by task, and the problems of both."""
 
     root: Path
@@ -63,13 +63,13 @@ class ReleaseLayout:
         return tuple(task for task in TASK_FOLDERS if (self.root / task).is_dir())
 
 
-def read_layout(root: Path) -> ReleaseLayout:
+def read_layout(root: Path) -> ReleaseFiles:
     """Search all task folders that exist.
 
     Raises:
         InputError: no task folder or no patient folder.
     """
-    layout = ReleaseLayout(root)
+    layout = ReleaseFiles(root)
     if not layout.tasks():
         found = ", ".join(sorted(path.name for path in root.iterdir())[:5]) if root.is_dir() else "no such folder"
         raise InputError(root.name, f"found {found or 'nothing'}", f"{', '.join(TASK_FOLDERS)} or any of them")
@@ -87,7 +87,7 @@ def read_layout(root: Path) -> ReleaseLayout:
     return layout
 
 
-def _search_task(task: str, layout: ReleaseLayout) -> None:
+def _search_task(task: str, layout: ReleaseFiles) -> None:
     top = layout.root / task
     entries = [path for path in sorted(top.iterdir()) if not path.name.startswith(".")]
     tables = [path for path in entries if path.suffix.lower() == ".csv" and path.is_file()]
@@ -104,7 +104,7 @@ def _search_task(task: str, layout: ReleaseLayout) -> None:
             layout.report(WARNING, "unexpected-file", "", path, "an unknown file", "patient folders and a CSV")
 
 
-def _read_folder(folder: Path, task: str, layout: ReleaseLayout) -> None:
+def _read_folder(folder: Path, task: str, layout: ReleaseFiles) -> None:
     patient = layout.patients.setdefault(folder.name.upper(), PatientFolders(folder.name))
     if task in patient.files:
         text = f"a second folder of {patient.patient_id}"
@@ -127,7 +127,7 @@ def _read_folder(folder: Path, task: str, layout: ReleaseLayout) -> None:
 
 
 def _report_missing(
-    folder: Path, patient_id: str, needed: Sequence[str], present: Mapping[str, Path], layout: ReleaseLayout
+    folder: Path, patient_id: str, needed: Sequence[str], present: Mapping[str, Path], layout: ReleaseFiles
 ) -> None:
     """Report missing files; a planning CT and a dose may be missing together, but not alone."""
     expected = {role: f"{folder.name}{suffix}.nii.gz" for role, suffix in SUFFIXES.items()}
@@ -142,7 +142,7 @@ def _report_missing(
         layout.report(WARNING, "missing-file", patient_id, missing[alone[0]], "not found", together)
 
 
-def _report_other_file(path: Path, patient_id: str, files: Mapping[str, Path], layout: ReleaseLayout) -> None:
+def _report_other_file(path: Path, patient_id: str, files: Mapping[str, Path], layout: ReleaseFiles) -> None:
     """Report a file whose name the release does not define: a second copy of an image, or something else."""
     copy = re.fullmatch(
         rf"{re.escape(path.parent.name)}(__[a-z]+)?[ _.-]*(?:copy|\(?\d+\)?)?\.nii(?:\.gz)?", path.name, re.IGNORECASE
@@ -155,7 +155,7 @@ def _report_other_file(path: Path, patient_id: str, files: Mapping[str, Path], l
         layout.report(WARNING, "unexpected-file", patient_id, path, "an unknown file", "the release's names")
 
 
-def _compare_copies(folders: PatientFolders, layout: ReleaseLayout) -> None:
+def _compare_copies(folders: PatientFolders, layout: ReleaseFiles) -> None:
     for role in ("CT", "PET"):
         copies = [files[role] for files in folders.files.values() if role in files]
         for other in copies[1:]:
@@ -186,7 +186,7 @@ def gzip_checksum(path: Path) -> bytes | None:
         return file.read()
 
 
-def _compare_patients(layout: ReleaseLayout) -> None:
+def _compare_patients(layout: ReleaseFiles) -> None:
     """Report images that two patients share: they could be in different folds."""
     for role in ("CT", "PET"):
         known: dict[bytes, tuple[str, Path]] = {}

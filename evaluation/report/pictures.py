@@ -132,7 +132,7 @@ def _jpeg(scenes: Sequence[_Scene]) -> bytes:
 def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     ct = cut(scene.ct, view, scene.centre_mm, outside=-1024.0)
     axes.imshow(ct, cmap="gray", vmin=CT_WINDOW_HU[0], vmax=CT_WINDOW_HU[1], interpolation="bilinear")
-    axes.imshow(_pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
+    axes.imshow(pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
     for colour, mask in scene.masks:
         width = 2.4 if colour == REFERENCE_COLOUR else 1.2
         for label, style in LINE_STYLES.items():
@@ -158,7 +158,7 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
 
 
-def _pet_colours(suv: Picture) -> npt.NDArray[np.float32]:
+def pet_colours(suv: Picture) -> npt.NDArray[np.float32]:
     """RGBA of a PET plane: clear at the low end of the shown range, opaque at its high end."""
     low, high = PET_SHOWN_SUV
     share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
@@ -18,16 +16,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from baseline.network.progress.curves import Curves, Values, moving_average
 from baseline.network.progress.patients import Labels, Window, dice
 from contract import labels
+from evaluation.report.pictures import CT_WINDOW_HU, LINE_STYLES, REFERENCE_COLOUR, pet_colours
 
-CT_WINDOW_HU: Final = (-160.0, 240.0)
-PET_SHOWN_SUV: Final = (2.0, 14.0)
-REFERENCE_COLOUR: Final = "#3dff6e"
 PREDICTED_COLOUR: Final = "#3fb8ff"
 _BLUE: Final = "#0b69a3"
 _ORANGE: Final = "#c2590a"
 _INK: Final = "#1f2933"
-_LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
-_PET_OPACITY: Final = 0.6
 _BAR_MM: Final = 50.0
 _STYLE: Final[Any] = {
     "font.size": 9,
@@ -117,9 +111,9 @@ def _line(axes: Any, values: Values, colour: str, label: str | None, linewidth: 
 def _draw(axes: Any, window: Window, mask: Labels) -> None:
     low, high = CT_WINDOW_HU
     axes.imshow(window.ct_hu, cmap="gray", vmin=low, vmax=high, interpolation="bilinear")
-    axes.imshow(_pet_colours(window.pet_suv), interpolation="bilinear")
+    axes.imshow(pet_colours(window.pet_suv), interpolation="bilinear")
     for colour, whole, width in ((REFERENCE_COLOUR, window.reference, 2.6), (PREDICTED_COLOUR, mask, 1.4)):
-        for label, line in _LINE_STYLES.items():
+        for label, line in LINE_STYLES.items():
             inside = whole[window.plane] == label
             if inside.any():
                 axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=line)
@@ -161,12 +155,3 @@ def _scale_bar(axes: Any, window: Window) -> None:
     effects = [withStroke(linewidth=4, foreground="black")]
     pixels = _BAR_MM / window.pixel_mm[1]
     axes.plot([right - pixels, right], [y, y], color="white", linewidth=2, path_effects=effects)
-
-
-def _pet_colours(suv: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """RGBA of a PET plane: transparent at the low end of the shown range, opaque at the high end."""
-    low, high = PET_SHOWN_SUV
-    share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)
-    colours = np.asarray(mpl.colormaps["hot"](0.15 + 0.75 * share), dtype=np.float32)
-    colours[..., 3] = _PET_OPACITY * np.minimum(1.0, 4 * share)
-    return colours

@@ -13,10 +13,11 @@ from string import Template
 from typing import Final
 
 from baseline.network.progress.curves import Curves, moving_average, read_curves
-from baseline.network.progress.figures import CT_WINDOW_HU, PET_SHOWN_SUV, PREDICTED_COLOUR, REFERENCE_COLOUR
+from baseline.network.progress.figures import PREDICTED_COLOUR
 from baseline.work import CONFIGURATIONS
 from contract.errors import InputError
 from contract.files import write_text
+from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 
 REFRESH_S: Final = 30
 CURVES: Final = "curves.json"

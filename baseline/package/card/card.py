@@ -70,6 +70,57 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
 def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edition, description: str) -> list[str]:
     prepared = work.read(work.prepare_json)
     problems = read_json(work.problems_json) if work.problems_json.is_file() else []
+    counts = [f"Patients: {len(cases)}. Centres: {', '.join(centres_of(cases))}.", excluded(prepared, problems)]
+    outside = len(prepared["mask_outside_region"])
+    if outside:
+        counts.append(f"With part of the reference mask outside the segmented region: {outside}.")
+    if prepared["mended"]:
+        counts.append(f"With images corrected as in inference: {len(prepared['mended'])}.")
+    return [_sentence(description), " ".join(counts), centres_table(cases, head_answers(edition))]
+
+
+def _training(work: WorkFolders) -> list[str]:
+    splits, plan, configurations = read_splits(work), read_plan(work), work.read(work.plans)["configurations"]
+    versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
+    networks = " and ".join(_network(configurations[CONFIGURATIONS[backbone]]) for backbone in plan.backbones)
+    about = (
+        f"{networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed {splits.seed}). "
+        "Inference averages the passes that the time limit allows. Heads are fitted on features of masks from networks "
+        "that never saw the patient."
+    )
+    rows = [[name.replace("_", " "), _option(value)] for name, value in asdict(plan).items()]
+    return [about, table(["Option of the plan", "Value"], rows), f"Versions: {versions}."]
+
+
+def _network(configuration: Mapping[str, Any]) -> str:
+    return str(configuration["architecture"]["network_class_name"].rsplit(".", 1)[-1])
+
+
+def _option(value: Any) -> str:
+    """A list by its parts; a hyphen for an empty list or nnU-Net's own choice."""
+    shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str("" if value is None else value)
+    return shown or "-"
+
+
+def _limits(
+    work: WorkFolders,
+    cases: Sequence[ReleaseCase],
+    edition: Edition,
+    scans: TrainingScans,
+    variables: Sequence[VariableCoverage],
+) -> list[str]:
+    """One sentence for each limit, from the training data or a measurement."""
+    answers, heads = head_answers(edition), work.read(work.heads_json)
+    lines = [
+        f"Trained on {', '.join(centres_of(cases))}. At other centres expect the figures with whole centres left out.",
+        _scan_limits(scans),
+    ]
+    lines += [
+        f"{one.title} is known for {one.known} of {len(cases)} training patients (centres: {one.centres}): "
+        + ("nothing was learnt from it." if one.known == 0 else "effects learnt from it rest on these.")
+        for one in variables
+        if one.known < _HALF * len(cases)
+    ]
     counts = [f"{name}: {count}" for answer in answers for name, count in outcome_counts(answer, cases).items()]
     lines.append(f"Training patients by outcome: {', '.join(counts)}.")
     lines += [
