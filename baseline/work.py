@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,81 +26,30 @@ _STEPS: Final = {
 }
 
 
-@dataclass(frozen=True)
 class WorkFolders:
     """Paths in the working directory `root`. A file is written once everything it describes is complete."""
 
-    root: Path
-
-    @property
-    def checks(self) -> Path:
-        """Folder of the problems found in each patient's images."""
-        return self.root / "checks"
-
-    @property
-    def problems_json(self) -> Path:
-        """All problems of the release."""
-        return self.root / "problems.json"
-
-    @property
-    def cases_json(self) -> Path:
-        """The prepared patients."""
-        return self.root / "cases.json"
-
-    @property
-    def splits_json(self) -> Path:
-        """The cross-validation splits."""
-        return self.root / "splits.json"
-
-    @property
-    def prepare_json(self) -> Path:
-        """Options, versions, counts and excluded patients of the step `prepare`."""
-        return self.root / "prepare.json"
-
-    @property
-    def plan_json(self) -> Path:
-        """Options of the network plan and the key of its inputs."""
-        return self.root / "plan.json"
-
-    @property
-    def training(self) -> Path:
-        """Folder of the training page and of each network's curves."""
-        return self.root / "training"
-
-    @property
-    def features_json(self) -> Path:
-        """Features measured on the out-of-fold masks."""
-        return self.root / "features.json"
-
-    @property
-    def heads_json(self) -> Path:
-        """The fitted heads."""
-        return self.root / "heads.json"
-
-    @property
-    def cross_validation_json(self) -> Path:
-        """Cross-validated performance of the heads."""
-        return self.root / "cross_validation.json"
-
-    @property
-    def report(self) -> Path:
-        """Folder of the training report."""
-        return self.root / "report"
-
-    @property
-    def report_json(self) -> Path:
-        """Figures of the training report."""
-        return self.report / "report.json"
-
-    @property
-    def segmentation(self) -> Path:
-        """Folder of the evaluation of the out-of-fold masks."""
-        return self.report / "task1"
-
-    @property
-    def masks(self) -> Path:
-        """Folder of the out-of-fold masks, in the layout of a submission."""
-        return self.root / "out_of_fold" / "masks"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.checks = root / "checks"  # problems of each patient's images
+        self.problems_json = root / "problems.json"
+        self.cases_json = root / "cases.json"
+        self.splits_json = root / "splits.json"
+        self.prepare_json = root / "prepare.json"  # options, versions, counts, excluded patients
+        self.plan_json = root / "plan.json"
+        self.training = root / "training"  # the training page and each network's curves
+        self.features_json = root / "features.json"
+        self.heads_json = root / "heads.json"
+        self.cross_validation_json = root / "cross_validation.json"
+        self.report = root / "report"
+        self.report_json = self.report / "report.json"
+        self.segmentation = self.report / "task1"  # evaluation of the out-of-fold masks
+        self.masks = root / "out_of_fold" / "masks"  # in the layout of a submission
+        self.nnunet = root / "nnunet"
+        self.raw = self.nnunet / "raw" / DATASET_NAME
+        self.preprocessed = self.nnunet / "preprocessed" / DATASET_NAME
+        self.results = self.nnunet / "results" / DATASET_NAME
+        self.plans = self.preprocessed / f"{PLANS_NAME}.json"
 
     def mask(self, patient_id: str) -> Path:
         """A patient's out-of-fold mask on the CT's own grid."""
@@ -114,31 +62,6 @@ class WorkFolders:
     def uncertainty(self, patient_id: str) -> Path:
         """The uncertainty record of a patient's out-of-fold mask."""
         return self.root / "out_of_fold" / "uncertainty" / f"{patient_id}.json"
-
-    @property
-    def nnunet(self) -> Path:
-        """Parent of nnU-Net's folders `raw`, `preprocessed` and `results`."""
-        return self.root / "nnunet"
-
-    @property
-    def raw(self) -> Path:
-        """nnU-Net's raw data set."""
-        return self.nnunet / "raw" / DATASET_NAME
-
-    @property
-    def preprocessed(self) -> Path:
-        """nnU-Net's plans, splits and preprocessed images."""
-        return self.nnunet / "preprocessed" / DATASET_NAME
-
-    @property
-    def results(self) -> Path:
-        """nnU-Net's checkpoints and logs."""
-        return self.nnunet / "results" / DATASET_NAME
-
-    @property
-    def plans(self) -> Path:
-        """nnU-Net's plans file."""
-        return self.preprocessed / f"{PLANS_NAME}.json"
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:
         """Folder of the checkpoints of one network."""

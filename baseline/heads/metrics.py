@@ -1,11 +1,14 @@
-"""The evaluation's metrics for the cohorts of the heads."""
+"""The evaluation's metrics: of heads on their cohorts, and the titles of those of masks."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from baseline.heads.cohort import Flags, Floats, Outcomes
-from contract.errors import MetricError
+from contract.editions import Edition
+from contract.errors import HecktorError, MetricError
+from contract.tasks import Task, task_named
+from evaluation.editions.profile import load_edition as load_profile
 from evaluation.metrics.classification import Answers, auc_metric, classification_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.survival import Cohort as SurvivalCohort
@@ -54,3 +57,21 @@ def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:
 
 def _of_everyone(metric: WeightedMetric, patients: int) -> float:
     return float(metric(np.ones((1, patients)))[0])
+
+
+def mask_task(edition: Edition) -> Task:
+    """The edition's first task that segments.
+
+    Raises:
+        HecktorError: no task does.
+    """
+    for algorithm in edition.algorithms:
+        if algorithm.mask is not None:
+            return task_named(algorithm.name)
+    raise HecktorError(f"edition {edition.name}: found no mask among its answers, expected one")
+
+
+def mask_metric_titles(edition: Edition) -> dict[str, str]:
+    """Titles of the ranked metrics of masks, in order."""
+    metrics = load_profile(edition.evaluation_profile).profile(mask_task(edition)).metrics
+    return {name: metric.title for name, metric in metrics.items()}

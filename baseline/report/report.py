@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.cache import key_of
+from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
 from baseline.report import page
 from baseline.report.sections import segmentation_section, target_section, uncertainty_section
-from baseline.report.segmentation import metric_titles, score_masks, worst_cases
+from baseline.report.segmentation import score_masks, worst_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
@@ -57,7 +58,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     document, heads = work.read(work.cross_validation_json), work.read(work.heads_json)
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     seed = splits.seed
-    metrics, titles = score_masks(work, scored, edition, seed, jobs), metric_titles(edition)
+    metrics, titles = score_masks(work, scored, edition, seed, jobs), mask_metric_titles(edition)
     figures: dict[str, Any] = {"segmentation": {name: metrics["aggregates"][name] for name in titles}}
     records = uncertainty_records(work, scored)
     content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, seed)

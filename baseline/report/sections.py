@@ -11,7 +11,7 @@ import numpy as np
 
 from baseline.heads.cohort import outcomes_in
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
-from baseline.heads.models.targets import ClassTarget, Target
+from baseline.heads.models.targets import Target
 from baseline.report import page
 from baseline.report.chance import DRAWS, best_of_random
 from baseline.report.coefficients import MOST_SHOWN, Coefficient, coefficients
@@ -213,12 +213,11 @@ def _class_section(
         [escape(title), *(page.estimate_cell(estimates[kind][name]) for kind in kinds)]
         for name, title in _PROBABILITY_TITLES.items()
     ]
-    name = target.positive_name if isinstance(target, ClassTarget) else target.title
     caption = "Calibration: share of positives in five equal bins, with 95% Wilson intervals and numbers of patients"
     parts = [
-        page.heading(f"Probability of {name}"),
+        page.heading(f"Probability of {target.positive_name}"),
         page.table(["", *(KINDS[kind] for kind in kinds)], rows),
-        page.figure(caption, calibration_plot(positive, kinds, name)),
+        page.figure(caption, calibration_plot(positive, kinds, target.positive_name)),
     ]
     values = {kind: {name: one[name].value for name in _PROBABILITY_TITLES} for kind, one in estimates.items()}
     more, figures = _chance(lambda: random_balanced_accuracy(positive), target, seed)

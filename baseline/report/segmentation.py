@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from baseline.heads.metrics import mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.editions import Edition
 from contract.errors import HecktorError
 from contract.files import write_csv
 from contract.images.volumes import image_suffix
-from contract.tasks import task_named
-from evaluation.editions.profile import load_edition as load_profile
 from evaluation.pipeline import DEFAULT_BOOTSTRAPS, Request, evaluate
 from evaluation.report.pictures import PictureRequest, draw_patient
 from evaluation.report.sources import PatientFiles
@@ -34,24 +33,6 @@ class WorstCase:
     jpeg: bytes
 
 
-def mask_algorithm(edition: Edition) -> str:
-    """Name of the edition's first algorithm that segments.
-
-    Raises:
-        HecktorError: no algorithm does.
-    """
-    for algorithm in edition.algorithms:
-        if algorithm.mask is not None:
-            return algorithm.name
-    raise HecktorError(f"edition {edition.name}: found no mask among its answers, expected one")
-
-
-def metric_titles(edition: Edition) -> dict[str, str]:
-    """Titles of the ranked metrics of the masks, in order."""
-    profile = load_profile(edition.evaluation_profile).profile(task_named(mask_algorithm(edition)))
-    return {name: metric.title for name, metric in profile.metrics.items()}
-
-
 def score_masks(
     work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edition, seed: int, jobs: int
 ) -> dict[str, Any]:
@@ -62,7 +43,7 @@ def score_masks(
     """
     report = evaluate(
         Request(
-            task=task_named(mask_algorithm(edition)),
+            task=mask_task(edition),
             input_dir=work.report,
             ground_truth_dir=_linked_references(work.report / "reference", cases),
             output_dir=work.segmentation,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -61,8 +60,8 @@ _SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect i
 
 
 @dataclass(frozen=True)
-class Target(ABC):
-    """One answer that a head predicts.
+class Target:
+    """One answer that a head predicts: a risk by Cox models and signs, a binary class by logistic models.
 
     `families` compete; a later one must beat the first. `comparators` are the models that papers report alongside.
     `clinical` are the edition's variables; `with_dose` is True if inference may get a dose.
@@ -74,36 +73,35 @@ class Target(ABC):
     comparators: Mapping[str, Family]
     clinical: tuple[ClinicalVariable, ...]
     with_dose: bool
-    metric: ClassVar[str]
 
     @property
     def name(self) -> str:
         """Name of the head in the model package."""
         return self.answer.head
 
-    @abstractmethod
+    @property
+    def is_risk(self) -> bool:
+        """True for a risk, False for a class."""
+        return self.answer.kind == "risk"
+
+    @property
+    def metric(self) -> str:
+        """The reported metric."""
+        return "c_index" if self.is_risk else "balanced_accuracy"
+
+    @property
+    def positive_name(self) -> str:
+        """Name of the positive class: "HPV positive", or the class itself."""
+        positive = self.answer.classes[1]
+        return f"{self.answer.name.upper()} positive" if positive is True else str(positive)
+
     def judge(self, cohort: HeadCohort, scores: Floats) -> float:
-        """Metric of scores by which models are selected; higher is better."""
-
-    @abstractmethod
-    def stratum(self, cohort: HeadCohort) -> Flags:
-        """Patients with the outcome that is balanced over the folds."""
-
-    @abstractmethod
-    def count_scarce(self, stratum: Flags) -> int:
-        """Number of patients with the scarcer outcome that every fold needs."""
-
-    @abstractmethod
-    def scarce_name(self) -> str:
-        """Description of these patients in messages."""
-
-    @abstractmethod
-    def finish(self, head: LinearHead, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> LinearHead:
-        """Complete a fitted head with what is learnt from out-of-fold scores."""
+        """C-index or area under the curve, by which models are selected."""
+        return (c_index if self.is_risk else area_under_curve)(cohort.outcomes, scores)
 
     def scarce(self, cohort: HeadCohort) -> int:
-        """Number of patients with the scarcer outcome."""
-        return self.count_scarce(self.stratum(cohort))
+        """Number of patients with the outcome that every fold needs: events, or the rarer class."""
+        return self._scarce(self._stratum(cohort))
 
     def competing(self, cohort: HeadCohort) -> list[Family]:
         """The first family, and those for which the cohort is large enough."""
@@ -114,99 +112,42 @@ class Target(ABC):
         """Require `least` patients with the scarcer outcome.
 
         Raises:
-            MetricError: there are fewer, or there is no model for this kind of answer.
+            MetricError: there are fewer, or a class has more than two values, for which there is no model.
         """
-        if self.scarce(cohort) < least:
-            found = f"{self.scarce(cohort)} training patients {self.scarce_name()}"
-            raise MetricError(self.name, found, f"at least {least}")
+        if not self.is_risk and not self.answer.is_binary:
+            raise MetricError(self.name, f"{len(self.answer.classes)} classes", "2: there is no model for more")
+        scarce = self.scarce(cohort)
+        if scarce < least:
+            outcome = f"with a {event_key(self.answer)}" if self.is_risk else "of the rarer class"
+            raise MetricError(self.name, f"{scarce} training patients {outcome}", f"at least {least}")
 
     def folds(self, cohort: HeadCohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
         """Inner folds: one per centre if requested and every fold keeps both outcomes, otherwise stratified."""
-        stratum = self.stratum(cohort)
+        stratum = self._stratum(cohort)
         if by_centre and len(set(cohort.centres)) > 2:
             folds = centre_folds(cohort)
-            if all(self.count_scarce(np.delete(stratum, fold)) > 1 for fold in folds):
+            if all(self._scarce(np.delete(stratum, fold)) > 1 for fold in folds):
                 return folds
         return self.stratified(cohort, INNER_FOLDS, rng)
 
     def stratified(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
         """Folds balanced by outcome and centre, fewer if an outcome is scarcer."""
-        return stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
-
-
-class RiskTarget(Target):
-    """A risk: Cox models and signs, selected by C-index."""
-
-    metric = "c_index"
-
-    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
-        """C-index of risks."""
-        return c_index(cohort.outcomes, scores)
-
-    def stratum(self, cohort: HeadCohort) -> Flags:
-        """Patients with an event."""
-        return cohort.outcomes.positive
-
-    def count_scarce(self, stratum: Flags) -> int:
-        """Number of events."""
-        return int(stratum.sum())
-
-    def scarce_name(self) -> str:
-        """Name of the event."""
-        return f"with a {event_key(self.answer)}"
-
-    def finish(
-        self,
-        head: LinearHead,
-        cohort: HeadCohort,  # noqa: ARG002
-        scores: Floats,  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> LinearHead:
-        """The head itself: a risk needs no threshold."""
-        return head
-
-
-class ClassTarget(Target):
-    """A binary class: logistic models, selected by the area under the curve, with threshold and calibration."""
-
-    metric = "balanced_accuracy"
-
-    def scarce_name(self) -> str:
-        """The rarer class."""
-        return "of the rarer class"
-
-    def check(self, cohort: HeadCohort, least: int) -> None:
-        """Require two classes and `least` patients of the rarer one.
-
-        Raises:
-            MetricError: another number of classes, for which there is no model, or too few patients.
-        """
-        if not self.answer.is_binary:
-            raise MetricError(self.name, f"{len(self.answer.classes)} classes", "2: there is no model for more")
-        super().check(cohort, least)
-
-    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
-        """Area under the curve of scores for the positive class."""
-        return area_under_curve(cohort.outcomes, scores)
-
-    def stratum(self, cohort: HeadCohort) -> Flags:
-        """Patients of the negative class."""
-        return ~cohort.outcomes.positive
-
-    def count_scarce(self, stratum: Flags) -> int:
-        """Size of the rarer class."""
-        return min(int(stratum.sum()), int((~stratum).sum()))
+        return stratified_folds(cohort, self._stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
 
     def finish(self, head: LinearHead, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> LinearHead:
-        """Add threshold, calibration and the name of the positive class."""
+        """Add threshold and calibration, learnt from out-of-fold scores, to the head of a class."""
+        if self.is_risk:
+            return head
         named = replace(head, kind=f"{head.kind} of {self.positive_name}")
         return with_threshold(named, cohort.outcomes.positive, scores, rng)
 
-    @property
-    def positive_name(self) -> str:
-        """Name of the positive class: "HPV positive", or the class itself."""
-        positive = self.answer.classes[1]
-        return f"{self.answer.name.upper()} positive" if positive is True else str(positive)
+    def _stratum(self, cohort: HeadCohort) -> Flags:
+        """Patients with an event, or of the negative class."""
+        return cohort.outcomes.positive if self.is_risk else ~cohort.outcomes.positive
+
+    def _scarce(self, stratum: Flags) -> int:
+        inside = int(stratum.sum())
+        return inside if self.is_risk else min(inside, len(stratum) - inside)
 
 
 def _unfitted(
@@ -216,47 +157,39 @@ def _unfitted(
     return [LinearHead(KIND, 0.0, weighted(terms, np.ones(len(terms))), None) for _ in settings]
 
 
-_RISK_FAMILIES: Final = (
-    Family("Cox, few features", fit_cox, _RIDGE, RISK_FEATURES),
-    Family("Cox, all features", fit_cox, _ELASTIC_NET, least_scarce=LEAST_FOR_ALL),
-    Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
-)
-_CLASS_FAMILIES: Final = (
-    Family("logistic, few features", fit_logistic, _LOGISTIC, CLASS_FEATURES),
-    Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
-)
+_FAMILIES: Final[dict[str, tuple[Family, ...]]] = {
+    "risk": (
+        Family("Cox, few features", fit_cox, _RIDGE, RISK_FEATURES),
+        Family("Cox, all features", fit_cox, _ELASTIC_NET, least_scarce=LEAST_FOR_ALL),
+        Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
+    ),
+    "class": (
+        Family("logistic, few features", fit_logistic, _LOGISTIC, CLASS_FEATURES),
+        Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
+    ),
+}
 
 
 def targets_of(edition: Edition) -> tuple[Target, ...]:
     """A target for every risk and class of an edition, in order."""
     clinical = dict.fromkeys(clinical_names(edition.clinical), "identity")
-    kinds: Mapping[str, tuple[type[Target], tuple[Family, ...], dict[str, Family]]] = {
-        "risk": (
-            RiskTarget,
-            _RISK_FAMILIES,
-            {
-                "tumour_volume": Family("tumour volume", _unfitted, ({},), VOLUME),
-                "suv_max": Family("SUVmax", _unfitted, ({},), SUV_MAX),
-                "clinical": Family("clinical variables", fit_cox, _RIDGE, clinical),
-            },
-        ),
-        "class": (
-            ClassTarget,
-            _CLASS_FAMILIES,
-            {
-                "tumour_volume": Family("tumour volume", fit_logistic, _LOGISTIC[:1], VOLUME),
-                "suv_max": Family("SUVmax", fit_logistic, _LOGISTIC[:1], SUV_MAX),
-                "clinical": Family("clinical variables", fit_logistic, _LOGISTIC, clinical),
-            },
-        ),
+    several = {"risk": (fit_cox, _RIDGE), "class": (fit_logistic, _LOGISTIC)}
+    single = {"risk": (_unfitted, ({},)), "class": (fit_logistic, _LOGISTIC[:1])}
+    comparators = {
+        kind: {
+            "tumour_volume": Family("tumour volume", *single[kind], VOLUME),
+            "suv_max": Family("SUVmax", *single[kind], SUV_MAX),
+            "clinical": Family("clinical variables", *several[kind], clinical),
+        }
+        for kind in _FAMILIES
     }
     targets: list[Target] = []
     for algorithm in edition.algorithms:
         for answer in algorithm.heads:
-            target, families, comparators = kinds[answer.kind]
             title = algorithm.title if len(algorithm.answers) == 1 else answer.socket.title
             with_dose = RT_DOSE in algorithm.inputs or RT_DOSE in algorithm.optional_inputs
-            targets.append(target(answer, title, families, comparators, edition.clinical, with_dose))
+            kind = answer.kind
+            targets.append(Target(answer, title, _FAMILIES[kind], comparators[kind], edition.clinical, with_dose))
     return tuple(targets)
 
 

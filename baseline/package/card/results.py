@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import COMPARATORS, Target, targets_of
 from baseline.package.card.markdown import section, table
 from baseline.release.prepare import edition_of
@@ -15,8 +16,6 @@ from baseline.work import WorkFolders
 from contract.editions import Edition
 from contract.files import read_json
 from contract.platform import METRICS_JSON
-from contract.tasks import task_named
-from evaluation.editions.profile import load_edition as load_profile
 
 Record = Mapping[str, Any]
 NO_REPORT: Final = "Not computed: `hecktor train report` has not been run."
@@ -66,17 +65,11 @@ def _segmentation(work: WorkFolders, report: Record | None, edition: Edition) ->
         f"evaluation package (edition {provenance['edition']}). 95% intervals over {provenance['bootstraps']} "
         "bootstrap samples of patients. Networks trained without a centre were not evaluated."
     )
-    titles = _metric_titles(edition)
+    titles = mask_metric_titles(edition)
     rows = [["all", cases, *(estimate(scored["aggregates"][name]) for name in titles)]]
     for centre, group in sorted(scored["centres"].items()):
         rows.append([centre, group["cases"], *(estimate(group["aggregates"][name]) for name in titles)])
     return [about, table(["Centre", "Patients", *titles.values()], rows)]
-
-
-def _metric_titles(edition: Edition) -> dict[str, str]:
-    name = next(algorithm.name for algorithm in edition.algorithms if algorithm.mask is not None)
-    profile = load_profile(edition.evaluation_profile).profile(task_named(name))
-    return {name: metric.title for name, metric in profile.metrics.items()}
 
 
 def _target(target: Target, document: Record, head: Record | None, report: Record | None) -> list[str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from baseline.heads.metrics import mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.segmentation import metric_titles, score_masks, worst_cases
+from baseline.report.segmentation import score_masks, worst_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -45,7 +46,7 @@ def test_scores_and_the_worst_case(trained: tuple[WorkFolders, list[ReleaseCase]
     """GTVp: 32 of 64 voxels in common, DSC 0.5, and 1: mean 0.75. GTVn is exact. Means of both: 0.75 and 1."""
     work, cases = trained
     report = score_masks(work, cases, EDITION, seed=0, jobs=1)
-    values = {name: report["aggregates"][name]["value"] for name in metric_titles(EDITION)}
+    values = {name: report["aggregates"][name]["value"] for name in mask_metric_titles(EDITION)}
     assert values == pytest.approx({"gtvp_dsc_mean": 0.75, "gtvn_dsc_agg": 1.0, "gtvn_f1_agg": 1.0})
     assert {name: found["cases"] for name, found in report["centres"].items()} == {"CHUM": 1, "HMR": 1}
     first, second = worst_cases(work, cases, report["results"])
