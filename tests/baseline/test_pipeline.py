@@ -17,7 +17,7 @@ from baseline.network import planning
 from baseline.network.plans import NetworkPlan, read_plan
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
-from tests.baseline.made import planned_work
+from tests.baseline.prepared import planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
 OTHER = replace(PLAN, epochs=7)

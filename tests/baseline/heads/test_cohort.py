@@ -25,7 +25,7 @@ from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
-from tests.baseline.made import EDITION, RFS, outcomes
+from tests.baseline.prepared import EDITION, RFS, outcomes
 
 # What the release's own tables call the centres.
 NUMBERS = {"CHUM": "2", "MDA": "5"}

@@ -26,7 +26,7 @@ from baseline.heads.models.selection import Family
 from baseline.heads.models.signs import fit_signs
 from baseline.heads.models.targets import RISK_FEATURES, Target, only
 from benchmarks.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
-from tests.baseline.made import HPV, RFS
+from tests.baseline.prepared import HPV, RFS
 
 pytestmark = pytest.mark.slow
 

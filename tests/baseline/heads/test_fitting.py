@@ -26,7 +26,7 @@ from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
-from tests.baseline.made import ANSWERS, HPV, RFS, outcomes
+from tests.baseline.prepared import ANSWERS, HPV, RFS, outcomes
 
 TARGETS = (RFS, HPV)
 

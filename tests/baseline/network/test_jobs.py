@@ -15,7 +15,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from tests.baseline.made import planned_work
+from tests.baseline.prepared import planned_work
 
 PLAN = NetworkPlan(backbones=("unet", "segresnet"))
 FOLDS = (("A-1", "B-1"), ("A-2",))

@@ -18,7 +18,7 @@ from baseline.package.assemble import known_features, read_heads
 from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
 from baseline.package.checkpoint import read_checkpoint
 from contract.errors import ModelPackageError
-from tests.baseline.made import EDITION
+from tests.baseline.prepared import EDITION
 
 ORDERS = st.permutations([0, 1, 2]).map(tuple)
 TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weight": 0.2}

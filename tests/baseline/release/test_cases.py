@@ -14,7 +14,7 @@ from baseline.release.problems import Problem
 from baseline.release.tables import read_table
 from contract.editions import load_edition
 from contract.errors import InputError
-from tests.baseline.made import EDITION
+from tests.baseline.prepared import EDITION
 
 TABLES = {
     "Task 1": "PatientID,CenterID,Age,Gender,M-stage,Tobacco Consumption\nMDA-001,MDA,61,1,M0,\nCHUM-002,CHUM,70.5,0,M1,1\n",

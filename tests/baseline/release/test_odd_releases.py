@@ -13,7 +13,7 @@ import pytest
 from baseline.release.cases import read_release
 from baseline.release.checks.release import find_problems
 from contract.images.volumes import Volume
-from tests.baseline.made import EDITION
+from tests.baseline.prepared import EDITION
 
 # severity, kind, file below the root, finding
 Report = tuple[str, str, str, str]

@@ -11,7 +11,7 @@ from baseline.release.cases import read_release
 from baseline.release.checks.release import find_problems, sound_cases
 from baseline.release.problems import Problem, patients_with_errors
 from contract.errors import InputError
-from tests.baseline.made import EDITION
+from tests.baseline.prepared import EDITION
 from tests.baseline.release.planted import Expected, Release, error
 from tests.baseline.release.planted_in_images import IMAGE_FAULTS
 from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, plant_dialects, row_without_id

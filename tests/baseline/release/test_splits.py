@@ -25,7 +25,7 @@ from baseline.release.splits import (
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.patient import Patient
-from tests.baseline.made import ANSWERS, outcomes
+from tests.baseline.prepared import ANSWERS, outcomes
 
 Stratum = tuple[str, bool | None, bool | None]
 STRATA = st.tuples(

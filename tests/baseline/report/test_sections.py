@@ -16,7 +16,7 @@ from baseline.report.models import BEHIND, GAP, estimate_models, high_risk
 from baseline.report.sections import segmentation_section, target_section
 from baseline.report.segmentation import mean_dsc
 from evaluation.studies.chance import random_balanced_accuracy, random_c_index
-from tests.baseline.made import HPV, RFS
+from tests.baseline.prepared import HPV, RFS
 
 PATIENTS = 60
 

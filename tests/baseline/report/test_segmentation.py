@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
-from tests.baseline.made import EDITION
+from tests.baseline.prepared import EDITION
 
 GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 

@@ -16,7 +16,7 @@ from baseline.heads.models.logistic import best_threshold
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import Target, only
 from contract.errors import MetricError
-from tests.baseline.made import HPV, RFS
+from tests.baseline.prepared import HPV, RFS
 
 TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}
 Rows = list[dict[str, float | None]]

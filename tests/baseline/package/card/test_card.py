@@ -20,7 +20,7 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
-from tests.baseline.made import outcomes
+from tests.baseline.prepared import outcomes
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
 HEAD = {"head": {"terms": [{}, {}]}, "model": "Cox, few features"}
