@@ -24,7 +24,7 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
         (["--description", "absent.json"], "absent.json: not found"),
     ],
 )
-def test_what_ends_the_last_step_ends_the_first(
+def test_errors_of_the_last_steps_end_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
     """Not after the hours of those between."""

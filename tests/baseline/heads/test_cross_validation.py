@@ -223,7 +223,7 @@ def test_the_record_says_all_and_is_plain_json(phantoms: tuple[Cohorts, np.ndarr
     assert {name.split("-")[0] for name in held_out} == {sorted(set(cohort.centres))[0]}
 
 
-def test_what_a_small_cohort_does_not_allow_is_said(phantoms: tuple[Cohorts, np.ndarray]) -> None:
+def test_a_small_cohort_gets_reasons_instead_of_figures(phantoms: tuple[Cohorts, np.ndarray]) -> None:
     cohort = phantoms[0]["rfs"].pick(np.arange(12))
     events = (np.arange(12) < 2).astype(int)
     few = replace(cohort, centres=("CHUM",) * 12, outcomes=Outcomes(events, cohort.outcomes.times_days))

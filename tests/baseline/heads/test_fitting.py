@@ -97,7 +97,7 @@ def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
     assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
 
 
-def test_a_release_without_outcomes_is_told_so() -> None:
+def test_a_release_without_outcomes_gets_reasons() -> None:
     cohorts = cohorts_of([case(n) for n in range(4)])
     fitted = fit_all(cohorts, seed=0)
     assert fitted.as_json() == {}

@@ -73,7 +73,7 @@ def test_a_small_centre_is_shrunk_towards_its_other_features() -> None:
     assert shifts.std() < raw.std()
 
 
-def test_who_gets_no_correction() -> None:
+def test_centres_without_a_correction() -> None:
     """Four patients are too few; a lone centre has nothing to be compared with; missing values stay missing."""
     values, centres = planted({"A": 20, "B": 4, "C": 20}, features=3)
     assert all(set(moves) == {"A", "C"} for moves in centre_shifts(values, centres))
@@ -105,5 +105,5 @@ def test_only_what_a_scanner_measures_is_moved_and_unknown_centres_stay() -> Non
     [("gtvp_suv_max", True), ("tlg_over_4.0", True), ("gtvn_hu_p10", True), ("gtvp_cold_share", True),
      ("total_volume_ml", False), ("gtvn_count", False), ("age_years", False), ("spread_mm", False)],
 )  # fmt: skip
-def test_what_depends_on_the_scanner(feature: str, expected: bool) -> None:
+def test_features_that_depend_on_the_scanner(feature: str, expected: bool) -> None:
     assert depends_on_scanner(feature) is expected

@@ -44,7 +44,7 @@ def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected
     assert chosen_jobs(planned(tmp_path), fold, backbone) == expected
 
 
-def test_what_cannot_be_chosen(tmp_path: Path) -> None:
+def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--fold: found 4, expected 0 to 3 \(fold 0, fold 1, without A, without B"):
         chosen_jobs(planned(tmp_path), 4, None)
     with pytest.raises(HecktorError, match=r"^--backbone: found segresnet, expected one of the plan's: unet$"):
@@ -69,7 +69,7 @@ def test_unfinished(tmp_path: Path) -> None:
         (Machine(), ("A-2",), r"fold 0: all reference masks are on one side|fold 0: no patient with a reference mask"),
     ],
 )
-def test_what_cannot_be_trained(
+def test_jobs_that_cannot_be_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine, with_mask: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

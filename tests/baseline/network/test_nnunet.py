@@ -203,7 +203,7 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     assert list(folder.glob(".partial-*")) == []
 
 
-def test_a_full_card_is_told_in_one_line(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_gpu_is_one_line(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     from baseline.network import trainer
 
     def full(_: Any) -> None:

@@ -95,7 +95,7 @@ def test_mirrors_tell_of_trust_and_change_no_mask(
             assert sorted(row["reference_overlap"] for row in rows) == pytest.approx(sorted(overlaps))
 
 
-def test_what_was_kept_without_the_uncertainty_is_completed_and_stays(
+def test_a_missing_uncertainty_is_added_without_other_changes(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
 ) -> None:
     work = cohort[1]

@@ -83,7 +83,7 @@ def test_presets(
     assert own["batch_dice"] is (preset == "short")
 
 
-def test_what_is_said_goes_before_what_nnunet_plans(work: WorkFolders) -> None:
+def test_options_override_nnunets_plan(work: WorkFolders) -> None:
     plan = replace(PRESETS["nnunet"], batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1)
     own = planned(work, plan)["3d_fullres"]
     assert (own["batch_size"], own["batch_dice"]) == (7, True)
@@ -158,5 +158,5 @@ def test_the_identity_of_a_plan() -> None:
         ("--backbones segresnet unet --enhance ct_cube_root ct_square", replace(BOTH, enhance=ENHANCEMENTS)),
     ],
 )
-def test_what_the_command_line_plans(words: str, expected: NetworkPlan) -> None:
+def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
     assert plan_of(_parser().parse_args(["plan", "--work", "w", *words.split()])) == expected

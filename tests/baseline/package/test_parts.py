@@ -101,7 +101,7 @@ def saved(tmp_path: Path, value: object) -> Path:
     return path
 
 
-def test_what_nnunet_writes_needs_no_trust(tmp_path: Path) -> None:
+def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(saved(tmp_path, content()))
     assert checkpoint.name == "fold_0/checkpoint_final.pth"
     assert torch.equal(checkpoint.weights["a"], torch.ones(2))

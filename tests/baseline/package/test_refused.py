@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
-def test_what_is_refused(case: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_that_are_refused(case: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line that names the file, what was found and what was expected; nothing is written."""
     spoil, message = REFUSED[case]
     spoil(results)

@@ -37,7 +37,7 @@ def release(tiny_release: Release) -> Release:
     return tiny_release
 
 
-def test_what_is_called_an_image_and_is_no_file(release: Release, tmp_path: Path) -> None:
+def test_links_and_folders_in_place_of_images(release: Release, tmp_path: Path) -> None:
     for task in TASKS:
         release.path(P, "__CT", task).unlink()
         release.path(P, "__CT", task).symlink_to(tmp_path / "elsewhere" / "ct.nii.gz")

@@ -51,7 +51,7 @@ def record(release: Release) -> dict[str, Any]:
     return content
 
 
-def test_what_is_written(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(release) == 0
     assert names(release) == {
         "imagesTr": [f"{patient}_000{channel}" for patient in PATIENTS for channel in (0, 1)],

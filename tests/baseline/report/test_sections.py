@@ -155,7 +155,7 @@ def test_steadiness_of_coefficients() -> None:
     assert [one.folds for one in coefficients(head, [])] == [(), ()]
 
 
-def test_the_worst_case_is_told_by_both_structures() -> None:
+def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
     """GTVp 2 x 30 / 100; GTVn is in neither mask, or invented: DSC 0."""
     row = {"gtvp_intersection_voxels": 30, "gtvp_reference_voxels": 60, "gtvp_predicted_voxels": 40}
     none = dict.fromkeys(("gtvn_intersection_voxels", "gtvn_reference_voxels", "gtvn_predicted_voxels"), 0)

@@ -160,7 +160,7 @@ def test_folds_share_out_the_stratum_and_the_centres() -> None:
     assert [{patients.centres[n] for n in fold} for fold in by_centre] == [{"A"}, {"B"}, {"C"}]
 
 
-def test_whoever_is_judged_was_not_learnt_from() -> None:
+def test_evaluated_patients_are_never_training_patients() -> None:
     """A model that remembers whom it saw: its head refuses nobody, but its training set never holds the judged."""
     patients = cohort_of([{"x": float(n)} for n in range(23)])
     seen: list[set[str]] = []

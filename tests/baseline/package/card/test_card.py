@@ -182,7 +182,7 @@ def test_figures_with_their_intervals_and_by_centre(work: WorkFolders) -> None:
 
 
 @pytest.mark.parametrize(("nested", "says"), [(None, NO_REPORT), (0.70, STALE_REPORT)], ids=["no report", "stale"])
-def test_what_was_not_computed_says_so(work: WorkFolders, nested: float | None, says: str) -> None:
+def test_missing_figures_are_explained(work: WorkFolders, nested: float | None, says: str) -> None:
     """A report of other heads than those of the working directory counts as none."""
     if nested is not None:
         write_report(work, nested)
