@@ -16,7 +16,7 @@ import pytest
 
 from algorithm.network.package import load_package
 from baseline.cli import main as baseline_main
-from contract import platform, sockets
+from contract import platform
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.images.volumes import read_volume
@@ -25,6 +25,7 @@ from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
+from tests.baseline.prepared import EDITION
 
 pytestmark = pytest.mark.slow
 
@@ -185,6 +186,10 @@ def check_report(work: Path) -> None:
     assert str(work) not in page
 
 
+def _output(task: str, output: Path) -> Path:
+    return EDITION.algorithm(task).answers[0].socket.path_under(output)
+
+
 def check_answers(package: Path, platform_input: Path, output: Path) -> None:
     """In a process of its own, as the container starts it: a mask on the CT, and with it a risk and a status."""
     for task, method in (("segmentation", "baseline"), ("rfs", "clinical"), ("hpv", "clinical")):
@@ -194,12 +199,12 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert answered.returncode == 0, answered.stderr
-    mask = read_volume(sockets.MASK.path_under(output) / platform.MASK_FILE_NAME)
-    (ct,) = sockets.CT.path_under(platform_input).iterdir()
+    mask = read_volume(_output("segmentation", output) / platform.MASK_FILE_NAME)
+    (ct,) = EDITION.inputs["ct"].path_under(platform_input).iterdir()
     assert mask.geometry.differences(read_volume(ct).geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
-    assert math.isfinite(read_json(sockets.RFS_RISK.path_under(output)))
-    assert isinstance(read_json(sockets.HPV_STATUS.path_under(output)), bool)
+    assert math.isfinite(read_json(_output("rfs", output)))
+    assert isinstance(read_json(_output("hpv", output)), bool)
 
 
 def test_a_cohort_that_is_not_there(tmp_path: Path) -> None:
