@@ -1,4 +1,4 @@
-"""Work on many patients that survives an interruption: each result lies in a file of its own, under a key."""
+"""Cached results of long computations over many patients: one file for each, valid for one key."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Result = TypeVar("Result")
 
 
 def key_of(files: Sequence[Path | None], options: Mapping[str, Any]) -> str:
-    """A digest of the files' names, sizes and times of change, and of the options; None stands for an absent file.
+    """A digest of the options and of the files' names, sizes and modification times; None stands for an absent file.
 
     Raises:
-        InputError: a file is gone, as where the release was moved after it was prepared.
+        InputError: a file does not exist, for example because the release was moved after `prepare`.
     """
     stats = [None if path is None else _stamp(path) for path in files]
     content = json.dumps([stats, dict(options)], sort_keys=True)
@@ -33,38 +33,38 @@ def key_of(files: Sequence[Path | None], options: Mapping[str, Any]) -> str:
 
 def _stamp(path: Path) -> tuple[str, int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as problem:
         raise InputError(path.name, f"{problem.strerror}", f"it in {path.parent}") from None
-    return path.name, found.st_size, found.st_mtime_ns
+    return path.name, status.st_size, status.st_mtime_ns
 
 
-def read_kept(path: Path, key: str) -> Any:
-    """What `keep` wrote under the same key; None where there is nothing, or it was made from something else."""
+def load_cached(path: Path, key: str) -> Any:
+    """The result that `cache` wrote under this key, None if there is none or it has another key."""
     if not path.is_file():
         return None
     try:
         content = read_json(path)
-    except HecktorError:  # damaged: made again
+    except HecktorError:  # a damaged file is computed again
         return None
     return content.get("result") if isinstance(content, dict) and content.get("key") == key else None
 
 
-def keep(path: Path, key: str, result: Any) -> None:
-    """Write a result, whole or not at all."""
+def cache(path: Path, key: str, result: Any) -> None:
+    """Write a result under its key."""
     write_json(path, {"key": key, "result": result})
 
 
-def each(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, doing: str) -> Iterator[Result]:
-    """Do `work` on every item, as results come, behind a progress bar; an interruption loses only what is unfinished.
+def each(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, title: str) -> Iterator[Result]:
+    """Apply `work` to every item behind a progress bar; yields results in the order in which they are ready.
 
     Args:
-        work: can be pickled where `jobs` is above 1.
-        items: what to work on.
+        work: picklable if `jobs` is above 1.
+        items: arguments of `work`.
         jobs: processes.
-        doing: the progress bar's title.
+        title: title of the progress bar.
     """
-    with tqdm(total=len(items), desc=doing, unit="patient", disable=not items) as bar:
+    with tqdm(total=len(items), desc=title, unit="patient", disable=not items) as bar:
         for result in _results(work, items, jobs):
             bar.update()
             yield result

@@ -1,133 +1,84 @@
-"""The working directory of a training: what lies where, so that each step finds what the earlier ones left."""
+"""File layout of a training's working directory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from baseline.cache import key_of
-from baseline.network.nnunet import Folders
-from baseline.network.out_of_fold_files import OutOfFold
-from baseline.network.plans import Plan
-from baseline.release.cases import ReleaseCase, case_of
-from baseline.release.splits import Splits, read_splits
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.files import read_json
+
+DATASET_ID: Final = 101
+DATASET_NAME: Final = f"Dataset{DATASET_ID}_HECKTOR"
+PLANS_NAME: Final = "hecktorPlans"
+CONFIGURATION: Final = "3d_fullres"
+# Backbone -> nnU-Net configuration; all but the first inherit everything except the architecture.
+CONFIGURATIONS: Final = {"unet": CONFIGURATION, "segresnet": f"{CONFIGURATION}_segresnet"}
+# The step of `hecktor train` that writes each file.
+_STEPS: Final = {
+    "cases.json": "prepare",
+    "splits.json": "prepare",
+    "prepare.json": "prepare",
+    "plan.json": "plan",
+    f"{PLANS_NAME}.json": "plan",
+    "heads.json": "heads",
+    "cross_validation.json": "heads",
+}
 
 
-@dataclass(frozen=True)
-class Work:
-    """A working directory; a file is written once all that it stands for is there."""
+class WorkFolders:
+    """Paths in the working directory `root`. A file is written once everything it describes is complete."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.checks = root / "checks"  # problems of each patient's images
+        self.problems_json = root / "problems.json"
+        self.cases_json = root / "cases.json"
+        self.splits_json = root / "splits.json"
+        self.prepare_json = root / "prepare.json"  # options, versions, counts, excluded patients
+        self.plan_json = root / "plan.json"
+        self.training = root / "training"  # the training page and each network's curves
+        self.features_json = root / "features.json"
+        self.heads_json = root / "heads.json"
+        self.cross_validation_json = root / "cross_validation.json"
+        self.report = root / "report"
+        self.report_json = self.report / "report.json"
+        self.segmentation = self.report / "task1"  # evaluation of the out-of-fold masks
+        self.masks = root / "out_of_fold" / "masks"  # in the layout of a submission
+        self.nnunet = root / "nnunet"
+        self.raw = self.nnunet / "raw" / DATASET_NAME
+        self.preprocessed = self.nnunet / "preprocessed" / DATASET_NAME
+        self.results = self.nnunet / "results" / DATASET_NAME
+        self.plans = self.preprocessed / f"{PLANS_NAME}.json"
 
-    @property
-    def folders(self) -> Folders:
-        """nnU-Net's folders."""
-        return Folders(self.root / "nnunet")
+    def mask(self, patient_id: str) -> Path:
+        """A patient's out-of-fold mask on the CT's own grid."""
+        return self.masks / f"{patient_id}.nii.gz"
 
-    @property
-    def checks(self) -> Path:
-        """What was found in each patient's images."""
-        return self.root / "checks"
+    def features(self, patient_id: str) -> Path:
+        """A patient's features; written after the mask, so the file stands for both."""
+        return self.root / "out_of_fold" / "features" / f"{patient_id}.json"
 
-    @property
-    def cases_json(self) -> Path:
-        """The prepared patients."""
-        return self.root / "cases.json"
+    def uncertainty(self, patient_id: str) -> Path:
+        """The uncertainty record of a patient's out-of-fold mask."""
+        return self.root / "out_of_fold" / "uncertainty" / f"{patient_id}.json"
 
-    @property
-    def splits_json(self) -> Path:
-        """Who is held out when."""
-        return self.root / "splits.json"
+    def fold(self, fold: int, backbone: str = "unet") -> Path:
+        """Folder of the checkpoints of one network."""
+        return self.results / f"ShortTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}" / f"fold_{fold}"
 
-    @property
-    def prepare_json(self) -> Path:
-        """What `prepare` did."""
-        return self.root / "prepare.json"
+    def final(self, fold: int, backbone: str = "unet") -> Path:
+        """The checkpoint that exists once a network is trained."""
+        return self.fold(fold, backbone) / "checkpoint_final.pth"
 
-    @property
-    def plan_json(self) -> Path:
-        """The plan's options and what it was made from."""
-        return self.root / "plan.json"
+    def read(self, path: Path) -> Any:
+        """Read a JSON file of this directory.
 
-    @property
-    def training(self) -> Path:
-        """The page of all networks in training, and what each has left for it."""
-        return self.root / "training"
-
-    @property
-    def features_json(self) -> Path:
-        """Features from out-of-fold masks."""
-        return self.root / "features.json"
-
-    @property
-    def heads_json(self) -> Path:
-        """The fitted heads."""
-        return self.root / "heads.json"
-
-    @property
-    def cross_validation_json(self) -> Path:
-        """What the heads may expect of unseen patients."""
-        return self.root / "cross_validation.json"
-
-    @property
-    def out_of_fold(self) -> OutOfFold:
-        """Each patient's mask and features from the fold that never saw it."""
-        return OutOfFold(self.root / "out_of_fold")
-
-    @property
-    def report(self) -> Path:
-        """The page with pictures and what it was drawn from."""
-        return self.root / "report"
-
-    def cases(self) -> tuple[ReleaseCase, ...]:
-        """The prepared patients, sorted by ID."""
-        return tuple(case_of(record) for record in self._after("prepare", self.cases_json))
-
-    def splits(self) -> Splits:
-        """Who is held out when."""
-        self._after("prepare", self.splits_json)
-        return read_splits(self.splits_json)
-
-    def prepared(self) -> dict[str, Any]:
-        """What `prepare` did."""
-        record: dict[str, Any] = self._after("prepare", self.prepare_json)
-        return record
-
-    def plan(self) -> Plan:
-        """The options of the plan."""
-        options: dict[str, Any] = self._after("plan", self.plan_json)["options"]
-        tuples: dict[str, Any] = {key: tuple(value) for key, value in options.items() if isinstance(value, list)}
-        return Plan(**{**options, **tuples})
-
-    def plans(self) -> dict[str, Any]:
-        """nnU-Net's plans."""
-        plans: dict[str, Any] = self._after("plan", self.folders.plans)
-        return plans
-
-    def heads(self) -> dict[str, Any]:
-        """The records of the fitted heads by name."""
-        records: dict[str, Any] = self._after("heads", self.heads_json)
-        return records
-
-    def judged(self) -> dict[str, Any]:
-        """What the heads may expect of unseen patients."""
-        document: dict[str, Any] = self._after("heads", self.cross_validation_json)
-        return document
-
-    def write_cases(self, cases: Sequence[ReleaseCase]) -> None:
-        """Keep the prepared patients."""
-        write_json(self.cases_json, [case.as_json() for case in cases])
-
-    def plan_key(self, plan: Plan) -> str:
-        """What a plan is made from: its options, the prepared images and the splits."""
-        made_from = {"plan": plan.identity(), "data": self.prepared()["data"], "splits": self.splits().held_out}
-        return key_of((), made_from)
-
-    def _after(self, step: str, path: Path) -> Any:
+        Raises:
+            HecktorError: the file is absent; the message names the step that writes it.
+        """
         if not path.is_file():
-            raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}` before")
+            raise HecktorError(
+                path.name, f"not found in {self.root.name}", f"`hecktor train {_STEPS[path.name]}` before"
+            )
         return read_json(path)

@@ -1,33 +1,38 @@
-"""What to expect of unseen patients: nested cross-validation, within the centres and with whole centres left out.
+"""Nested cross-validation of the heads, within centres and with whole centres left out.
 
-In every outer fold everything (families, settings, harmonisation, filling, scaling, threshold, calibration) is chosen
-on the other patients alone, by inner folds of the same kind: stratified inside stratified, by centre inside by centre.
+In every outer fold all choices (model, setting, harmonisation, imputation, scaling, threshold, calibration) are made on
+the other patients alone, by inner folds of the same kind: stratified in stratified ones, by centre in those by centre.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from tqdm import tqdm
 
 from algorithm.heads.linear import LinearHead
+from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers, outcome_rows
+from baseline.heads.metrics import balanced_accuracy, c_index
 from baseline.heads.models.selection import Chosen, centre_folds, choose, refit, scores_of
-from baseline.heads.models.shared import Cohort, Flags, Floats, Numbers, balanced_accuracy, concordance
 from baseline.heads.models.targets import Target, only
 from contract.errors import MetricError
 
 FORMAT_VERSION: Final = 1
 OUTER_FOLDS: Final = 5
-# With fewer relapses, or of the rarer HPV status, an inner fold could lack one.
+# Minimum number of patients with the scarcer outcome; with fewer an inner fold could lack it.
 LEAST_SCARCE: Final = 3
+# Both kinds of cross-validation by their keys in `cross_validation.json`.
+KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
+METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}
 
 
 @dataclass(frozen=True)
 class OuterFold:
-    """One outer fold: who was held out, what was chosen without them, and the head fitted without them."""
+    """Held-out patients, and the model chosen and head fitted without them."""
 
     held_out: Numbers
     chosen: Chosen
@@ -36,9 +41,9 @@ class OuterFold:
 
 @dataclass(frozen=True)
 class OutOfSample:
-    """Scores of every patient by a head that was chosen and fitted without that patient.
+    """Scores of every patient by a head that was selected and fitted without that patient.
 
-    `scores` are log partial hazards or logits; `positive` and `probability` only for a head with a threshold.
+    `scores` are log partial hazards or logits; `positive` and `probability` are None for a head without a threshold.
     """
 
     scores: Floats
@@ -47,41 +52,44 @@ class OutOfSample:
     folds: tuple[OuterFold, ...]
 
     def fold_of(self) -> npt.NDArray[np.int64]:
-        """The number of the outer fold that held each patient out."""
+        """Number of the outer fold that held out each patient."""
         numbers = np.zeros(len(self.scores), dtype=np.int64)
         for number, fold in enumerate(self.folds):
             numbers[fold.held_out] = number
         return numbers
 
 
-Kind = Callable[[Target, Cohort, np.random.Generator], OutOfSample]
-
-
-def nested(target: Target, cohort: Cohort, rng: np.random.Generator) -> OutOfSample:
-    """Five outer folds, balanced by outcome and centre; fewer where there are fewer relapses, or of the rarer class.
+def nested(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> OutOfSample:
+    """Five outer folds balanced by outcome and centre, fewer if the scarcer outcome is rarer.
 
     Raises:
-        MetricError: fewer than three relapses, or patients of either HPV status.
+        MetricError: fewer than three patients with the scarcer outcome.
     """
     target.check(cohort, LEAST_SCARCE)
     return out_of_sample(target, cohort, target.stratified(cohort, OUTER_FOLDS, rng), by_centre=False, rng=rng)
 
 
-def leave_one_centre_out(target: Target, cohort: Cohort, rng: np.random.Generator) -> OutOfSample:
-    """One outer fold a centre: nobody of the centre is learnt from, nor used to choose.
+def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> OutOfSample:
+    """One outer fold per centre: its patients are used neither for fitting nor for selection.
 
     Raises:
-        MetricError: fewer than two centres, or the others hold fewer than two of those.
+        MetricError: a single centre, or too few patients with the scarcer outcome in the others.
     """
     if len(set(cohort.centres)) < 2:
         raise MetricError(target.name, f"{len(set(cohort.centres))} centre", "at least 2 to leave one out")
     return out_of_sample(target, cohort, centre_folds(cohort), by_centre=True, rng=rng)
 
 
+_SPLITTERS: Final[dict[str, Callable[[Target, HeadCohort, np.random.Generator], OutOfSample]]] = {
+    "nested": nested,
+    "leave_one_centre_out": leave_one_centre_out,
+}
+
+
 def out_of_sample(
-    target: Target, cohort: Cohort, outer: Sequence[Numbers], by_centre: bool, rng: np.random.Generator
+    target: Target, cohort: HeadCohort, outer: Sequence[Numbers], by_centre: bool, rng: np.random.Generator
 ) -> OutOfSample:
-    """Choose and fit without each outer fold in turn, and score it."""
+    """Select and fit without each outer fold in turn, and score its patients."""
     scores, probability = np.zeros(len(cohort.ids)), np.zeros(len(cohort.ids))
     positive = np.zeros(len(cohort.ids), dtype=bool)
     folds = []
@@ -100,84 +108,75 @@ def out_of_sample(
     return OutOfSample(scores, positive, probability, tuple(folds))
 
 
-def metric(cohort: Cohort, found: OutOfSample, numbers: Numbers | None = None) -> float | None:
-    """C-index, or balanced accuracy where there is a threshold; of `numbers` or of everyone. None where undefined."""
+def metric(cohort: HeadCohort, scored: OutOfSample, numbers: Numbers | None = None) -> float | None:
+    """C-index, or balanced accuracy with a threshold, over all patients or those of `numbers`; None if undefined."""
     chosen = np.arange(len(cohort.ids)) if numbers is None else numbers
-    told = cohort.pick(chosen).outcomes
+    outcomes = cohort.outcomes.pick(chosen)
+    if scored.positive is not None:
+        value = balanced_accuracy(outcomes, scored.positive[chosen])
+        return None if np.isnan(value) else value
     try:
-        if found.positive is None:
-            return concordance(told.rfs_days, told.relapse, found.scores[chosen])
+        return c_index(outcomes, scored.scores[chosen])
     except MetricError:
         return None
-    both = told.hpv.any() and not told.hpv.all()
-    return balanced_accuracy(told.hpv, found.positive[chosen]) if both else None
 
 
-def cross_validate(target: Target, cohort: Cohort, seed: int) -> dict[str, Any]:
+def cross_validate(target: Target, cohort: HeadCohort, seed: int) -> dict[str, Any]:
     """Both kinds of cross-validation with their comparators, as the record that docs/heads.md describes.
 
-    Of a kind that the cohort does not allow, the record holds only `why_not`.
+    A kind that the cohort does not allow holds only `why_not`.
     """
+    patients = zip(cohort.ids, cohort.centres, outcome_rows(target.answer, cohort.outcomes), strict=True)
     return {
         "metric": target.metric,
-        "patients": _patients(target, cohort),
-        "nested": _kind(target, cohort, nested, seed),
-        "leave_one_centre_out": _kind(target, cohort, leave_one_centre_out, seed),
+        "patients": [{"id": patient, "centre": centre, **row} for patient, centre, row in patients],
+        **{kind: _record(target, cohort, kind, seed) for kind in KINDS},
     }
 
 
-def cross_validation_document(cohorts: Sequence[tuple[Target, Cohort]], seed: int) -> dict[str, Any]:
-    """`cross_validation.json`: one record a target."""
+def cross_validation_document(
+    cohorts: Sequence[tuple[Target, HeadCohort]], seed: int, why_not: Mapping[str, str]
+) -> dict[str, Any]:
+    """The content of `cross_validation.json`: a record for each target, and the reasons for missing heads."""
+    progress = tqdm(cohorts, desc="cross-validate heads", unit="target")
     return {
         "format_version": FORMAT_VERSION,
         "seed": seed,
-        **{target.name: cross_validate(target, cohort, seed) for target, cohort in cohorts},
+        **{target.name: cross_validate(target, cohort, seed) for target, cohort in progress},
+        "no_head": dict(why_not),
     }
 
 
-def _patients(target: Target, cohort: Cohort) -> list[dict[str, Any]]:
-    told = cohort.outcomes
-    rows: list[dict[str, Any]] = []
-    for number, (patient, centre) in enumerate(zip(cohort.ids, cohort.centres, strict=True)):
-        row: dict[str, Any] = {"id": patient, "centre": centre}
-        if target.name == "rfs":
-            row |= {"rfs_days": float(told.rfs_days[number]), "relapse": bool(told.relapse[number])}
-        else:
-            row["hpv"] = bool(told.hpv[number])
-        rows.append(row)
-    return rows
-
-
-def _kind(target: Target, cohort: Cohort, kind: Kind, seed: int) -> dict[str, Any]:
-    """One kind of cross-validation; the comparators run over the same outer folds."""
+def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:
+    """One kind of cross-validation; the comparators use the same outer folds."""
     try:
-        found = kind(target, cohort, np.random.default_rng(seed))
+        scored = _SPLITTERS[kind](target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
         return {"why_not": str(problem)}
-    outer, by_centre = [fold.held_out for fold in found.folds], kind is leave_one_centre_out
-    comparators = {}
-    for name, family in target.comparators.items():
-        rival = only(target, [family])
-        comparators[name] = out_of_sample(rival, cohort, outer, by_centre, np.random.default_rng(seed))
+    outer, by_centre = [fold.held_out for fold in scored.folds], kind == "leave_one_centre_out"
+    comparators = {
+        name: out_of_sample(only(target, [family]), cohort, outer, by_centre, np.random.default_rng(seed))
+        for name, family in target.comparators.items()
+    }
     return {
-        "fold_of_patient": found.fold_of().tolist(),
-        "folds": [_fold(target, cohort, found, fold) for fold in found.folds],
-        **_told(target, cohort, found),
-        "comparators": {name: _told(target, cohort, rival) for name, rival in comparators.items()},
+        "fold_of_patient": scored.fold_of().tolist(),
+        "folds": [_fold_record(target, cohort, scored, fold) for fold in scored.folds],
+        **_answers(target, cohort, scored),
+        "comparators": {name: _answers(target, cohort, rival) for name, rival in comparators.items()},
     }
 
 
-def _told(target: Target, cohort: Cohort, found: OutOfSample) -> dict[str, Any]:
-    """The metric over everyone and by centre, and each patient's answer."""
-    by_centre = {cohort.centres[fold[0]]: metric(cohort, found, fold) for fold in centre_folds(cohort)}
-    told: dict[str, Any] = {target.metric: metric(cohort, found), "by_centre": by_centre}
-    told["score"] = found.scores.tolist()
-    if found.positive is not None and found.probability is not None:
-        told |= {"positive": found.positive.tolist(), "probability": found.probability.tolist()}
-    return told
+def _answers(target: Target, cohort: HeadCohort, scored: OutOfSample) -> dict[str, Any]:
+    """The metric over all patients and by centre, and each patient's score, answer and probability."""
+    by_centre = {cohort.centres[fold[0]]: metric(cohort, scored, fold) for fold in centre_folds(cohort)}
+    record: dict[str, Any] = {target.metric: metric(cohort, scored), "by_centre": by_centre}
+    record["score"] = scored.scores.tolist()
+    if scored.positive is not None and scored.probability is not None:
+        record |= {"positive": scored.positive.tolist(), "probability": scored.probability.tolist()}
+    return record
 
 
-def _fold(target: Target, cohort: Cohort, found: OutOfSample, fold: OuterFold) -> dict[str, Any]:
+def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: OuterFold) -> dict[str, Any]:
     return {
         "held_out": [cohort.ids[number] for number in fold.held_out],
         "model": fold.chosen.name,
@@ -185,5 +184,36 @@ def _fold(target: Target, cohort: Cohort, found: OutOfSample, fold: OuterFold) -
         "tried": dict(fold.chosen.tried),
         "threshold": fold.head.threshold,
         "coefficients": {term.feature: term.weight for term in fold.head.terms},
-        target.metric: metric(cohort, found, fold.held_out),
+        target.metric: metric(cohort, scored, fold.held_out),
+    }
+
+
+def summary(heads: Mapping[str, Any], document: Mapping[str, Any], targets: Sequence[Target]) -> str:
+    """A few lines for the console: the fitted heads, and their cross-validated metrics."""
+    lines = [
+        f"{name}: {record['model']}, {record['metric']} {record['out_of_fold']:.3f} over the folds that selected it"
+        for name, record in heads.items()
+    ]
+    lines += [f"{name}: no head ({reason})" for name, reason in document["no_head"].items()]
+    for target in targets:
+        for kind in KINDS:
+            record = document[target.name][kind]
+            value = record.get(target.metric)
+            shown = record.get("why_not", "undefined") if value is None else f"{target.metric} {value:.3f}"
+            lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}")
+    return "\n".join(lines)
+
+
+def metrics_only(document: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
+    """The part of `cross_validation.json` for the package's manifest: metrics over all patients and by centre."""
+    return {
+        target.name: {
+            kind: {
+                name: value
+                for name, value in document[target.name][kind].items()
+                if name in (target.metric, "by_centre", "why_not")
+            }
+            for kind in KINDS
+        }
+        for target in targets
     }

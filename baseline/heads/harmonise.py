@@ -1,8 +1,8 @@
 """Harmonisation by centre: the location and scale adjustment with empirical Bayes of Johnson, Li and Rabinovic 2007
 (ComBat).
 
-A centre's mean and variance of each feature are shrunk towards what that centre shows over all features, so that a
-centre with few patients is moved with care. No outcome goes in. A centre that was not seen gets no correction.
+A centre's mean and variance of each feature are shrunk towards the centre's average over all features, so that small
+centres are corrected cautiously. Outcomes are not used. An unseen centre gets no correction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from algorithm.heads.linear import CentreShift
 
 _Floats = npt.NDArray[np.float64]
-# Fewer patients than this do not show what a centre's scanner does.
+# Minimum number of patients of a centre.
 LEAST_PATIENTS: Final = 5
 _TOLERANCE: Final = 1e-6
 _MOST_ROUNDS: Final = 500
@@ -24,20 +24,20 @@ _SCANNER_WORDS: Final = ("suv", "tlg", "glycolysis", "mtv", "cold", "hu_")
 
 
 def depends_on_scanner(feature: str) -> bool:
-    """Whether a feature is measured in the intensities of CT or PET; volumes, distances and clinical ones are not."""
+    """True for features of CT or PET intensities, False for volumes, distances and clinical variables."""
     return any(word in feature for word in _SCANNER_WORDS)
 
 
 def centre_shifts(values: _Floats, centres: Sequence[str]) -> list[dict[str, CentreShift]]:
-    """For each feature how far each centre is off, in the features' own scale.
+    """Shift and scale of each centre for each feature, in the feature's own scale.
 
     Args:
         values: (patients, features), NaN where missing.
         centres: each patient's centre.
 
     Returns:
-        One mapping a feature; a harmonised value is `(value - shift) / scale`. A centre with fewer than five patients
-        who have the feature is left out, as is every centre where there are fewer than two such centres.
+        One mapping per feature; a harmonised value is `(value - shift) / scale`. Centres with fewer than five known
+        values are left out; a feature with fewer than two other centres has none.
     """
     codes = np.asarray(centres)
     shifts: list[dict[str, CentreShift]] = [{} for _ in range(values.shape[1])]
@@ -55,7 +55,7 @@ def centre_shifts(values: _Floats, centres: Sequence[str]) -> list[dict[str, Cen
         shift, variance = _empirical_bayes(scaled)
         for number, place, by, squared in zip(there, places, shift, variance, strict=True):
             scale = float(np.sqrt(squared))
-            # Back from the within-centre standard deviations to the feature's own scale.
+            # From units of the within-centre standard deviation back to the feature's own scale.
             moved = float(middle[place] + spread[place] * by - scale * middle[place])
             shifts[number][code] = CentreShift(moved, scale)
     return shifts
@@ -64,7 +64,7 @@ def centre_shifts(values: _Floats, centres: Sequence[str]) -> list[dict[str, Cen
 def _overall(
     values: _Floats, codes: npt.NDArray[np.str_], usable: Sequence[int], enough: dict[str, npt.NDArray[np.bool_]]
 ) -> tuple[_Floats, _Floats]:
-    """Mean over all patients of the usable centres and the pooled standard deviation within them."""
+    """Mean over the patients of all usable centres, and their pooled standard deviation within centres."""
     middle, spread = [], []
     for number in usable:
         parts = [values[codes == code, number] for code, known in enough.items() if known[number]]
@@ -76,28 +76,29 @@ def _overall(
 
 
 def _empirical_bayes(scaled: _Floats) -> tuple[_Floats, _Floats]:
-    """Posterior shift and variance of each feature of one centre, by alternating the two conditional means."""
+    """Posterior shift and variance of each feature of one centre, by alternating conditional means."""
     count = np.isfinite(scaled).sum(0)
     shift = np.nanmean(scaled, axis=0)
     variance = np.maximum(np.nanvar(scaled, axis=0, ddof=1), 1e-9)
     prior_shift, prior_shift_variance = float(shift.mean()), _variance(shift)
     prior_mean, prior_variance = float(variance.mean()), _variance(variance)
-    raw, found, found_variance = shift, shift, variance
+    raw, posterior, posterior_variance = shift, shift, variance
     for _ in range(_MOST_ROUNDS):
-        before = found, found_variance
+        before = posterior, posterior_variance
         weight = count * prior_shift_variance
-        found = (weight * raw + found_variance * prior_shift) / (weight + found_variance)
-        squares = np.nansum((scaled - found) ** 2, axis=0)
-        found_variance = _posterior_variance(squares, count, prior_mean, prior_variance)
-        if max(np.abs(found - before[0]).max(), np.abs(found_variance - before[1]).max()) < _TOLERANCE:
+        posterior = (weight * raw + posterior_variance * prior_shift) / (weight + posterior_variance)
+        squares = np.nansum((scaled - posterior) ** 2, axis=0)
+        posterior_variance = _posterior_variance(squares, count, prior_mean, prior_variance)
+        change = max(np.abs(posterior - before[0]).max(), np.abs(posterior_variance - before[1]).max())
+        if change < _TOLERANCE:
             break
-    return found, found_variance
+    return posterior, posterior_variance
 
 
 def _posterior_variance(
     squares: _Floats, count: npt.NDArray[np.int64], prior_mean: float, prior_variance: float
 ) -> _Floats:
-    """Mean of the inverse gamma posterior, whose prior has the given mean and variance over the features."""
+    """Mean of the inverse gamma posterior for a prior with the given mean and variance over the features."""
     if prior_variance < 1e-12:  # all features agree: the prior is certain
         return np.full(len(squares), prior_mean)
     shape = prior_mean**2 / prior_variance + 2

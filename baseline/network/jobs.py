@@ -1,4 +1,4 @@
-"""Trainings as jobs: each network of each fold by itself, all that remain side by side or one after the other."""
+"""Training jobs: one network of one fold each; unfinished jobs run side by side or one after the other."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from baseline.network.ddp import train_together
+from baseline.network.ddp import train_with_ddp
+from baseline.network.interruption import interruptible
 from baseline.network.nnunet import Machine, train_network
-from baseline.network.plans import CONFIGURATION
-from baseline.release.splits import as_nnunet_splits
-from baseline.work import Work
+from baseline.network.plans import read_plan
+from baseline.release.cases import read_cases
+from baseline.release.splits import as_nnunet_splits, read_splits
+from baseline.work import CONFIGURATION, CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
 
 LOGGER = logging.getLogger("hecktor")
-# Waiting without an end would miss a signal that comes just before it begins: Python would only see it afterwards.
-_LOOK_S: Final = 0.2
+# Python handles signals between waits; an endless wait could miss one.
+_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One network to train: a fold, numbered as in `Splits.held_out`, and a backbone."""
 
     fold: int
@@ -36,112 +38,145 @@ class Job:
         return f"fold {self.fold} ({self.backbone})"
 
 
-def shipped_jobs(work: Work) -> list[Job]:
-    """The networks that make the package: those of the balanced folds, backbone by backbone."""
-    return [Job(fold, backbone) for backbone in work.plan().backbones for fold in range(len(work.splits().folds))]
+def package_jobs(work: WorkFolders) -> list[TrainingJob]:
+    """The networks of the model package: those of the balanced folds, backbone by backbone."""
+    folds = range(len(read_splits(work).folds))
+    return [TrainingJob(fold, backbone) for backbone in read_plan(work).backbones for fold in folds]
 
 
-def chosen_jobs(work: Work, fold: int | None, backbone: str | None) -> list[Job]:
-    """The shipped jobs, or those of one fold (a centre left out, too) or of one backbone.
+def chosen_jobs(work: WorkFolders, fold: int | None, backbone: str | None) -> list[TrainingJob]:
+    """The package's jobs, or those of one fold (possibly a left-out centre) or of one backbone.
 
     Raises:
-        HecktorError: no such fold, or a backbone that is not in the plan.
+        HecktorError: unknown fold, or a backbone that is not in the plan.
     """
-    splits, plan = work.splits(), work.plan()
+    splits, plan = read_splits(work), read_plan(work)
     if fold is not None and not 0 <= fold < len(splits.held_out):
         raise HecktorError("--fold", f"found {fold}", f"0 to {len(splits.held_out) - 1} ({', '.join(splits.names)})")
     if backbone is not None and backbone not in plan.backbones:
         raise HecktorError("--backbone", f"found {backbone}", f"one of the plan's: {', '.join(plan.backbones)}")
-    jobs = shipped_jobs(work) if fold is None else [Job(fold, name) for name in plan.backbones]
+    jobs = package_jobs(work) if fold is None else [TrainingJob(fold, name) for name in plan.backbones]
     return [job for job in jobs if backbone in (None, job.backbone)]
 
 
-def remaining(work: Work, jobs: Sequence[Job]) -> list[Job]:
-    """Those that have no final checkpoint."""
-    return [job for job in jobs if not work.folders.final(job.fold, job.backbone).is_file()]
+def unfinished(work: WorkFolders, jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+    """The jobs without a final checkpoint."""
+    return [job for job in jobs if not work.final(job.fold, job.backbone).is_file()]
 
 
-def train_job(work: Work, job: Job, machine: Machine) -> Path:
-    """Train one network to its end, or take up where it stopped; returns its final checkpoint.
+def final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
+    """The final checkpoints of the package by configuration, fold 0 first.
 
     Raises:
-        HecktorError: there is nobody to train on or to validate on, the machine is not as said, or another process is
-            at it.
+        HecktorError: a network is not trained; the message holds the command that trains it.
     """
-    splits, plan = work.splits(), work.plan()
-    with_mask = [case.patient_id for case in work.cases() if case.mask is not None]
+    jobs = package_jobs(work)
+    missing = unfinished(work, jobs)
+    if missing:
+        command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}"
+        raise HecktorError(f"{missing[0]} has no final checkpoint, expected `{command}` before")
+    finals: dict[str, list[Path]] = {}
+    for job in jobs:
+        finals.setdefault(CONFIGURATIONS[job.backbone], []).append(work.final(job.fold, job.backbone))
+    return finals
+
+
+def train_jobs(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> list[Path]:
+    """Train one job in this process, or several in processes of their own; returns their final checkpoints.
+
+    Finished jobs are skipped.
+
+    Raises:
+        HecktorError: a training failed, or was interrupted.
+    """
+    with interruptible():
+        if len(jobs) == 1:
+            train_job(work, jobs[0], machine)
+        else:
+            train_in_processes(work, jobs, machine)
+    return [work.final(job.fold, job.backbone) for job in jobs]
+
+
+def train_job(work: WorkFolders, job: TrainingJob, machine: Machine) -> Path:
+    """Train or resume one network; returns its final checkpoint.
+
+    Raises:
+        HecktorError: no training or validation patients, unsuitable hardware, or another process trains the job.
+    """
+    splits = read_splits(work)
+    with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
     if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
         raise HecktorError(f"{splits.names[job.fold]}", "all reference masks are on one side", "some on both")
     check_device(machine)
-    batch = work.plans()["configurations"][CONFIGURATION]["batch_size"]
+    batch = work.read(work.plans)["configurations"][CONFIGURATION]["batch_size"]
     if not 1 <= machine.gpus <= batch:
-        raise HecktorError("--gpus", f"found {machine.gpus}", f"1 to {batch}, the planned batch to be shared")
-    train = train_network if machine.gpus == 1 else train_together
-    with _alone(job, work.folders.fold(job.fold, job.backbone)):
-        return train(work.folders, plan, job.fold, job.backbone, machine, splits.seed)
+        raise HecktorError("--gpus", f"found {machine.gpus}", f"1 to {batch}, the planned batch size")
+    train = train_network if machine.gpus == 1 else train_with_ddp
+    with _locked(job, work.fold(job.fold, job.backbone)):
+        return train(work, read_plan(work), job.fold, job.backbone, machine, splits.seed)
 
 
 @contextmanager
-def _alone(job: Job, folder: Path) -> Iterator[None]:
-    """Nobody else trains the job: a process that outlived its parent, or a cluster's second task.
+def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
+    """Refuse to train a job twice at once, as after a parent died or by two tasks of a cluster.
 
     Raises:
-        HecktorError: somebody does.
+        HecktorError: another process trains the job.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
-            # Held by this process alone, not by those it forks, and gone with it.
+            # This process alone holds it, not its forks, and the system releases it at the end.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise HecktorError(f"{job}", "another process is training it", "one at a time") from None
         except OSError:  # a file system without locks
-            LOGGER.warning("*** WARNING *** %s: the file system cannot lock; train it only once at a time", job)
+            LOGGER.warning("*** WARNING *** %s: the file system cannot lock; do not train it twice at once", job)
         yield
 
 
-def train_apart(work: Work, jobs: Sequence[Job], machine: Machine) -> None:
-    """Train those that remain, each in processes of its own: side by side on a CPU, one after the other on cards.
+def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> None:
+    """Train unfinished jobs in processes of their own: side by side on a CPU, one after the other on GPUs.
 
     Raises:
-        HecktorError: one of them failed, which it has told itself.
+        HecktorError: a process failed; it has printed the reason itself.
     """
-    waiting = remaining(work, jobs)
+    waiting = unfinished(work, jobs)
     at_once = max(1, min(len(waiting), machine.threads // machine.gpus)) if machine.device == "cpu" else 1
     for first in range(0, len(waiting), at_once):
-        begun = waiting[first : first + at_once]
-        threads = max(1, machine.threads // len(begun))
-        running = [subprocess.Popen(_command(work, job, machine, threads)) for job in begun]
+        batch = waiting[first : first + at_once]
+        threads = max(1, machine.threads // len(batch))
+        running = [subprocess.Popen(_command(work, job, machine, threads)) for job in batch]
         try:
-            for job, process in zip(begun, running, strict=True):
+            for job, process in zip(batch, running, strict=True):
                 while process.poll() is None:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_S)
                 if process.returncode != 0:
                     raise HecktorError(f"training of {job} ended with status {process.returncode}, expected 0")
         finally:
             for process in running:
-                if process.poll() is None:  # another one failed, or the user gave up
+                if process.poll() is None:  # another one failed, or the user interrupted
                     process.terminate()
                     process.wait()
 
 
-def _command(work: Work, job: Job, machine: Machine, threads: int) -> list[str]:
+def _command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int) -> list[str]:
     command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.root), "--device", machine.device]
     command += ["--gpus", str(machine.gpus), "--jobs", str(threads)]
     return [*command, "--fold", str(job.fold), "--backbone", job.backbone]
 
 
 def check_device(machine: Machine) -> None:
-    """Whether the cards are there.
+    """Check that the requested GPUs exist.
 
     Raises:
-        HecktorError: there are none, or fewer than asked for.
+        HecktorError: no GPU, or fewer than requested.
     """
     from torch import cuda
 
     if machine.device == "cuda" and not cuda.is_available():
         raise HecktorError(
-            "--device", "found cuda and no card that PyTorch can use", "cpu, or a .venv of `scripts/setup --cuda`"
+            "--device", "found cuda and no GPU that PyTorch can use", "cpu, or a .venv of `scripts/setup --cuda`"
         )
     if machine.device == "cuda" and machine.gpus > cuda.device_count():
-        raise HecktorError("--gpus", f"found {machine.gpus}", f"at most {cuda.device_count()}, as many as there are")
+        raise HecktorError("--gpus", f"found {machine.gpus}", f"at most {cuda.device_count()}")

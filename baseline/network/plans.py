@@ -1,4 +1,4 @@
-"""What nnU-Net is to plan: presets as data, its planners with fast resampling, a second network on the same data."""
+"""Network plans: presets, nnU-Net's planners with fast resampling, a second backbone on the same data."""
 
 from __future__ import annotations
 
@@ -9,31 +9,25 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.release.data_set import DATASET_ID
+from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
-PLANS_NAME: Final = "hecktorPlans"
-CONFIGURATION: Final = "3d_fullres"
-# Backbone -> nnU-Net configuration; all but the first inherit everything but the architecture.
-CONFIGURATIONS: Final = {"unet": CONFIGURATION, "segresnet": f"{CONFIGURATION}_segresnet"}
 ENHANCEMENTS: Final = ("ct_square", "ct_cube_root")
 OPTIMISERS: Final = ("sgd", "adamw")
-# Epochs between two checkpoints: what an interruption can lose.
-SAVE_EVERY: Final = 5
-# Of MONAI's SegResNet: residual blocks at each resolution on the way down.
+# Residual blocks of MONAI's SegResNet encoder at each resolution.
 _SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
-# One convolution where the grid is finest halves the cost of a step on a CPU.
+# A single convolution at the finest resolution halves the cost of a step on a CPU.
 _SHALLOW: Final = {
     "UNet_blocks_per_stage_encoder": (1, *(2,) * _MOST_STAGES),
     "UNet_blocks_per_stage_decoder": (1,) * _MOST_STAGES,
 }
-# Network -> module and name of nnU-Net's planner, and what is changed in it.
+# Network -> module and name of nnU-Net's planner, and the attributes to change.
 _PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "shallow": (_DEFAULT, "ExperimentPlanner", _SHALLOW),
     "plain": (_DEFAULT, "ExperimentPlanner", {}),
@@ -43,27 +37,26 @@ _PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a plan fixes before nnU-Net plans the rest; the defaults are the preset `short`.
+class NetworkPlan:
+    """Options of a plan, from which nnU-Net plans the rest; the defaults are the preset `short`.
 
     Attributes:
         spacing_mm: (x, y, z) of the prepared images.
-        memory_gb: nnU-Net's target for the planner, which decides patch, depth and batch.
-        base_features: channels where the grid is finest.
-        most_features: channels of the U-Net where it is coarsest.
-        epochs: length of the training of one network.
-        iterations: training steps an epoch.
-        validation_iterations: patches an epoch is judged on.
-        learning_rate: the first one; it falls to 0 by nnU-Net's polynomial.
+        memory_gb: memory target of nnU-Net's planner, which decides patch, depth and batch.
+        base_features: channels at the finest resolution.
+        most_features: channels of the U-Net at the coarsest resolution.
+        epochs: epochs of training for one network.
+        iterations: training steps per epoch.
+        validation_iterations: validation batches per epoch.
+        learning_rate: initial learning rate; it decays to 0 by nnU-Net's polynomial schedule.
         mirror_axes: of (z, y, x), in training and inference.
-        network: a key of nnU-Net's planners above.
-        optimiser: `sgd` is nnU-Net's own, with Nesterov's momentum; `adamw` learns the rare GTVn in a short training,
-            where nnU-Net's is still at its start.
-        batch_size: None for what nnU-Net plans.
-        batch_dice: Dice over the batch, which is steadier than Dice of each patch where lesions are absent from many;
-            None for what nnU-Net plans.
-        backbones: the networks to be trained, keys of `CONFIGURATIONS`; `unet` is the preset's own.
-        enhance: channels made of the CT before the first layer, of `ENHANCEMENTS`.
+        network: a key of `_PLANNERS`.
+        optimiser: `sgd` is nnU-Net's, with Nesterov momentum; `adamw` learns the rare GTVn even in a short training.
+        batch_size: None for nnU-Net's choice.
+        batch_dice: Dice over the batch, more stable than Dice per patch if many patches have no lesion; None for
+            nnU-Net's choice.
+        backbones: networks to train, keys of `CONFIGURATIONS`; `unet` is the preset's own.
+        enhance: channels computed from the CT before the first layer, of `ENHANCEMENTS`.
     """
 
     spacing_mm: tuple[float, float, float] = (3.0, 3.0, 3.0)
@@ -83,15 +76,15 @@ class Plan:
     enhance: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Any]:
-        """The options that tell plans apart. Those that came later count only where they are set, so that a working
-        directory from before them stays in use.
+        """Options that distinguish plans. Options of later versions count only if they are set, so that working
+        directories of earlier versions stay valid.
         """
         later = {"network", "optimiser", "batch_size", "batch_dice", "backbones", "enhance"}
         unset = {field.name for field in fields(self) if getattr(self, field.name) == field.default}
         return {name: value for name, value in asdict(self).items() if name not in later & unset}
 
 
-_NNUNET: Final = Plan(
+_NNUNET: Final = NetworkPlan(
     memory_gb=8.0,
     base_features=32,
     most_features=320,
@@ -105,18 +98,25 @@ _NNUNET: Final = Plan(
     batch_dice=None,
 )
 PRESETS: Final = {
-    "short": Plan(),
+    "short": NetworkPlan(),
     "nnunet": _NNUNET,
     "resenc-m": replace(_NNUNET, network="resenc-m"),
     "resenc-l": replace(_NNUNET, network="resenc-l", memory_gb=24.0),
 }
 
 
-def write_plans(plan: Plan, path: Path) -> dict[str, Any]:
-    """Let nnU-Net plan its fingerprinted data set, which it writes to `path`, and add to it what it knows nothing of.
+def read_plan(work: WorkFolders) -> NetworkPlan:
+    """The options of the plan in `plan.json`."""
+    options: dict[str, Any] = work.read(work.plan_json)["options"]
+    tuples: dict[str, Any] = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    return NetworkPlan(**{**options, **tuples})
+
+
+def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
+    """Let nnU-Net plan its fingerprinted data set into `path`, then add our options, backbones and channels.
 
     Raises:
-        HecktorError: the planned patch is too odd for a backbone.
+        HecktorError: the planned patch has odd edges, which a backbone cannot halve.
     """
     _planner(plan).plan_experiment()
     plans: dict[str, Any] = read_json(path)
@@ -134,10 +134,10 @@ def write_plans(plan: Plan, path: Path) -> dict[str, Any]:
 
 
 def segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:
-    """MONAI's SegResNet as an architecture of nnU-Net's plans, as deep as the patch can be halved, four levels at most.
+    """MONAI's SegResNet as an architecture in nnU-Net's plans, with up to four levels while the patch can be halved.
 
     Raises:
-        HecktorError: some edge of the patch (z, y, x) is odd.
+        HecktorError: an edge of the patch (z, y, x) is odd.
     """
     halvings = min((edge & -edge).bit_length() - 1 for edge in map(int, patch))
     if halvings == 0:
@@ -155,7 +155,7 @@ def segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _planner(plan: Plan) -> Any:
+def _planner(plan: NetworkPlan) -> Any:
     from nnunetv2.preprocessing.resampling.resample_torch import resample_torch_fornnunet
 
     module, name, changes = _PLANNERS[plan.network]
@@ -178,7 +178,7 @@ def _planner(plan: Plan) -> Any:
             return resample_torch_fornnunet, kwargs
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of each memory target that is not the planner's own
+        warnings.simplefilter("ignore", UserWarning)  # raised for every memory target but the planner's default
         planner = FastPlanner(
             DATASET_ID,
             gpu_memory_target_in_gb=plan.memory_gb,

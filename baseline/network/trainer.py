@@ -1,4 +1,4 @@
-"""nnU-Net's trainer as a plan wants it. Import it once nnU-Net's folders are announced: it imports nnU-Net."""
+"""nnU-Net's trainer with the options of our plan. Import it after `set_environment`: it imports nnU-Net."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from algorithm.network.enhance import Enhanced
 from algorithm.network.networks import untrained_network
-from baseline.network.plans import CONFIGURATIONS, SAVE_EVERY, Plan
-from baseline.network.progress.watch import Watcher
+from baseline.network.interruption import SAVE_EVERY
+from baseline.network.plans import NetworkPlan
+from baseline.network.progress.watch import TrainingPage
+from baseline.work import CONFIGURATIONS
 from contract.files import atomic_path
 
 
 class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
-    """nnU-Net's trainer with any network of `algorithm.network.networks`, and in bfloat16 on a CPU that has it.
+    """nnU-Net's trainer for any network of `algorithm.network.networks`; uses bfloat16 on a CPU that supports it.
 
-    The name is that of the folder of results, and older than the presets that are not short.
+    The name is part of nnU-Net's results folder and stays for the sake of existing working directories.
     """
 
-    plan: Plan
-    watcher: Watcher
+    plan: NetworkPlan
+    page: TrainingPage
 
-    def follow(self, plan: Plan, device: torch.device) -> None:
-        """Take what the plan says, before anything is initialised."""
-        self.plan, self.watcher = plan, Watcher()
+    def use_plan(self, plan: NetworkPlan, device: torch.device) -> None:
+        """Apply the options of the plan; call it before anything is initialised."""
+        self.plan, self.page = plan, TrainingPage()
         self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
         self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
         self.initial_lr = plan.learning_rate
-        # SegResNet answers at one resolution only.
+        # SegResNet has an output at one resolution only.
         self.enable_deep_supervision = self.configuration_name != CONFIGURATIONS["segresnet"]
-        if device.type == "cpu":  # of processes that share a batch nnU-Net expects a card each
+        if device.type == "cpu":  # with DDP nnU-Net expects a GPU for each process
             self.device, self.grad_scaler = device, None
 
     def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self) -> Any:  # noqa: N802
@@ -46,13 +48,13 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
 
     def build_network_architecture(
         self,
-        plans_manager: Any,  # noqa: ARG002 - nnU-Net looks for this name
+        plans_manager: Any,  # noqa: ARG002 - nnU-Net passes it by name
         configuration_manager: Any,
         channels: int,
         classes: int,
         deep_supervision: bool,
     ) -> torch.nn.Module:
-        """The network as inference will build it, with nnU-Net's first weights where it has a say."""
+        """Build the network as inference does, with nnU-Net's initial weights if it defines them."""
         configuration = configuration_manager.configuration
         network = untrained_network(configuration, channels, classes, deep_supervision=deep_supervision)
         inner: Any = network.network if isinstance(network, Enhanced) else network
@@ -61,7 +63,7 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         return network
 
     def initialize(self) -> None:
-        """Once the network is built."""
+        """Run the network in bfloat16 on a CPU that supports it."""
         super().initialize()
         if self.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             network = self.network.module if self.is_ddp else self.network
@@ -69,12 +71,12 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
             network.register_forward_hook(_as_float32)
 
     def set_deep_supervision_enabled(self, enabled: bool) -> None:
-        """Where the network has several answers."""
+        """Ignored for a network with a single output."""
         if self.enable_deep_supervision:
             super().set_deep_supervision_enabled(enabled)
 
     def configure_optimizers(self) -> Any:
-        """The plan's optimiser, and nnU-Net's polynomial."""
+        """The plan's optimiser with nnU-Net's polynomial schedule."""
         if self.plan.optimiser == "sgd":
             return super().configure_optimizers()
         parameters = self.network.parameters()
@@ -82,24 +84,19 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
 
     def save_checkpoint(self, filename: str) -> None:
-        """nnU-Net's checkpoint, whole or not at all: a final one stands for a trained network, and the latest is all
-        that is left of an interrupted one.
-        """
+        """Write the checkpoint whole or not at all."""
         if self.local_rank == 0:
             with atomic_path(Path(filename)) as partial:
                 super().save_checkpoint(str(partial))
 
     def on_epoch_end(self) -> None:
-        """nnU-Net's end of an epoch, then the page of the training.
-
-        nnU-Net draws its progress in seaborn's style, which would stay with the process.
-        """
-        with mpl.rc_context():
+        """End the epoch, then update the training page."""
+        with mpl.rc_context():  # nnU-Net sets seaborn's style for the whole process
             super().on_epoch_end()
-        self.watcher.after_epoch(self)
+        self.page.after_epoch(self)
 
     def plot_network_architecture(self) -> None:
-        """Needs a package that is not installed; the plans say the same."""
+        """Nothing: nnU-Net's plot needs a package that is not installed."""
 
 
 def _as_float32(_module: Any, _inputs: Any, output: Any) -> Any:

@@ -1,8 +1,8 @@
-"""A network whose axes nnU-Net reordered, turned back to (z, y, x).
+"""Turn a network whose axes nnU-Net reordered back to (z, y, x).
 
-nnU-Net may hand its network an array whose axes are permuted: `transpose_forward` puts the axis of the largest
-spacing first. A network of convolutions answers a permuted image as it would the image itself if its kernels,
-strides and patch are permuted too, so turning plans and weights once spares turning every image.
+nnU-Net may permute the axes of its network's input: `transpose_forward` puts the axis of the largest spacing first. A
+convolutional network gives the same result for the original axes if kernels, strides and patch are permuted too, so
+plans and weights are turned once instead of every image.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _SPATIAL: Final = ("spacing", "patch_size", "median_image_size_in_voxels")
 
 
 def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
-    """`transpose_forward`: axis i of the network's grid is this axis of (z, y, x).
+    """`transpose_forward`: for each axis of the network's grid its axis of (z, y, x).
 
     Raises:
-        ModelPackageError: it is no permutation of 0, 1, 2.
+        ModelPackageError: not a permutation of 0, 1, 2.
     """
     axes = plans.get("transpose_forward", IDENTITY)
     if not isinstance(axes, Sequence) or sorted(map(str, axes)) != ["0", "1", "2"]:
@@ -46,7 +46,7 @@ def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]
 
 
 def turned_tensor(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-    """A kernel (out, in, three axes of the network's grid) in (out, in, z, y, x); any other tensor as it is."""
+    """A kernel (out, in, axes of the network's grid) as (out, in, z, y, x); other tensors unchanged."""
     if tensor.ndim != 5:
         return tensor
     return tensor.permute(0, 1, *(2 + axes.index(axis) for axis in IDENTITY))
@@ -62,7 +62,7 @@ def _turned(values: Sequence[Any], axes: tuple[int, ...]) -> list[Any]:
 
 
 def _turned_stages(stages: Any, axes: tuple[int, ...]) -> Any:
-    """One number for all axes stays; a list holds one entry a stage, a number or three."""
+    """Turn each stage of a list; a single number applies to all axes and stays."""
     if not isinstance(stages, Sequence):
         return stages
     return [_turned(stage, axes) if isinstance(stage, Sequence) else stage for stage in stages]

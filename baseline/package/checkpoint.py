@@ -1,4 +1,4 @@
-"""nnU-Net's checkpoints, read as data."""
+"""Read nnU-Net's checkpoints as data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from contract.errors import ModelPackageError
 
-# nnU-Net's log in a checkpoint holds NumPy numbers; numpy 1 kept their constructor elsewhere. None of them runs code.
+# nnU-Net's log holds NumPy numbers, whose constructor moved between NumPy 1 and 2. None of these runs code.
 _SCALAR: Final = np.float32(0).__reduce__()[0]
 _NUMBERS: Final[list[Any]] = [
     np.dtype,
@@ -24,15 +24,15 @@ _NUMBERS: Final[list[Any]] = [
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What packaging needs of a checkpoint.
+    """The parts of a checkpoint that packaging needs.
 
     Attributes:
-        name: fold and file, for messages.
-        weights: the network's state, on the CPU; stays on disk until it is used.
-        configuration: the plans' configuration that was trained; empty where the checkpoint does not say.
-        trainer: class of the trainer; empty where the checkpoint does not say.
-        mirror_axes: axes of the network's own grid along which it may be mirrored.
-        plans: the plans that it was trained by; empty where the checkpoint does not say.
+        name: fold and file name, for messages.
+        weights: the network's state on the CPU, memory-mapped.
+        configuration: the trained configuration of the plans; empty if unknown.
+        trainer: class of the trainer; empty if unknown.
+        mirror_axes: axes of the network's grid for mirroring.
+        plans: the plans of the training; empty if unknown.
     """
 
     name: str
@@ -46,12 +46,11 @@ class Checkpoint:
 def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     """Read a checkpoint of nnU-Net.
 
-    A checkpoint is a pickle, which can run code when it is read. Here it may hold tensors, plain values and NumPy's
-    numbers, which is what nnU-Net itself writes; `trust` reads one that holds more, as a trainer of one's own may
-    write, and lets it run what it likes.
+    A checkpoint is a pickle, which can run code. Only tensors, plain values and NumPy numbers are accepted, which is
+    all that nnU-Net writes; `trust` accepts any content, as custom trainers may write it, and lets it run code.
 
     Raises:
-        ModelPackageError: the file is absent, no checkpoint of nnU-Net, or holds more and is not trusted.
+        ModelPackageError: absent, not a checkpoint of nnU-Net, or untrusted content.
     """
     name = f"{path.parent.name}/{path.name}"
     content = _load(path, name, trust)
@@ -86,31 +85,29 @@ def _load(path: Path, name: str, trust: bool) -> Any:
             raise ModelPackageError(
                 f"{name}",
                 (
-                    f"holds more than tensors and numbers ({_strangers(path)}), which can run code when it is read; "
-                    "expected nnU-Net's own content, or --trust-checkpoint if you know who wrote it"
+                    f"holds more than tensors and numbers ({_unknown_types(path)}), which can run code when read; "
+                    "expected nnU-Net's own content, or --trust-checkpoint if you trust its author"
                 ),
             ) from None
     except OSError as problem:
         raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
     except (RuntimeError, EOFError):
-        raise ModelPackageError(name, "not a file of torch.save", "a checkpoint of nnU-Net") from None
+        raise ModelPackageError(name, "not a torch file", "a checkpoint of nnU-Net") from None
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
-        raise ModelPackageError(
-            f"{name}", f"cannot be read ({problem})", "that the trainer's own modules can be imported"
-        ) from None
+        raise ModelPackageError(f"{name}", f"cannot be read ({problem})", "importable modules of the trainer") from None
 
 
-def _strangers(path: Path) -> str:
-    """The names in a checkpoint that are not known to be harmless."""
+def _unknown_types(path: Path) -> str:
+    """Names in a checkpoint that are not known to be harmless."""
     with torch.serialization.safe_globals(_NUMBERS):
         names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
-    return ", ".join(names[:3]) or "an unknown kind of object"
+    return ", ".join(names[:3]) or "unknown objects"
 
 
 def _mirror_axes(axes: Any) -> tuple[int, ...]:
-    found = tuple(sorted({int(axis) for axis in axes or ()}))
-    if any(axis not in (0, 1, 2) for axis in found):
+    numbers = tuple(sorted({int(axis) for axis in axes or ()}))
+    if any(axis not in (0, 1, 2) for axis in numbers):
         raise ValueError(f"mirror axes {axes!r}, expected 0, 1 or 2")
-    return found
+    return numbers

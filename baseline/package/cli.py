@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from baseline.package.assemble import Request, package_training
+from baseline.package.assemble import PackageRequest, package_training
+from contract.options import add_edition_option
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Put nnU-Net's results into a model package."""
+    """Convert nnU-Net's results into a model package."""
     arguments = _parser().parse_args(argv)
-    request = Request(
+    request = PackageRequest(
         nnunet=tuple(arguments.nnunet),
         heads=arguments.heads,
         output=arguments.output,
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         name=arguments.name,
         trust_checkpoint=arguments.trust_checkpoint,
         normalised_over=arguments.normalised_over,
+        edition=arguments.edition,
     )
     packaged = package_training(request)
     for note in packaged.notes:
@@ -38,29 +40,32 @@ def _fold(text: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hecktor package", description="Put a finished nnU-Net v2 training into a model package."
+        prog="hecktor package", description="Convert a finished nnU-Net v2 training into a model package."
     )
     parser.add_argument(
         "--nnunet",
         type=Path,
         action="append",
         required=True,
-        help="results: DatasetXXX/Trainer__Plans__3d_fullres; given again, both make one ensemble",
+        help="results folder DatasetXXX/Trainer__Plans__3d_fullres; repeat it for an ensemble",
     )
     parser.add_argument("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
     heads = parser.add_mutually_exclusive_group(required=True)
-    heads.add_argument("--heads", type=Path, help="JSON of the heads `rfs` and `hpv`, for tasks 2 and 3")
-    heads.add_argument("--without-heads", action="store_true", help="segment only; tasks 2 and 3 will be refused")
-    parser.add_argument("--folds", type=_fold, nargs="+", help="numbers or all; default: every numbered fold")
-    parser.add_argument("--checkpoint", choices=("final", "best"), default="final")
+    heads.add_argument("--heads", type=Path, help="JSON file with heads, such as heads.json of `hecktor train`")
+    heads.add_argument("--without-heads", action="store_true", help="segmentation only; other tasks will be refused")
+    parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all; default: every numbered fold")
+    parser.add_argument("--checkpoint", choices=("final", "best"), default="final", help="default: final")
     parser.add_argument(
         "--normalised-over",
         choices=("scan", "region"),
         default="scan",
-        help="what the training images were: whole scans, or cut to the head and neck as `hecktor train` cuts them",
+        help="extent of the training images: whole scans, or the head and neck as `hecktor train` crops it",
     )
-    parser.add_argument("--name", help="the package's name; default: the folder's")
+    parser.add_argument("--name", help="name of the package; default: name of the folder")
     parser.add_argument(
-        "--trust-checkpoint", action="store_true", help="read checkpoints that may run code, as those of own trainers"
+        "--trust-checkpoint",
+        action="store_true",
+        help="accept checkpoints that can run code, such as those of custom trainers",
     )
+    add_edition_option(parser)
     return parser

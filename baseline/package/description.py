@@ -1,4 +1,4 @@
-"""What the maker of a model says of it: name, purpose, licence, intended use, training data."""
+"""Description of a model by its author: name, purpose, licence, intended use, training data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def read_description(path: Path | None) -> dict[str, str]:
-    """The description in a JSON file, with defaults for what it leaves out; the defaults alone where `path` is None.
+    """The description in a JSON file, completed with defaults; the defaults alone if `path` is None.
 
     Raises:
-        InputError: no object, a text that is empty or no text, or a key that nothing reads.
+        InputError: no object, an unknown key, or a value that is not a non-empty text.
     """
     if path is None:
         return dict(DEFAULTS)

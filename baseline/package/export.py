@@ -1,4 +1,4 @@
-"""Write a model package: plans, one safetensors file a fold, heads as plain data, and a manifest over all."""
+"""Write a model package: plans, one safetensors file per fold, heads as plain data, and a manifest."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from contract.archives import pack, unpack
 from contract.errors import ModelPackageError, OutputError
 from contract.files import atomic_path, write_json, write_text
 
-# Of the plans only what inference reads: the rest tells of the machine that planned.
+# The keys that inference reads; others describe the machine that planned.
 _INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 _PLAN_KEYS: Final = ("plans_name", _INTENSITIES, "label_manager")
 
 
 @dataclass(frozen=True)
-class Member:
+class EnsembleMember:
     """Networks of one architecture.
 
     Attributes:
-        plans: nnU-Net's plans; of their configurations only `configuration` is kept, which inherits from no other.
-        configuration: the one that was trained.
-        checkpoints: one a fold, read one at a time; only their weights are kept, as float16.
+        plans: nnU-Net's plans; only `configuration`, which inherits from no other, is written.
+        configuration: name of the trained configuration.
+        checkpoints: one per fold, read one at a time; only their weights are written, as float16.
     """
 
     plans: Mapping[str, Any]
@@ -50,18 +50,18 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What a package is made of.
+class PackageContents:
+    """Contents of a package.
 
     Attributes:
-        members: of the same grid, normalisation and intensities. Inference makes the passes of the first checkpoint of
-            each, then those of the second of each, and so on: different networks add more than further folds of one.
-        heads: name to head.
-        description: goes into the manifest: name, purpose, intended use, training data, licence, results.
-        card: the model card, Markdown; a package without one is as good to the algorithm.
+        members: networks with the same grid, normalisation and intensities. Inference runs the first checkpoint of
+            each member, then the second of each, and so on: another architecture adds more than another fold.
+        heads: heads by name.
+        description: entries of the manifest: name, purpose, intended use, training data, licence, results.
+        card: the model card as Markdown; inference does not need it.
     """
 
-    members: Sequence[Member]
+    members: Sequence[EnsembleMember]
     heads: Mapping[str, LinearHead]
     description: Mapping[str, Any]
     card: str | None = None
@@ -80,27 +80,27 @@ def export_package(
     Args:
         target: the package's folder.
         plans: nnU-Net's plans.
-        checkpoints: those of each trained configuration, fold 0 first; `ModelPackage.numbers_of` finds a fold again.
-        heads: name to head.
-        description: as in `Contents`.
-        card: as in `Contents`.
+        checkpoints: by configuration, fold 0 first, as `ModelPackage.numbers_of` expects.
+        heads: heads by name.
+        description: as in `PackageContents`.
+        card: as in `PackageContents`.
     """
     members = [
-        Member(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
+        EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
         for name, paths in checkpoints.items()
     ]
-    return export_folder(target, Contents(members, heads, description, card))
+    return export_folder(target, PackageContents(members, heads, description, card))
 
 
-def export_folder(target: Path, contents: Contents) -> Path:
-    """Write a package into the folder `target`; an earlier package there is replaced once the new one is verified.
+def export_folder(target: Path, contents: PackageContents) -> Path:
+    """Write a package into the folder `target`; it replaces an earlier package once it is verified.
 
     Raises:
-        ModelPackageError: the contents do not make a package that the algorithm can load.
-        OutputError: `target` holds something else than a package, or cannot be written.
+        ModelPackageError: the algorithm cannot load the package.
+        OutputError: `target` is not a package, or cannot be written.
     """
     if target.exists() and not (target / MANIFEST).is_file() and not _is_empty_folder(target):
-        raise OutputError(target.name, "exists and is no model package", "a new name or a package's")
+        raise OutputError(target.name, "exists and is not a model package", "a new name, or an existing package")
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
         verified(written)
@@ -111,11 +111,11 @@ def export_folder(target: Path, contents: Contents) -> Path:
     return target
 
 
-def export_archive(target: Path, contents: Contents) -> Path:
-    """Write a package as the archive `target`, which appears once its unpacked copy is verified.
+def export_archive(target: Path, contents: PackageContents) -> Path:
+    """Write a package as the archive `target`, once an unpacked copy of it is verified.
 
     Raises:
-        ModelPackageError: the contents do not make a package that the algorithm can load.
+        ModelPackageError: the algorithm cannot load the package.
         OutputError: `target` cannot be written.
     """
     with _scratch_beside(target) as scratch, atomic_path(target) as partial:
@@ -126,10 +126,10 @@ def export_archive(target: Path, contents: Contents) -> Path:
 
 
 def verified(root: Path) -> ModelPackage:
-    """Load a package, fill its network with every fold and normalise an empty image by its plans.
+    """Load a package, load every fold into its network and normalise an empty image with its plans.
 
     Raises:
-        ModelPackageError: any of it fails.
+        ModelPackageError: any of these fails.
     """
     package = load_package(root)
     networks = Networks(package)
@@ -149,7 +149,7 @@ def _is_empty_folder(path: Path) -> bool:
 
 @contextmanager
 def _scratch_beside(target: Path) -> Iterator[Path]:
-    """A temporary folder on the target's file system; what the system refuses to write is an `OutputError`."""
+    """A temporary folder on the target's file system; failed writes raise `OutputError`."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as scratch:
@@ -158,10 +158,10 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
         raise OutputError(target.name, f"cannot be written ({problem})", "a writable folder") from None
 
 
-def _write_files(folder: Path, contents: Contents) -> Path:
+def _write_files(folder: Path, contents: PackageContents) -> Path:
     folder.mkdir()
     plans, names = _merged_plans(contents.members)
-    folds, of = _write_folds(folder, contents.members, [plans["configurations"][name] for name in names])
+    folds, member_of = _write_folds(folder, contents.members, [plans["configurations"][name] for name in names])
     write_json(folder / PLANS, plans)
     for name, head in contents.heads.items():
         write_json(folder / "heads" / f"{name}.json", head.as_json())
@@ -175,15 +175,15 @@ def _write_files(folder: Path, contents: Contents) -> Path:
         "labels": {str(value): name for value, name in labels.NAMES.items()},
         "configuration": names[0],
         "folds": folds,
-        **({"fold_configurations": [names[number] for number in of]} if len(set(names)) > 1 else {}),
+        **({"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}),
         "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
     }
     write_json(folder / MANIFEST, manifest)
     return folder
 
 
-def _merged_plans(members: Sequence[Member]) -> tuple[dict[str, Any], list[str]]:
-    """The members' plans as one, axes (z, y, x), and the name of each member's configuration in them."""
+def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], list[str]]:
+    """The members' plans merged, with axes (z, y, x), and the name of each member's configuration."""
     first = members[0].plans
     configurations: dict[str, Any] = {}
     names = []
@@ -195,10 +195,10 @@ def _merged_plans(members: Sequence[Member]) -> tuple[dict[str, Any], list[str]]
                     f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
                     f"in {first['plans_name']!r}"
                 ),
-                "networks that were trained on the same images",
+                "networks trained on the same images",
             )
         turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
-        # Trainings by different plans may call different configurations by one name.
+        # Different plans may use one name for different configurations.
         others = (f"{member.configuration}_{number}" for number in itertools.count(2))
         candidates = itertools.chain([member.configuration], others)
         names.append(next(name for name in candidates if configurations.setdefault(name, turned) == turned))
@@ -207,27 +207,27 @@ def _merged_plans(members: Sequence[Member]) -> tuple[dict[str, Any], list[str]]
 
 
 def _write_folds(
-    folder: Path, members: Sequence[Member], configurations: Sequence[Mapping[str, Any]]
+    folder: Path, members: Sequence[EnsembleMember], configurations: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str], list[int]]:
-    """Write all checkpoints, the first of each member, then the second of each; files, and the member of each."""
-    with torch.device("meta"):  # only names and shapes are looked at
+    """Write the first checkpoint of each member, then the second, and so on; returns file names and members."""
+    with torch.device("meta"):  # only names and shapes are needed
         networks = [untrained_network(one, len(CHANNELS), len(labels.NAMES)) for one in configurations]
     rounds = itertools.zip_longest(*(member.checkpoints for member in members))
     files: list[str] = []
-    of: list[int] = []
+    member_of: list[int] = []
     for checkpoints in rounds:
         for number, checkpoint in enumerate(checkpoints):
             if checkpoint is not None:
                 path = folder / f"fold_{len(files)}.safetensors"
                 files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
-                of.append(number)
-    return files, of
+                member_of.append(number)
+    return files, member_of
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tuple[int, ...]) -> str:
     trained = {name: turned_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
     _check_fit(checkpoint.name, trained, network)
-    # A checkpoint holds a shared tensor once for every name it has; only the first name is kept.
+    # A checkpoint holds a shared tensor under each of its names; only the first one is written.
     weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
@@ -242,7 +242,7 @@ def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Modul
     odd = sorted(trained.keys() ^ expected.keys())
     if odd:
         holder = "weights" if odd[0] in trained else "network of plans.json"
-        raise ModelPackageError(name, f"{odd[0]} is only in the {holder}", "the network that was trained")
+        raise ModelPackageError(name, f"{odd[0]} is only in the {holder}", "the trained network")
     for key, shape in expected.items():
         if tuple(trained[key].shape) != shape:
             raise ModelPackageError(name, f"{key} of shape {tuple(trained[key].shape)}", f"{shape} (plans.json)")

@@ -1,4 +1,4 @@
-"""nnU-Net's folder of training results: what lies in it, and whether the algorithm can run it."""
+"""Read nnU-Net's results folder and check that the algorithm can run its networks."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from contract import labels
 from contract.errors import ModelPackageError
 from contract.files import read_json
 
-# What a channel may be called in `dataset.json`, in small letters.
+# Accepted names of the channels in `dataset.json`, in small letters.
 _CHANNEL_NAMES: Final = (("ct",), ("pet", "pt"))
-# These readers hand over the voxels as they are stored; others turn them first.
+# Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
 _EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json"
 
 
 @dataclass(frozen=True)
-class Results:
-    """A folder of results: plans as nnU-Net wrote them, and the checkpoints of the chosen folds by fold."""
+class NnunetResults:
+    """A results folder: nnU-Net's plans, and the checkpoints of the chosen folds."""
 
     name: str
     plans: Mapping[str, Any]
     checkpoints: Mapping[str, Path]
 
 
-def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> Results:
-    """Look through a folder of results.
+def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> NnunetResults:
+    """Read a results folder.
 
     Args:
         folder: `DatasetXXX_Name/Trainer__Plans__Configuration`.
-        folds: numbers or `all`; None takes every numbered fold, or `all` where there is none.
+        folds: numbers or `all`; None stands for every numbered fold, or `all` if there is none.
         checkpoint: `final` or `best`.
 
     Raises:
-        ModelPackageError: no folder of results; other channels or labels; a fold without the checkpoint.
+        ModelPackageError: not a results folder, other channels or labels, or a fold without the checkpoint.
     """
     if not folder.is_dir():
         raise ModelPackageError(folder.name, f"no such folder, {_EXPECTED}")
@@ -52,15 +52,15 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
     _check_labels(dataset)
     chosen = _folds(folder) if folds is None else list(dict.fromkeys(folds))
     checkpoints = {fold: _checkpoint(folder, fold, checkpoint) for fold in chosen}
-    return Results(f"{folder.parent.name}-{folder.name}", plans, checkpoints)
+    return NnunetResults(f"{folder.parent.name}-{folder.name}", plans, checkpoints)
 
 
 def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The plans with the configuration `name` alone, what it inherits filled in.
+    """The plans with only the configuration `name`, its inherited values filled in.
 
     Raises:
-        ModelPackageError: the plans are not nnU-Net's or ask for what the algorithm does not do: two dimensions, a
-            cascade, another preprocessor, reader, label manager, or normalisation within a mask.
+        ModelPackageError: not nnU-Net's plans, or unsupported: two dimensions, a cascade, another preprocessor, reader
+            or label manager, or normalisation within a mask.
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -86,10 +86,10 @@ def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def check_same_training(checkpoint: Checkpoint, first: Checkpoint, plans: Mapping[str, Any]) -> None:
-    """All folds must come from one training, by the plans that lie beside them.
+    """Check that a fold comes from the same training as the first one and the plans.
 
     Raises:
-        ModelPackageError: another configuration, other mirror axes, or other plans.
+        ModelPackageError: another configuration, other mirror axes or other plans.
     """
     for key in ("configuration", "mirror_axes"):
         found, wanted = getattr(checkpoint, key), getattr(first, key)
@@ -128,8 +128,8 @@ def _check_channels(dataset: Mapping[str, Any]) -> None:
             "dataset.json",
             f"channel_names {found!r}",
             (
-                f"{dict(enumerate(CHANNELS))!r}; rename them in dataset.json if it is these two in this order "
-                "(how they are normalised stands in plans.json)"
+                f"{dict(enumerate(CHANNELS))!r}; rename them in dataset.json if they are these two in this order "
+                "(plans.json defines their normalisation)"
             ),
         )
 

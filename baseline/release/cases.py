@@ -1,8 +1,8 @@
-"""The challenge's release, read into one frozen record a patient with everything that is wrong named.
+"""Read the challenge's release: one frozen record for each patient, and all problems of folders and tables.
 
-Task folders hold `<ID>/<ID>__CT.nii.gz`, `<ID>/<ID>__PT.nii.gz`, in Task 1 the mask `<ID>/<ID>.nii.gz` and in Task 2
-for some `<ID>__CTPlanning.nii.gz` and `<ID>__RTDOSE.nii.gz`; a CSV a task holds the clinical variables and the target.
-A patient is its ID, whatever task folders it stands in.
+Task folders hold `<ID>/<ID>__CT.nii.gz` and `<ID>/<ID>__PT.nii.gz`, in Task 1 the mask `<ID>/<ID>.nii.gz`, and in
+Task 2 for some patients `<ID>__CTPlanning.nii.gz` and `<ID>__RTDOSE.nii.gz`. Each task's CSV file holds clinical
+variables and targets. A patient is identified by the ID across all task folders.
 """
 
 from __future__ import annotations
@@ -10,27 +10,31 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from baseline.release.clinical import Values, read_values
-from baseline.release.layout import TASK_FOLDERS, Folders, Layout, read_layout
+from baseline.release.layout import TASK_FOLDERS, PatientFolders, ReleaseFiles, read_layout
 from baseline.release.problems import ERROR, WARNING, Problem
-from baseline.release.tables import Table, read_table
-from contract.editions import load_edition
+from baseline.release.tables import ReleaseTable, read_table
+from baseline.work import WorkFolders
+from contract.editions import Answer, Edition
+from contract.files import write_json
 from contract.patient import Patient
 
 _ID: Final = re.compile(r"([A-Za-z]+)-\d+.*")
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
+# Keys of outcomes in the records that older versions wrote.
+_OLD_KEYS: Final = {"relapse": "Relapse", "rfs_days": "RFS", "hpv": "HPV Status"}
 
 
 @dataclass(frozen=True)
 class ReleaseCase:
-    """One training patient; a target or file that is not released for this patient is None.
+    """One training patient; a file that the release lacks is None.
 
-    `relapse` is True for an event, `rfs_days` the time to it or to censoring, `hpv` True for positive; stages are
-    "T4" or "N2", without sub-stage. `centre` is the ID's first part, or the table's where the ID has none.
+    `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
+    one is absent. `centre` is the first part of the ID, or the table's value if the ID has no such part.
     """
 
     patient_id: str
@@ -39,31 +43,60 @@ class ReleaseCase:
     pet: Path
     mask: Path | None
     patient: Patient
-    relapse: bool | None
-    rfs_days: float | None
-    hpv: bool | None
-    t_stage: str | None = None
-    n_stage: str | None = None
+    outcomes: Mapping[str, Any] = field(default_factory=dict)
     planning_ct: Path | None = None
     dose: Path | None = None
 
+    def has(self, answer: Answer) -> bool:
+        """True if every column of a risk or class is known for this patient."""
+        return all(column in self.outcomes for column in answer.columns.values())
+
+    def outcome(self, answer: Answer) -> Any:
+        """Event of a risk or value of a class; None if it is missing."""
+        return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
+
     def as_json(self) -> dict[str, Any]:
         """The record that `case_of` reads."""
-        paths = {name: None if getattr(self, name) is None else str(getattr(self, name)) for name in _PATHS}
-        return asdict(self) | paths | {"patient": self.patient.as_json()}
+        paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
+        identity = {"patient_id": self.patient_id, "centre": self.centre}
+        return {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
 
 
 def case_of(record: Mapping[str, Any]) -> ReleaseCase:
-    """A case from the record that `ReleaseCase.as_json` wrote."""
+    """A case from the record that `ReleaseCase.as_json` wrote, in this or an older version."""
+    outcomes = record.get("outcomes")
+    if outcomes is None:
+        outcomes = {column: record[key] for key, column in _OLD_KEYS.items() if record[key] is not None}
     paths = {name: None if record[name] is None else Path(record[name]) for name in _PATHS}
-    return ReleaseCase(**{**record, **paths, "patient": Patient.from_json(record["patient"])})
+    patient = Patient.from_json(record["patient"])
+    return ReleaseCase(record["patient_id"], record["centre"], patient=patient, outcomes=outcomes, **paths)  # type: ignore[arg-type]
+
+
+def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
+    """The prepared patients, sorted by ID."""
+    return tuple(case_of(record) for record in work.read(work.cases_json))
+
+
+def write_cases(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
+    """Write `cases.json`."""
+    write_json(work.cases_json, [case.as_json() for case in cases])
+
+
+def head_answers(edition: Edition) -> tuple[Answer, ...]:
+    """The risks and classes of an edition, in order."""
+    return tuple(answer for algorithm in edition.algorithms for answer in algorithm.heads)
+
+
+def event_key(answer: Answer) -> str:
+    """Key of an outcome in our records: the event's column in small letters, or the name of a class."""
+    return answer.columns["event"].lower() if answer.kind == "risk" else answer.name
 
 
 @dataclass(frozen=True)
 class Release:
-    """Every patient that has a CT and a PET, sorted by ID, and what is wrong with folders and tables.
+    """Every patient with a CT and a PET, sorted by ID, and the problems of folders and tables.
 
-    A patient with an error stands among `cases` as far as it could be read: `patients_with_errors` tells which.
+    `cases` includes patients with errors, as far as they could be read; `patients_with_errors` names them.
     """
 
     root: Path
@@ -71,16 +104,16 @@ class Release:
     problems: tuple[Problem, ...]
 
 
-def read_release(root: Path) -> Release:
-    """Read all task folders that are there; images are not opened unless copies of one seem to differ.
+def read_release(root: Path, edition: Edition) -> Release:
+    """Read all task folders that exist; images are opened only if copies of one seem to differ.
 
     Raises:
-        InputError: no task folder or no patient folder at all.
+        InputError: no task folder or no patient folder.
     """
     layout = read_layout(root)
-    tables = {task: read_table(path, layout.name(path)) for task, path in layout.tables.items()}
+    tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
-    values = {task: _by_patient(table, layout) for task, table in readable.items()}
+    values = {task: _by_patient(table, layout, edition) for task, table in readable.items()}
     problems = [*layout.problems, *_unmatched(layout, readable, values)]
     cases = []
     for key, folders in sorted(layout.patients.items()):
@@ -88,7 +121,7 @@ def read_release(root: Path) -> Release:
             folders.patient_id, {task: rows.get(key, {}) for task, rows in values.items()}, tables
         )
         problems += differing
-        case = _case(folders, merged)
+        case = _case(folders, merged, edition)
         if case is not None:
             cases.append(case)
     problems += _centres(cases, layout)
@@ -97,23 +130,23 @@ def read_release(root: Path) -> Release:
     return Release(root, tuple(cases), tuple(problems))
 
 
-def _by_patient(table: Table, layout: Layout) -> dict[str, Values]:
-    """A table's values by ID in capitals; another spelling than the folder's is said once."""
-    values = read_values(table)
+def _by_patient(table: ReleaseTable, layout: ReleaseFiles, edition: Edition) -> dict[str, Values]:
+    """A table's values by ID in capitals; IDs that are spelled differently from their folder give one warning."""
+    values = read_values(table, edition)
     odd = [
         (written, layout.patients[written.upper()].patient_id)
         for written in values
         if written.upper() in layout.patients and layout.patients[written.upper()].patient_id != written
     ]
     if odd:
-        table.dialect(f"{len(odd)} IDs spelled in another way, first {odd[0][0]!r}", f"the folder's, {odd[0][1]!r}")
+        table.dialect(f"{len(odd)} IDs in another spelling, first {odd[0][0]!r}", f"the folder's, {odd[0][1]!r}")
     return {written.upper(): row for written, row in values.items()}
 
 
 def _unmatched(
-    layout: Layout, tables: Mapping[str, Table], values: Mapping[str, Mapping[str, Values]]
+    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], values: Mapping[str, Mapping[str, Values]]
 ) -> list[Problem]:
-    """Rows without images and images without a row: an error where no other task has them."""
+    """Rows without images and images without a row: an error if no other task has them."""
     problems = []
     anywhere = {key for rows in values.values() for key in rows}
     for task, table in tables.items():
@@ -133,13 +166,15 @@ def _unmatched(
         for folders in layout.patients.values():
             if TASK_FOLDERS[0] not in folders.files:
                 where = f"{next(iter(folders.files))}/{folders.patient_id}"
-                found = f"no folder in {TASK_FOLDERS[0]}: without a reference mask it serves the heads alone"
+                found = f"no folder in {TASK_FOLDERS[0]}: without a reference mask only the heads can use it"
                 problems.append(Problem(WARNING, "no-mask", folders.patient_id, where, found, "a reference mask"))
     return problems
 
 
-def _merged(patient: str, rows: Mapping[str, Values], tables: Mapping[str, Table]) -> tuple[Values, list[Problem]]:
-    """One set of values from all tasks; where two tasks disagree the first is kept and the case has an error."""
+def _merged(
+    patient: str, rows: Mapping[str, Values], tables: Mapping[str, ReleaseTable]
+) -> tuple[Values, list[Problem]]:
+    """Values of all tasks; of two that disagree the first is used and the case gets an error."""
     merged: Values = {}
     source: dict[str, str] = {}
     problems = []
@@ -153,12 +188,13 @@ def _merged(patient: str, rows: Mapping[str, Values], tables: Mapping[str, Table
     return merged, problems
 
 
-def _case(folders: Folders, values: Values) -> ReleaseCase | None:
+def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseCase | None:
     ct, pet = folders.first("CT"), folders.first("PET")
     if ct is None or pet is None:
         return None
-    patient = Patient.from_json({variable.name: values.get(variable.key) for variable in load_edition().clinical})
+    patient = Patient.from_json({variable.name: values.get(variable.key) for variable in edition.clinical})
     prefix = _ID.fullmatch(folders.patient_id)
+    columns = [column for answer in head_answers(edition) for column in answer.columns.values()]
     return ReleaseCase(
         patient_id=folders.patient_id,
         centre=prefix[1].upper() if prefix else patient.centre or "",
@@ -166,18 +202,14 @@ def _case(folders: Folders, values: Values) -> ReleaseCase | None:
         pet=pet,
         mask=folders.first("mask"),
         patient=patient,
-        relapse=values.get("Relapse"),
-        rfs_days=values.get("RFS"),
-        hpv=values.get("HPV Status"),
-        t_stage=values.get("T-stage"),
-        n_stage=values.get("N-stage"),
+        outcomes={column: values[column] for column in columns if column in values},
         planning_ct=folders.first("planning CT"),
         dose=folders.first("dose"),
     )
 
 
-def _centres(cases: Sequence[ReleaseCase], layout: Layout) -> list[Problem]:
-    """The centre must be known, and a table's `CenterID` must be the same for all IDs of a centre."""
+def _centres(cases: Sequence[ReleaseCase], layout: ReleaseFiles) -> list[Problem]:
+    """Cases without a centre, and cases whose centre in the table differs from that of the other IDs of the centre."""
     problems = []
     codes: dict[str, Counter[str]] = {}
     for case in cases:
@@ -190,6 +222,6 @@ def _centres(cases: Sequence[ReleaseCase], layout: Layout) -> list[Problem]:
         elif case.patient.centre is not None:
             usual, _ = codes[case.centre].most_common(1)[0]
             if case.patient.centre != usual:
-                found = f"CenterID {case.patient.centre}; {case.centre} by its ID, which is what counts"
+                found = f"centre {case.patient.centre} in the table, {case.centre} in the ID, which takes precedence"
                 problems.append(Problem(WARNING, "centre", case.patient_id, file, found, f"{usual} as the others'"))
     return problems

@@ -1,4 +1,4 @@
-"""Bring each patient onto the network's grid, by the very code that inference uses."""
+"""Resample each patient to the network's grid, with the code that inference uses."""
 
 from __future__ import annotations
 
@@ -7,38 +7,34 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet
 from algorithm.network.segment import network_channels, network_grid
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region, localise
-from baseline.cache import each, keep, key_of, read_kept
+from baseline.cache import cache, each, key_of, load_cached
 from baseline.release.cases import ReleaseCase
 from contract import labels
 from contract.files import write_json
-from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
 
-DATASET_ID = 101
-DATASET_NAME = f"Dataset{DATASET_ID}_HECKTOR"
 CHANNELS = ("CT", "PET")
-# Raised when the same images and options give other prepared ones.
+# Increment when the same images and options give other prepared images.
 _PREPARE_VERSION = 1
-_FOLDERS = ("imagesTr", "imagesTs", "labelsTr")
+_FOLDERS = ("imagesTr", "imagesTs", "labelsTr", "notes")
+Spacing = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What `prepare` noted of one patient.
+class PreparedCase:
+    """Record of one prepared patient.
 
-    `region_litres` and `region_found_by` tell of the region that inference would look at, `reference_inside` the share
-    of reference voxels within it (None without a mask); `notices` what was mended in the images; `key` what it was
-    all made from.
+    `region_litres` and `region_found_by` describe the region that inference would segment, `reference_inside` the
+    share of reference voxels inside it (None without a mask). `notices` lists corrections of the images, `key` is the
+    digest of the inputs.
     """
 
     patient_id: str
@@ -52,49 +48,46 @@ class Prepared:
 
 @dataclass(frozen=True)
 class DataSet:
-    """The prepared patients in the order of the cases, how many were written now, and files that went."""
+    """The prepared patients in the order of the cases, the number written in this run, and removed files."""
 
-    prepared: tuple[Prepared, ...]
+    prepared: tuple[PreparedCase, ...]
     written: int
     removed: tuple[str, ...]
 
 
-def image_path(raw_dir: Path, case: ReleaseCase, channel: int) -> Path:
-    """A channel's prepared image: among nnU-Net's training images, or its others where there is no mask."""
+def image_path(raw: Path, case: ReleaseCase, channel: int) -> Path:
+    """A channel's prepared image, in nnU-Net's training images, or in `imagesTs` for a patient without a mask."""
     folder = "imagesTs" if case.mask is None else "imagesTr"
-    return raw_dir / DATASET_NAME / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
+    return raw / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
 
 
-def label_path(raw_dir: Path, case: ReleaseCase) -> Path:
-    """The prepared reference mask, on the network's grid; there is none where the patient has no mask."""
-    return raw_dir / DATASET_NAME / "labelsTr" / f"{case.patient_id}.nii.gz"
+def label_path(raw: Path, case: ReleaseCase) -> Path:
+    """The prepared reference mask on the network's grid."""
+    return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
 
 
-def prepare(
-    cases: Sequence[ReleaseCase], raw_dir: Path, spacing_mm: tuple[float, float, float], jobs: int = 1
-) -> DataSet:
-    """Write an nnU-Net raw data set of all `cases` into `raw_dir / DATASET_NAME`.
+def write_data_set(cases: Sequence[ReleaseCase], raw: Path, spacing_mm: Spacing, jobs: int = 1) -> DataSet:
+    """Write an nnU-Net raw data set of all `cases`.
 
-    A patient whose files and spacing are the same as when it was written is not written again. Files of patients
-    that are not among `cases` are removed, since nnU-Net trains on all it finds.
+    Patients whose files and spacing are unchanged are not written again. Files of other patients are removed, since
+    nnU-Net trains on all it finds.
 
     Args:
-        cases: patients of the release; those without a mask go to `imagesTs`.
-        raw_dir: nnU-Net's raw folder.
+        cases: patients of the release.
+        raw: folder of nnU-Net's raw data set.
         spacing_mm: the network's spacing, (x, y, z).
         jobs: worker processes.
     """
-    target = raw_dir / DATASET_NAME
-    for name in (*_FOLDERS, "notes"):
-        (target / name).mkdir(parents=True, exist_ok=True)
-    done = {case.patient_id: found for case in cases if (found := _already(case, raw_dir, spacing_mm)) is not None}
+    for name in _FOLDERS:
+        (raw / name).mkdir(parents=True, exist_ok=True)
+    done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, spacing_mm)) is not None}
     waiting = [case for case in cases if case.patient_id not in done]
-    work = partial(_prepare_one, raw_dir=raw_dir, spacing_mm=spacing_mm)
+    work = partial(_prepare_case, raw=raw, spacing_mm=spacing_mm)
     for prepared in each(work, waiting, jobs, "prepare"):
         done[prepared.patient_id] = prepared
-    removed = _remove_others(cases, raw_dir)
+    removed = _remove_others(cases, raw)
     write_json(
-        target / "dataset.json",
+        raw / "dataset.json",
         {
             "channel_names": {str(number): name for number, name in enumerate(CHANNELS)},
             "labels": {labels.NAMES[value]: value for value in labels.NAMES},
@@ -106,62 +99,62 @@ def prepare(
     return DataSet(tuple(done[case.patient_id] for case in cases), len(waiting), removed)
 
 
-def _already(case: ReleaseCase, raw_dir: Path, spacing_mm: tuple[float, float, float]) -> Prepared | None:
-    record = read_kept(_note(raw_dir, case), _key(case, spacing_mm))
-    if record is None or not all(path.is_file() for path in _outputs(case, raw_dir)):
+def _load_prepared(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> PreparedCase | None:
+    record = load_cached(_note(raw, case), _key(case, spacing_mm))
+    if record is None or not all(path.is_file() for path in _outputs(case, raw)):
         return None
-    return Prepared(**{**record, "notices": tuple(record["notices"])})
+    return PreparedCase(**{**record, "notices": tuple(record["notices"])})
 
 
-def _prepare_one(case: ReleaseCase, raw_dir: Path, spacing_mm: tuple[float, float, float]) -> Prepared:
-    began = time.perf_counter()
+def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> PreparedCase:
+    start = time.perf_counter()
     key = _key(case, spacing_mm)
     notices = Notices()
     images, region = read_training_case(case, notices)
     grid = network_grid(region, spacing_mm)
     for number, channel in enumerate(network_channels(images, grid)):
-        _write(image_path(raw_dir, case, number), channel, grid)
+        write_volume(image_path(raw, case, number), Volume(channel, grid))
     inside = None
     if case.mask is not None:
         reference = read_volume(case.mask, np.uint8)
         inside = _share_inside(reference, region)
-        _write(label_path(raw_dir, case), resample_mask(reference, grid), grid)
-    seconds = round(time.perf_counter() - began, 2)
-    prepared = Prepared(
+        write_volume(label_path(raw, case), Volume(resample_mask(reference, grid), grid))
+    seconds = round(time.perf_counter() - start, 2)
+    prepared = PreparedCase(
         case.patient_id, region.volume_litres, region.found_by, inside, tuple(map(str, notices.findings)), seconds, key
     )
-    # The note comes last: what it stands for is whole.
-    keep(_note(raw_dir, case), key, asdict(prepared))
+    # Written last: the note stands for complete images.
+    cache(_note(raw, case), key, asdict(prepared))
     return prepared
 
 
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
-    """The patient's images as inference would see them, and the region that inference would look at."""
+    """The patient's images as inference would read them, and the region that inference would segment."""
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
     pet = clean_pet(read_volume(case.pet), ct, case.pet.name, notices)
     images = Case(ct, pet, case.patient)
     return images, localise(images)
 
 
-def _key(case: ReleaseCase, spacing_mm: tuple[float, float, float]) -> str:
+def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:
     return key_of((case.ct, case.pet, case.mask), {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)})
 
 
-def _note(raw_dir: Path, case: ReleaseCase) -> Path:
-    return raw_dir / DATASET_NAME / "notes" / f"{case.patient_id}.json"
+def _note(raw: Path, case: ReleaseCase) -> Path:
+    return raw / "notes" / f"{case.patient_id}.json"
 
 
-def _outputs(case: ReleaseCase, raw_dir: Path) -> list[Path]:
-    images = [image_path(raw_dir, case, number) for number in range(len(CHANNELS))]
-    return images if case.mask is None else [*images, label_path(raw_dir, case)]
+def _outputs(case: ReleaseCase, raw: Path) -> list[Path]:
+    images = [image_path(raw, case, number) for number in range(len(CHANNELS))]
+    return images if case.mask is None else [*images, label_path(raw, case)]
 
 
-def _remove_others(cases: Sequence[ReleaseCase], raw_dir: Path) -> tuple[str, ...]:
-    """Remove what is not of `cases`: patients that were left out since, and halves of an interrupted writing."""
-    wanted = {path for case in cases for path in (*_outputs(case, raw_dir), _note(raw_dir, case))}
+def _remove_others(cases: Sequence[ReleaseCase], raw: Path) -> tuple[str, ...]:
+    """Remove files of other patients and partial files of an interrupted run; returns their names."""
+    wanted = {path for case in cases for path in (*_outputs(case, raw), _note(raw, case))}
     removed = []
-    for name in (*_FOLDERS, "notes"):
-        for path in sorted((raw_dir / DATASET_NAME / name).iterdir()):
+    for name in _FOLDERS:
+        for path in sorted((raw / name).iterdir()):
             if path not in wanted:
                 path.unlink()
                 removed.append(f"{name}/{path.name}")
@@ -176,7 +169,3 @@ def _share_inside(reference: Volume, region: Region) -> float:
     points = index @ matrix[:3, :3].T + matrix[:3, 3]
     inside = np.all((points >= region.lower_mm) & (points <= region.upper_mm), axis=1)
     return float(inside.mean())
-
-
-def _write(path: Path, array: npt.NDArray[Any], grid: Geometry) -> None:
-    write_volume(path, Volume(array, grid))

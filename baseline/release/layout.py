@@ -1,4 +1,4 @@
-"""The release's folders: which image of which patient lies where, and what is missing, doubled or unexpected."""
+"""Find the images of each patient in the release's folders; missing, duplicate and unexpected files are problems."""
 
 from __future__ import annotations
 
@@ -24,61 +24,61 @@ _NEEDED: Final = {
     "Task 3": ("CT", "PET"),
 }
 _TOGETHER: Final = ("planning CT", "dose")
-# What may have been meant for a task's folder.
+# Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
 _BLOCK: Final = 1 << 20
 
 
 @dataclass
-class Folders:
-    """One patient's folders: task to role to file; `patient_id` is spelled as the first folder is."""
+class PatientFolders:
+    """Files of one patient by task and role; `patient_id` is spelled like the first folder."""
 
     patient_id: str
     files: dict[str, dict[str, Path]] = field(default_factory=dict)
 
     def first(self, role: str) -> Path | None:
         """The role's file in the first task folder that has one."""
-        return next((found[role] for found in self.files.values() if role in found), None)
+        return next((files[role] for files in self.files.values() if role in files), None)
 
 
 @dataclass
-class Layout:
-    """All patients by ID in capitals, the CSV files by task, and the problems seen on the way."""
+class ReleaseFiles:
+    """All patients by ID in capitals, the CSV files by task, and the problems of both."""
 
     root: Path
-    patients: dict[str, Folders] = field(default_factory=dict)
+    patients: dict[str, PatientFolders] = field(default_factory=dict)
     tables: dict[str, Path] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def say(self, severity: str, kind: str, patient_id: str, path: Path, found: str, expected: str) -> None:
-        """Note a problem of a file or folder below the root."""
+    def report(self, severity: str, kind: str, patient_id: str, path: Path, found: str, expected: str) -> None:
+        """Add a problem of a file or folder below the root."""
         self.problems.append(Problem(severity, kind, patient_id, self.name(path), found, expected))
 
     def name(self, path: Path) -> str:
-        """What problems call a file: its path below the root."""
+        """A file's path below the root, as problems show it."""
         return path.relative_to(self.root).as_posix()
 
     def tasks(self) -> tuple[str, ...]:
-        """The task folders that are there."""
+        """The task folders that exist."""
         return tuple(task for task in TASK_FOLDERS if (self.root / task).is_dir())
 
 
-def read_layout(root: Path) -> Layout:
-    """Look through the task folders that are there.
+def read_layout(root: Path) -> ReleaseFiles:
+    """Search all task folders that exist.
 
     Raises:
-        InputError: none of the three is there.
+        InputError: no task folder or no patient folder.
     """
-    layout = Layout(root)
+    layout = ReleaseFiles(root)
     if not layout.tasks():
         found = ", ".join(sorted(path.name for path in root.iterdir())[:5]) if root.is_dir() else "no such folder"
         raise InputError(root.name, f"found {found or 'nothing'}", f"{', '.join(TASK_FOLDERS)} or any of them")
     for path in sorted(root.iterdir()):
         meant = path.is_dir() and not path.name.startswith(".") and _LIKE_A_TASK.search(path.name)
         if meant and path.name not in TASK_FOLDERS:
-            layout.say(WARNING, "unexpected-file", "", path, "a folder that nothing reads", ", ".join(TASK_FOLDERS))
+            layout.report(WARNING, "unexpected-file", "", path, "an unknown folder", ", ".join(TASK_FOLDERS))
     for task in layout.tasks():
-        _look_through(task, layout)
+        _search_task(task, layout)
     if not layout.patients:
         raise InputError(root.name, f"no patient folder in {', '.join(layout.tasks())}", "<ID>/<ID>__CT.nii.gz")
     for folders in layout.patients.values():
@@ -87,7 +87,7 @@ def read_layout(root: Path) -> Layout:
     return layout
 
 
-def _look_through(task: str, layout: Layout) -> None:
+def _search_task(task: str, layout: ReleaseFiles) -> None:
     top = layout.root / task
     entries = [path for path in sorted(top.iterdir()) if not path.name.startswith(".")]
     tables = [path for path in entries if path.suffix.lower() == ".csv" and path.is_file()]
@@ -96,76 +96,76 @@ def _look_through(task: str, layout: Layout) -> None:
     else:
         kind = "csv-doubled" if tables else "csv-missing"
         names = f" ({', '.join(path.name for path in tables)})" if tables else ""
-        layout.say(ERROR, kind, "", top, f"{len(tables)} CSV files{names}", "one")
+        layout.report(ERROR, kind, "", top, f"{len(tables)} CSV files{names}", "one")
     for path in entries:
         if path.is_dir():
             _read_folder(path, task, layout)
         elif path not in tables:
-            layout.say(WARNING, "unexpected-file", "", path, "a file that nothing reads", "patient folders and a CSV")
+            layout.report(WARNING, "unexpected-file", "", path, "an unknown file", "patient folders and a CSV")
 
 
-def _read_folder(folder: Path, task: str, layout: Layout) -> None:
-    patient = layout.patients.setdefault(folder.name.upper(), Folders(folder.name))
+def _read_folder(folder: Path, task: str, layout: ReleaseFiles) -> None:
+    patient = layout.patients.setdefault(folder.name.upper(), PatientFolders(folder.name))
     if task in patient.files:
         text = f"a second folder of {patient.patient_id}"
-        layout.say(ERROR, "doubled-folder", patient.patient_id, folder, text, "one folder a patient in each task")
+        layout.report(ERROR, "doubled-folder", patient.patient_id, folder, text, "one folder for each patient and task")
         return
     if folder.name != patient.patient_id:
         text = f"another spelling of {patient.patient_id}"
-        layout.say(WARNING, "folder-name", patient.patient_id, folder, text, "one spelling in all tasks")
+        layout.report(WARNING, "folder-name", patient.patient_id, folder, text, "one spelling in all tasks")
     names = {f"{folder.name}{suffix}.nii.gz": role for role, suffix in SUFFIXES.items()}
     present = {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
-    found = {names[name]: path for name, path in present.items() if name in names and path.is_file()}
-    patient.files[task] = found
+    files = {names[name]: path for name, path in present.items() if name in names and path.is_file()}
+    patient.files[task] = files
     for name, path in present.items():
         if name not in names:
-            _say_other_file(path, patient.patient_id, found, layout)
-        elif names[name] not in found:
-            text = "a link to nothing" if path.is_symlink() else "no regular file"
-            layout.say(ERROR, "unreadable", patient.patient_id, path, text, f"the {names[name]}")
-    _say_missing(folder, patient.patient_id, _NEEDED[task], present, layout)
+            _report_other_file(path, patient.patient_id, files, layout)
+        elif names[name] not in files:
+            text = "a broken link" if path.is_symlink() else "not a regular file"
+            layout.report(ERROR, "unreadable", patient.patient_id, path, text, f"the {names[name]}")
+    _report_missing(folder, patient.patient_id, _NEEDED[task], present, layout)
 
 
-def _say_missing(
-    folder: Path, patient_id: str, needed: Sequence[str], present: Mapping[str, Path], layout: Layout
+def _report_missing(
+    folder: Path, patient_id: str, needed: Sequence[str], present: Mapping[str, Path], layout: ReleaseFiles
 ) -> None:
-    """What has no file in a patient's folder; a planning CT and a dose may be missing, but not one of them."""
+    """Report missing files; a planning CT and a dose may be missing together, but not alone."""
     expected = {role: f"{folder.name}{suffix}.nii.gz" for role, suffix in SUFFIXES.items()}
     missing = {role: folder / name for role, name in expected.items() if name not in present}
     others = ", ".join(name for name in present if name not in expected.values()) or "no other file"
     for role in needed:
         if role in missing:
-            layout.say(ERROR, "missing-file", patient_id, missing[role], f"not there ({others})", f"the {role}")
+            layout.report(ERROR, "missing-file", patient_id, missing[role], f"not found ({others})", f"the {role}")
     alone = [role for role in _TOGETHER if role in missing]
     if len(alone) == 1:
         together = f"{' and '.join(_TOGETHER)} together"
-        layout.say(WARNING, "missing-file", patient_id, missing[alone[0]], "not there", together)
+        layout.report(WARNING, "missing-file", patient_id, missing[alone[0]], "not found", together)
 
 
-def _say_other_file(path: Path, patient_id: str, found: Mapping[str, Path], layout: Layout) -> None:
-    """A file under no name of the release: a second copy of one of its images, or something else."""
+def _report_other_file(path: Path, patient_id: str, files: Mapping[str, Path], layout: ReleaseFiles) -> None:
+    """Report a file whose name the release does not define: a second copy of an image, or something else."""
     copy = re.fullmatch(
         rf"{re.escape(path.parent.name)}(__[a-z]+)?[ _.-]*(?:copy|\(?\d+\)?)?\.nii(?:\.gz)?", path.name, re.IGNORECASE
     )
     suffixes = {suffix.lower(): role for role, suffix in SUFFIXES.items()}
     role = suffixes.get((copy[1] or "").lower()) if copy else None
-    if role is not None and role in found:
-        layout.say(ERROR, "doubled-file", patient_id, path, f"a second {role} beside {found[role].name}", "one file")
+    if role is not None and role in files:
+        layout.report(ERROR, "doubled-file", patient_id, path, f"a second {role} beside {files[role].name}", "one file")
     elif role is None:
-        layout.say(WARNING, "unexpected-file", patient_id, path, "a file that nothing reads", "the release's names")
+        layout.report(WARNING, "unexpected-file", patient_id, path, "an unknown file", "the release's names")
 
 
-def _compare_copies(folders: Folders, layout: Layout) -> None:
+def _compare_copies(folders: PatientFolders, layout: ReleaseFiles) -> None:
     for role in ("CT", "PET"):
-        copies = [found[role] for found in folders.files.values() if role in found]
+        copies = [files[role] for files in folders.files.values() if role in files]
         for other in copies[1:]:
             if not _same_image(copies[0], other):
                 found = f"another {role} than in {layout.name(copies[0])}"
-                layout.say(ERROR, "images-differ", folders.patient_id, other, found, "the same image in each task")
+                layout.report(ERROR, "images-differ", folders.patient_id, other, found, "the same image in each task")
 
 
 def _same_image(first: Path, second: Path) -> bool:
-    """Whether two files hold the same voxels on the same grid; what cannot be read is the same as its own copy."""
+    """True if two files hold the same voxels on the same grid; identical files are equal even if unreadable."""
     if first.samefile(second) or (gzip_checksum(first) and gzip_checksum(first) == gzip_checksum(second)):
         return True
     if filecmp.cmp(first, second, shallow=False):
@@ -178,7 +178,7 @@ def _same_image(first: Path, second: Path) -> bool:
 
 
 def gzip_checksum(path: Path) -> bytes | None:
-    """The checksum and length of the content, which close a gzip stream; None where the file is no such stream."""
+    """Checksum and length of the content, the last bytes of a gzip stream; None if the file is no such stream."""
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b" or file.seek(0, 2) < 18:
             return None
@@ -186,8 +186,8 @@ def gzip_checksum(path: Path) -> bytes | None:
         return file.read()
 
 
-def _compare_patients(layout: Layout) -> None:
-    """The same CT or PET under two IDs would stand in two folds."""
+def _compare_patients(layout: ReleaseFiles) -> None:
+    """Report images that two patients share: they could be in different folds."""
     for role in ("CT", "PET"):
         known: dict[bytes, tuple[str, Path]] = {}
         for folders in layout.patients.values():
@@ -198,13 +198,13 @@ def _compare_patients(layout: Layout) -> None:
             owner, first = known.setdefault(checksum, (folders.patient_id, path))
             if owner != folders.patient_id and _same_stream(first, path):
                 found = f"the same image as {layout.name(first)}"
-                layout.say(ERROR, "doubled-image", folders.patient_id, path, found, "each patient's own")
+                layout.report(ERROR, "doubled-image", folders.patient_id, path, found, "each patient's own")
 
 
 def _same_stream(first: Path, second: Path) -> bool:
     try:
         return all(one == two for one, two in zip(_blocks(first), _blocks(second), strict=True))
-    except (OSError, EOFError, ValueError):  # damaged, or of unequal length: the image check says which
+    except (OSError, EOFError, ValueError):  # damaged or of unequal length: the image checks report it
         return False
 
 

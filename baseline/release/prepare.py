@@ -1,4 +1,4 @@
-"""The first step of training: check the release, deal the splits, write the data set, and say what was done."""
+"""First steps of a training: check the release, make the splits, write the data set, record both."""
 
 from __future__ import annotations
 
@@ -7,98 +7,121 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from baseline.cache import key_of
-from baseline.release.cases import Release, ReleaseCase, read_release
-from baseline.release.checks.release import check_release, sound_cases
-from baseline.release.data_set import DataSet, prepare
+from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
+from baseline.release.checks.release import find_problems, sound_cases
 from baseline.release.problems import Problem, patients_with_errors, write_problems
-from baseline.release.splits import kept_splits
-from baseline.work import Work
+from baseline.release.splits import load_or_make_splits
+from baseline.work import WorkFolders
+from contract.editions import DEFAULT_EDITION, Answer, Edition, load_edition
 from contract.files import write_json
+from contract.versions import installed_version
+
+if TYPE_CHECKING:
+    from baseline.release.data_set import DataSet
 
 _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What decides the prepared data: the release, the network's spacing (x, y, z), the splits, what is left out."""
+    """Options that determine the prepared data.
+
+    `release` is the folder with Task 1, Task 2 and Task 3. `spacing_mm` is the network's, (x, y, z). `keep_going`
+    excludes cases with errors instead of stopping. `edition` is a name, or the path of a declaration.
+    """
 
     release: str
     spacing_mm: tuple[float, float, float] = (3.0, 3.0, 3.0)
     folds: int = 5
     seed: int = 0
     keep_going: bool = False
+    edition: str = DEFAULT_EDITION
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A release and all that is wrong with it, errors first."""
+class CheckedRelease:
+    """A release and all its problems, errors first."""
 
     release: Release
     problems: tuple[Problem, ...]
     seconds: float
 
+    @property
+    def has_errors(self) -> bool:
+        """True if any problem stops the training."""
+        return any(problem.is_error for problem in self.problems)
 
-def check(options: PrepareOptions, work: Work, jobs: int) -> Checked:
-    """Check the release and write `problems.csv` and `problems.json`; nothing else is made yet."""
-    began = time.perf_counter()
-    release = read_release(Path(options.release))
-    problems = check_release(release, work.checks, jobs)
+
+def edition_of(work: WorkFolders) -> Edition:
+    """The edition for which the working directory was prepared."""
+    return load_edition(work.read(work.prepare_json)["options"].get("edition", DEFAULT_EDITION))
+
+
+def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> CheckedRelease:
+    """Check the release and write `problems.csv` and `problems.json`."""
+    start = time.perf_counter()
+    release = read_release(Path(options.release), load_edition(options.edition))
+    problems = find_problems(release, work.checks, jobs)
     write_problems(work.root, problems)
-    return Checked(release, problems, time.perf_counter() - began)
+    return CheckedRelease(release, problems, time.perf_counter() - start)
 
 
-def prepare_release(options: PrepareOptions, checked: Checked, work: Work, jobs: int) -> dict[str, Any]:
-    """Deal the splits and write nnU-Net's raw data set of all sound cases; returns the record `prepare.json`.
+def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: WorkFolders, jobs: int) -> dict[str, Any]:
+    """Make the splits and write nnU-Net's raw data set of all sound cases; returns the content of `prepare.json`.
 
     Raises:
-        InputError: the release has errors and `options.keep_going` is False; or the kept splits are of others.
+        InputError: the release has errors and `options.keep_going` is False, or the stored splits are of others.
     """
-    began = time.perf_counter()
+    from baseline.release.data_set import write_data_set
+
+    start = time.perf_counter()
+    answers = head_answers(load_edition(options.edition))
     cases = sound_cases(checked.release, checked.problems, options.keep_going)
-    kept_splits(work.splits_json, cases, options.folds, options.seed)
-    data = prepare(cases, work.folders.raw, options.spacing_mm, jobs)
-    work.write_cases(cases)
-    seconds = {"check": round(checked.seconds, 1), "prepare": round(time.perf_counter() - began, 1)}
-    record = _record(options, checked, cases, data) | {"seconds": seconds}
+    load_or_make_splits(work.splits_json, cases, answers, options.folds, options.seed)
+    data = write_data_set(cases, work.raw, options.spacing_mm, jobs)
+    write_cases(work, cases)
+    seconds = {"check": round(checked.seconds, 1), "prepare": round(time.perf_counter() - start, 1)}
+    record = _record(options, checked, cases, answers, data) | {"seconds": seconds}
     write_json(work.prepare_json, record)
     return record
 
 
 def summary(record: dict[str, Any]) -> str:
-    """What was prepared, in a few lines, with every case that was left out by name."""
-    counts = record["counts"]
-    patients = (
-        f"{counts['patients']} patients of {len(counts['centres'])} centres: {counts['with_mask']} with a mask, "
-        f"{counts['with_rfs']} with RFS ({counts['relapses']} relapses), {counts['with_hpv']} with HPV status "
-        f"({counts['hpv_negative']} negative), {counts['with_dose']} with RT dose; {counts['written']} written now"
-    )
-    lines = [patients]
+    """A few lines for the console: counts, excluded cases by name, masks outside the segmented region."""
+    counts = {name.replace("_", " "): value for name, value in record["counts"].items() if isinstance(value, int)}
+    lines = [
+        f"{counts.pop('patients')} patients of {len(record['counts']['centres'])} centres: "
+        + ", ".join(f"{value} {name}" for name, value in counts.items())
+    ]
     if record["left_out"]:
-        lines.append(f"left out for their errors: {', '.join(record['left_out'])}")
+        lines.append(f"excluded because of errors: {', '.join(record['left_out'])}")
     lines += [
-        f"{patient}: {share:.1%} of the reference mask within the region that inference looks at, expected all of it"
+        f"{patient}: {share:.1%} of the reference mask lies in the region that inference segments, expected all of it"
         for patient, share in record["mask_outside_region"].items()
     ]
     return "\n".join(lines)
 
 
-def _record(options: PrepareOptions, checked: Checked, cases: Sequence[ReleaseCase], data: DataSet) -> dict[str, Any]:
+def _record(
+    options: PrepareOptions,
+    checked: CheckedRelease,
+    cases: Sequence[ReleaseCase],
+    answers: Sequence[Answer],
+    data: DataSet,
+) -> dict[str, Any]:
+    versions = {name: installed_version(name, "not installed") for name in _PACKAGES}
     return {
         "options": asdict(options),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version(), **versions},
         "counts": {
             "patients": len(cases),
             "centres": dict(sorted(Counter(case.centre for case in cases).items())),
             "with_mask": sum(case.mask is not None for case in cases),
-            "with_rfs": sum(case.rfs_days is not None for case in cases),
-            "relapses": sum(case.relapse is True for case in cases),
-            "with_hpv": sum(case.hpv is not None for case in cases),
-            "hpv_negative": sum(case.hpv is False for case in cases),
+            **{name: count for answer in answers for name, count in _outcome_counts(answer, cases).items()},
             "with_dose": sum(case.dose is not None for case in cases),
             "errors": sum(problem.is_error for problem in checked.problems),
             "warnings": sum(not problem.is_error for problem in checked.problems),
@@ -116,8 +139,12 @@ def _record(options: PrepareOptions, checked: Checked, cases: Sequence[ReleaseCa
     }
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+def _outcome_counts(answer: Answer, cases: Sequence[ReleaseCase]) -> dict[str, int]:
+    """Patients with a known outcome, and of them those with the event, or with each class but the last."""
+    known = [case.outcome(answer) for case in cases if case.has(answer)]
+    if answer.kind == "risk":
+        return {f"with_{answer.name}": len(known), f"{event_key(answer)}s": known.count(True)}
+    words = {value: "negative" if value is False else str(value) for value in answer.classes[:-1]}
+    return {f"with_{answer.name}": len(known)} | {
+        f"{answer.name}_{word}": sum(value == one for one in known) for value, word in words.items()
+    }

@@ -1,7 +1,6 @@
-"""Who is held out when: folds balanced by centre, event and HPV status, and each centre held out as a whole.
+"""Cross-validation splits: folds balanced by centre and outcomes, and folds of whole centres.
 
-A patient is its ID, whatever task folders it stands in. The splits are dealt once, kept in `splits.json` and read
-again: every step and every head is judged on the same ones.
+The splits are made once and stored in `splits.json`, so that every network and every head uses the same ones.
 """
 
 from __future__ import annotations
@@ -14,24 +13,26 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.release.cases import ReleaseCase
+from baseline.release.cases import ReleaseCase, event_key
+from baseline.work import WorkFolders
+from contract.editions import Answer
 from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
 
 FORMAT_VERSION: Final = 1
-# So many deals are tried, and the one with the evenest events and HPV statuses is kept.
+# Number of random deals, of which the one with the most even outcomes is used.
 DEALS: Final = 1000
 
 Folds = tuple[tuple[str, ...], ...]
-_Stratum = tuple[str, str, str]
+_Stratum = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Both kinds of splits, each a list of held-out patients; whoever is not held out is trained on.
+    """Both kinds of splits as lists of held-out patients; the others are the training patients.
 
-    `folds` are balanced; `centres` maps each centre, in order of name, to its patients, and is empty where there is
-    one centre only. Either kind holds out each patient exactly once.
+    `folds` are balanced. `centres` maps each centre, sorted by name, to its patients; it is empty for a single centre.
+    Each kind holds out every patient exactly once.
     """
 
     seed: int
@@ -40,24 +41,26 @@ class Splits:
 
     @property
     def held_out(self) -> Folds:
-        """All splits by number, as `hecktor train fold --fold` counts them: the folds, then the centres."""
+        """All splits in the numbering of `hecktor train fold --fold`: the folds, then the centres."""
         return (*self.folds, *self.centres.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each of `held_out` is called."""
+        """Names of `held_out`."""
         return (*(f"fold {number}" for number in range(len(self.folds))), *(f"without {name}" for name in self.centres))
 
 
-def make_splits(cases: Sequence[ReleaseCase], folds: int, seed: int) -> Splits:
-    """Deal the patients into `folds` and group them by centre; the same for the same patients and seed.
+def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, seed: int) -> Splits:
+    """Deal the patients into `folds`, balanced by the outcomes of `answers`, and group them by centre.
+
+    The result depends only on patients and seed.
 
     Raises:
         InputError: fewer than two folds, or fewer patients than folds.
     """
     if not 2 <= folds <= len(cases):
         raise InputError("--folds", f"found {folds}", f"2 to {len(cases)}, the number of patients")
-    dealt = balanced_folds(cases, folds, np.random.default_rng(seed))
+    dealt = balanced_folds(cases, answers, folds, np.random.default_rng(seed))
     centres: dict[str, list[str]] = defaultdict(list)
     for case in sorted(cases, key=lambda case: (case.centre, case.patient_id)):
         centres[case.centre].append(case.patient_id)
@@ -65,19 +68,24 @@ def make_splits(cases: Sequence[ReleaseCase], folds: int, seed: int) -> Splits:
     return Splits(seed, dealt, by_centre if len(by_centre) > 1 else {})
 
 
-def balanced_folds(cases: Sequence[ReleaseCase], folds: int, rng: np.random.Generator, deals: int = DEALS) -> Folds:
-    """Share the patients out over `folds` so that centre, event and HPV status are spread evenly.
+def balanced_folds(
+    cases: Sequence[ReleaseCase],
+    answers: Sequence[Answer],
+    folds: int,
+    rng: np.random.Generator,
+    deals: int = DEALS,
+) -> Folds:
+    """Distribute the patients over `folds` so that centre and outcomes are spread evenly.
 
-    Strata (centre, event, HPV status, each with missing as a value of its own) are dealt out like cards, one after
-    the other without starting anew. A centre's strata follow each other, and so do those of an event within it:
-    between any two folds the number of patients, of patients of a centre, of a centre's patients with one event
-    status, and of a stratum's patients differ by at most one. Events and HPV statuses over all centres cannot
-    follow each other too: the order of the centres and within them is shuffled `deals` times, and the deal is kept
-    in which they differ least.
+    Strata (centre, then the outcome of each answer; a missing outcome is a stratum of its own) are dealt like cards,
+    one after the other. Strata of a centre are adjacent, and within it those of the first outcome: between any two
+    folds, the numbers of patients, of a centre's patients, of those with one first outcome and of a stratum's patients
+    differ by at most one. For outcomes over all centres this is impossible, so the order of centres and outcomes is
+    shuffled `deals` times, and the deal with the smallest differences is used.
     """
     strata: dict[_Stratum, list[str]] = defaultdict(list)
     for case in sorted(cases, key=lambda case: case.patient_id):
-        strata[(case.centre, str(case.relapse), str(case.hpv))].append(case.patient_id)
+        strata[(case.centre, *(str(case.outcome(answer)) for answer in answers))].append(case.patient_id)
     orders = [_shuffled(sorted(strata), rng) for _ in range(deals)]
     order = min(orders, key=lambda order: _unevenness(order, strata, folds))
     dealt: list[list[str]] = [[] for _ in range(folds)]
@@ -90,8 +98,8 @@ def balanced_folds(cases: Sequence[ReleaseCase], folds: int, rng: np.random.Gene
 
 
 def _shuffled(strata: Sequence[_Stratum], rng: np.random.Generator, level: int = 0) -> list[_Stratum]:
-    """The strata with centres in random order, within each its events, and within those HPV statuses."""
-    if level == 3:
+    """The strata with centres in random order, and within each level the values of the next."""
+    if not strata or level == len(strata[0]):
         return list(strata)
     groups: dict[str, list[_Stratum]] = defaultdict(list)
     for key in strata:
@@ -102,39 +110,41 @@ def _shuffled(strata: Sequence[_Stratum], rng: np.random.Generator, level: int =
 
 
 def _unevenness(order: Sequence[_Stratum], strata: Mapping[_Stratum, Sequence[str]], folds: int) -> tuple[int, int]:
-    """Largest difference between two folds in an event or HPV status, then the sum of squares of all counts."""
+    """Largest difference of an outcome's count between two folds, then the sum of squares of all counts."""
     counts: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * folds)
     turn = 0
     for key in order:
         whole, rest = divmod(len(strata[key]), folds)
         for fold in range(folds):
             members = whole + ((fold - turn) % folds < rest)
-            counts[(1, key[1])][fold] += members
-            counts[(2, key[2])][fold] += members
+            for level, outcome in enumerate(key[1:]):
+                counts[(level, outcome)][fold] += members
         turn += len(strata[key])
-    worst = max(max(row) - min(row) for row in counts.values())
+    worst = max((max(row) - min(row) for row in counts.values()), default=0)
     return worst, sum(count**2 for row in counts.values() for count in row)
 
 
-def kept_splits(path: Path, cases: Sequence[ReleaseCase], folds: int, seed: int) -> Splits:
-    """The splits in `path` where it stands, else new ones that are then kept there.
+def load_or_make_splits(
+    path: Path, cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, seed: int
+) -> Splits:
+    """The splits stored in `path`, or new ones that are then stored there.
 
     Raises:
-        InputError: the kept splits are of other patients, centres, number of folds or seed, or are damaged.
+        InputError: the stored splits are damaged or have other patients, centres, number of folds or seed.
     """
     if not path.is_file():
-        splits = make_splits(cases, folds, seed)
-        write_json(path, _as_json(splits, cases))
+        splits = make_splits(cases, answers, folds, seed)
+        write_json(path, _as_json(splits, cases, answers))
         return splits
-    splits = read_splits(path)
-    advice = "expected the same (remove the file, or train in a new folder, to deal anew)"
+    splits = _parsed(read_json(path), path)
+    advice = "expected the same (remove the file, or use a new working directory, for new splits)"
     if (splits.seed, len(splits.folds)) != (seed, folds):
-        found = f"{len(splits.folds)} folds dealt with seed {splits.seed}, now {folds} and {seed}"
+        found = f"{len(splits.folds)} folds with seed {splits.seed}, now {folds} and {seed}"
         raise InputError(path.name, f"{found}, {advice}")
     known, now = {p for fold in splits.folds for p in fold}, {case.patient_id for case in cases}
     if known != now:
         new, gone = sorted(now - known), sorted(known - now)
-        found = f"{len(new)} patients are not in it ({_some(new)}) and {len(gone)} are gone ({_some(gone)})"
+        found = f"{len(new)} new patients ({_some(new)}) and {len(gone)} missing ones ({_some(gone)})"
         raise InputError(path.name, f"{found}, {advice}")
     centre_of = {case.patient_id: case.centre for case in cases}
     for centre, members in splits.centres.items():
@@ -144,13 +154,16 @@ def kept_splits(path: Path, cases: Sequence[ReleaseCase], folds: int, seed: int)
     return splits
 
 
-def read_splits(path: Path) -> Splits:
+def read_splits(work: WorkFolders) -> Splits:
     """Read `splits.json`.
 
     Raises:
-        InputError: absent, damaged, or a patient is held out twice or never in one of both kinds.
+        HecktorError: absent, damaged, or a patient is held out twice or never in one kind of splits.
     """
-    content = read_json(path)
+    return _parsed(work.read(work.splits_json), work.splits_json)
+
+
+def _parsed(content: Any, path: Path) -> Splits:
     try:
         if content["format_version"] != FORMAT_VERSION:
             raise InputError(path.name, f"format {content['format_version']}", f"{FORMAT_VERSION}")
@@ -172,10 +185,10 @@ def read_splits(path: Path) -> Splits:
 def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str, list[str]]]:
     """nnU-Net's `splits_final.json`, one entry for each of `held_out`, of the patients that have a reference mask.
 
-    A centre without masks has nobody to validate on: it is held out for the heads alone.
+    A centre without masks has no validation patients: it is held out for the heads only.
 
     Raises:
-        HecktorError: a balanced fold would train or validate on nobody.
+        HecktorError: a balanced fold has no training or no validation patients.
     """
     usable = set(with_mask)
     entries: list[dict[str, list[str]]] = []
@@ -188,24 +201,26 @@ def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str,
     return entries
 
 
-def _as_json(splits: Splits, cases: Sequence[ReleaseCase]) -> dict[str, Any]:
+def _as_json(splits: Splits, cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "seed": splits.seed,
         "folds": [list(fold) for fold in splits.folds],
         "centres": {name: list(members) for name, members in splits.centres.items()},
-        "balance": [_balance(fold, cases) for fold in splits.folds],
+        "balance": [_balance(fold, cases, answers) for fold in splits.folds],
     }
 
 
-def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase]) -> dict[str, Any]:
-    """What the reader of the file wants to know of a fold: how many of each."""
+def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, Any]:
+    """Counts of a fold by centre and outcome, for a reader of the file."""
     members = [case for case in cases if case.patient_id in set(fold)]
     return {
         "patients": len(members),
         "centre": dict(sorted(Counter(case.centre for case in members).items())),
-        "relapse": dict(sorted(Counter(str(case.relapse) for case in members).items())),
-        "hpv": dict(sorted(Counter(str(case.hpv) for case in members).items())),
+        **{
+            event_key(answer): dict(sorted(Counter(str(case.outcome(answer)) for case in members).items()))
+            for answer in answers
+        },
     }
 
 

@@ -1,4 +1,4 @@
-"""The release's CSV files in whatever dialect they come: read, not refused, and said."""
+"""Read the release's CSV files in any dialect; each deviation is a warning."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from baseline.release.problems import ERROR, WARNING, Problem
+from contract.editions import Edition
 
 ID: Final = "PatientID"
-COLUMNS: Final = (
-    ID, "CenterID", "Age", "Gender", "Tobacco Consumption", "Alcohol Consumption", "Performance Status", "Treatment",
-    "M-stage", "T-stage", "N-stage", "Weight", "Relapse", "RFS", "HPV Status",
-)  # fmt: skip
-_OTHER_NAMES: Final = {"Center": "CenterID", "Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
+# Columns of the releases that no edition declares.
+_MORE_COLUMNS: Final = ("T-stage", "N-stage", "Weight")
+_SHORT_NAMES: Final = {"Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _BYTE_ORDER_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 _MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "missing", "?", "-"})
@@ -27,10 +26,10 @@ Row = dict[str, str]
 
 
 @dataclass
-class Table:
-    """One CSV file: patient ID as written (without blanks) to the cells that hold something, by canonical column.
+class ReleaseTable:
+    """One CSV file: patient ID as written (without blanks) to the non-empty cells by canonical column.
 
-    `refused` are the IDs, in capitals, whose row could not be taken; `readable` is False where no row could.
+    `refused` are the IDs, in capitals, of unusable rows; `readable` is False if the whole file is unusable.
     """
 
     file: str
@@ -39,49 +38,57 @@ class Table:
     readable: bool = True
     problems: list[Problem] = field(default_factory=list)
 
-    def say(self, severity: str, kind: str, patient_id: str, found: str, expected: str) -> None:
-        """Note a problem of this file."""
+    def report(self, severity: str, kind: str, patient_id: str, found: str, expected: str) -> None:
+        """Add a problem of this file."""
         self.problems.append(Problem(severity, kind, patient_id, self.file, found, expected))
 
     def dialect(self, found: str, expected: str) -> None:
-        """Note a spelling that was read all the same."""
-        self.say(WARNING, "csv-dialect", "", found, expected)
+        """Add a warning about an unusual spelling that could be read."""
+        self.report(WARNING, "csv-dialect", "", found, expected)
 
 
-def read_table(path: Path, file: str) -> Table:
-    """Read a table of the release; whatever is odd or wrong stands in its `problems`.
+def columns_of(edition: Edition) -> tuple[str, ...]:
+    """The columns that are read: ID, clinical variables and targets of the edition, and three that are only checked."""
+    answers = (answer for algorithm in edition.algorithms for answer in algorithm.heads)
+    targets = [column for answer in answers for column in answer.columns.values()]
+    return tuple(dict.fromkeys([ID, *(variable.key for variable in edition.clinical), *_MORE_COLUMNS, *targets]))
+
+
+def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
+    """Read a table of the release; its `problems` hold every deviation.
 
     Args:
         path: the CSV file.
-        file: what problems call it.
+        file: its name in problems.
+        edition: declares the columns.
     """
-    table = Table(file)
+    table = ReleaseTable(file)
     text = _text(path, table)
     rows = _split(text, table)
-    columns = None if rows is None else _columns(*rows, table)
+    columns = None if rows is None else _columns(*rows, table, edition)
     if rows is None or columns is None:
         table.readable = False
         return table
     lines = rows[1]
-    seen: list[tuple[int, str, list[str]]] = []
+    sound: list[tuple[int, str, list[str]]] = []
     place = columns.index(ID)
     for number, cells in lines:
         if len(cells) != len(columns):
             patient = cells[place].strip() if place < len(cells) else ""
             found = f"row {number} has {len(cells)} cells"
-            table.say(ERROR, "csv-row", patient or f"(row {number})", found, f"{len(columns)} as in the header")
+            table.report(ERROR, "csv-row", patient or f"(row {number})", found, f"{len(columns)} as in the header")
             table.refused.add(patient.upper())
         elif not cells[place].strip():
-            table.say(ERROR, "csv-row", f"(row {number})", f"row {number} has no {ID}", "an ID in each row")
+            table.report(ERROR, "csv-row", f"(row {number})", f"row {number} has no {ID}", "an ID in each row")
         else:
-            seen.append((number, cells[place].strip(), cells))
-    _say_cell_dialects(seen, columns, table)
-    _fill(seen, columns, table)
+            sound.append((number, cells[place].strip(), cells))
+    _report_cell_dialects(sound, columns, table)
+    _fill(sound, columns, table, columns_of(edition))
     return table
 
 
 def is_missing(cell: str) -> bool:
-    """Whether a cell says nothing."""
+    """True for an empty cell or a word for missing."""
     return cell.strip().lower() in _MISSING
 
 
@@ -90,7 +97,7 @@ def plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _text(path: Path, table: Table) -> str:
+def _text(path: Path, table: ReleaseTable) -> str:
     content = path.read_bytes()
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -103,10 +110,8 @@ def _text(path: Path, table: Table) -> str:
         return content.decode("latin-1")
 
 
-def _split(text: str, table: Table) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
-    """The header's cells, and each further row that is not blank with its number in the file; None, with an error
-    said, where it is no table.
-    """
+def _split(text: str, table: ReleaseTable) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
+    """The header's cells, and every other non-blank row with its number in the file; None if it is no table."""
     if "\r" in text.replace("\r\n", ""):
         table.dialect("lines that end with a carriage return", "a line feed")
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -116,42 +121,49 @@ def _split(text: str, table: Table) -> tuple[list[str], list[tuple[int, list[str
     try:
         rows = list(csv.reader(io.StringIO(text.replace("\0", ""), newline=None), delimiter=separator))
     except csv.Error as problem:
-        table.say(ERROR, "csv-unreadable", "", f"not a readable table ({problem})", "a CSV file")
+        table.report(ERROR, "csv-unreadable", "", f"not a readable table ({problem})", "a CSV file")
         return None
     numbered = [(number, row) for number, row in enumerate(rows, start=1) if any(cell.strip() for cell in row)]
     return (numbered[0][1], numbered[1:]) if numbered else ([], [])
 
 
-def _columns(header: Sequence[str], lines: Sequence[tuple[int, list[str]]], table: Table) -> list[str] | None:
-    """The canonical name of each column; None, with an error said, where rows cannot be told apart."""
-    known = {plain(name): name for name in COLUMNS} | {plain(old): new for old, new in _OTHER_NAMES.items()}
+def _columns(
+    header: Sequence[str], lines: Sequence[tuple[int, list[str]]], table: ReleaseTable, edition: Edition
+) -> list[str] | None:
+    """The canonical name of each column; None if the IDs or a column are ambiguous."""
+    read = columns_of(edition)
+    aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
+    other_names = aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
+    known = {plain(name): name for name in read} | {plain(old): new for old, new in other_names.items()}
     columns = [known.get(plain(name), name.strip()) for name in header]
     if ID not in columns:
         names = ", ".join(columns)[:200] or "nothing"
-        table.say(ERROR, "csv-unreadable", "", f"no column {ID} (found {names})", f"a CSV file with a column {ID}")
+        table.report(ERROR, "csv-unreadable", "", f"no column {ID} (found {names})", f"a CSV file with a column {ID}")
         return None
-    odd = [name for name, column in zip(header, columns, strict=True) if name not in {column, *_OTHER_NAMES}]
+    odd = [name for name, column in zip(header, columns, strict=True) if name not in {column, *other_names}]
     if odd:
         table.dialect(f"column names {', '.join(map(repr, odd))}", "the release's spelling, without further blanks")
     filled = {place for _, cells in lines for place, cell in enumerate(cells) if cell.strip()}
     unused = [
         name or "one without a name"
         for place, name in enumerate(columns)
-        if name not in COLUMNS and (name or place in filled)
+        if name not in read and (name or place in filled)
     ]
     if unused:
-        table.say(WARNING, "csv-column", "", f"columns that nothing reads: {', '.join(unused)}", ", ".join(COLUMNS))
-    twice = sorted({name for name in columns if columns.count(name) > 1 and name in COLUMNS})
+        table.report(WARNING, "csv-column", "", f"unknown columns: {', '.join(unused)}", ", ".join(read))
+    twice = sorted({name for name in columns if columns.count(name) > 1 and name in read})
     if twice:
-        table.say(ERROR, "csv-unreadable", "", f"column {twice[0]} stands twice", "each column once")
+        table.report(ERROR, "csv-unreadable", "", f"column {twice[0]} appears twice", "each column once")
         return None
     return columns
 
 
-def _say_cell_dialects(seen: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], table: Table) -> None:
+def _report_cell_dialects(
+    rows: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], table: ReleaseTable
+) -> None:
     for what, expected, hits in (
-        ("blanks around cells", "none", list(_cells(seen, columns, lambda cell: cell != cell.strip()))),
-        ("a decimal comma", "a decimal point", list(_cells(seen, columns, _has_decimal_comma))),
+        ("blanks around cells", "none", list(_cells(rows, columns, lambda cell: cell != cell.strip()))),
+        ("a decimal comma", "a decimal point", list(_cells(rows, columns, _has_decimal_comma))),
     ):
         if hits:
             number, column, cell = hits[0]
@@ -159,9 +171,9 @@ def _say_cell_dialects(seen: Sequence[tuple[int, str, list[str]]], columns: Sequ
 
 
 def _cells(
-    seen: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], wanted: Callable[[str], bool]
+    rows: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], wanted: Callable[[str], bool]
 ) -> Iterator[tuple[int, str, str]]:
-    for number, _, cells in seen:
+    for number, _, cells in rows:
         yield from ((number, column, cell) for column, cell in zip(columns, cells, strict=True) if wanted(cell))
 
 
@@ -169,18 +181,20 @@ def _has_decimal_comma(cell: str) -> bool:
     return _DECIMAL_COMMA.fullmatch(cell.strip()) is not None
 
 
-def _fill(seen: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], table: Table) -> None:
+def _fill(
+    rows: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], table: ReleaseTable, read: Sequence[str]
+) -> None:
     first_row: dict[str, int] = {}
-    for number, patient, cells in seen:
+    for number, patient, cells in rows:
         key = patient.upper()
         if key in first_row:
-            found = f"stands in rows {first_row[key]} and {number}"
-            table.say(ERROR, "csv-doubled-row", patient, found, "each patient once")
+            found = f"rows {first_row[key]} and {number}"
+            table.report(ERROR, "csv-doubled-row", patient, found, "one row for each patient")
             continue
         first_row[key] = number
         stripped = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
         table.rows[patient] = {
             column: cell.replace(",", ".") if _has_decimal_comma(cell) else cell
             for column, cell in stripped.items()
-            if column in COLUMNS and column != ID and not is_missing(cell)
+            if column in read and column != ID and not is_missing(cell)
         }

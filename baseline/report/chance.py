@@ -1,4 +1,4 @@
-"""How high a metric gets by trying often: the expected best of k answers that know nothing."""
+"""Chance level after repeated tries: the expected best metric of k random answers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ DRAWS: Final = 2000
 
 @dataclass(frozen=True)
 class Chance:
-    """Random answers on a cohort's own outcomes: the spread of their metric, and the expected best of k by k."""
+    """Metric of random answers to a cohort: standard deviation, and expected best of k tries by k."""
 
     sd: float
     best_of: Mapping[int, float]
 
 
 def best_of_random(scores: DrawScores, rng: np.random.Generator, draws: int = DRAWS) -> Chance:
-    """The metric of `draws` random answers, and the expected highest of k such for each of `TRIES`.
+    """Draw `draws` random answers, and compute the expected highest metric of k answers for each k of `TRIES`.
 
-    The expectation is that of k independent draws from the answers that were tried, which is exact for them: the i-th
-    lowest of n is the highest of k with probability (i/n)^k - ((i-1)/n)^k.
+    The expectation is exact for k independent draws from these answers: the i-th lowest of n is the highest of k with
+    probability (i/n)^k - ((i-1)/n)^k.
     """
-    found = np.sort(scores(draws, rng))
+    values = np.sort(scores(draws, rng))
     share = np.arange(draws + 1) / draws
-    return Chance(float(found.std()), {k: float(found @ np.diff(share**k)) for k in TRIES})
+    return Chance(float(values.std()), {k: float(values @ np.diff(share**k)) for k in TRIES})

@@ -1,4 +1,4 @@
-"""The page itself: plain HTML with everything inside it, in the look of the results' page."""
+"""Building blocks of the report page: a single HTML file in the style of the evaluation's report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evaluation.statistics.bootstrap import Estimate
 
 
 def page(title: str, lead: str, sections: Sequence[tuple[str, str, str]], footer: str) -> str:
-    """The whole document of `sections`: anchor, heading and content each."""
+    """The whole document from `sections`: anchor, heading and content of each."""
     folder = files("evaluation.report")
     return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
@@ -47,29 +47,34 @@ def figure(caption: str, svg: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of plain text and `estimate_cell`s."""
+    """A table whose cells are HTML."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def estimate_cell(found: Estimate | None) -> str:
-    """A value with its 95% interval, a dash where there is none."""
-    if found is None or found.value is None:
+def estimate_cell(estimate: Estimate | None) -> str:
+    """A value with its 95% interval; a dash for a missing value."""
+    if estimate is None or estimate.value is None:
         return "-"
-    value = f'<span class="value">{found.value:.3f}</span>'
-    if found.ci95_low is None or found.ci95_high is None:
+    value = f'<span class="value">{estimate.value:.3f}</span>'
+    if estimate.ci95_low is None or estimate.ci95_high is None:
         return value
-    return f'{value} <span class="interval">{found.ci95_low:.3f} to {found.ci95_high:.3f}</span>'
+    return f'{value} <span class="interval">{estimate.ci95_low:.3f} to {estimate.ci95_high:.3f}</span>'
 
 
-def figures_of(aggregate: Mapping[str, Any]) -> Estimate:
+def value_cell(value: float | None) -> str:
+    """A value without an interval; a dash for a missing one."""
+    return estimate_cell(Estimate(value, None, None))
+
+
+def estimate_of(aggregate: Mapping[str, Any]) -> Estimate:
     """One metric of `metrics.json`."""
     return Estimate(aggregate["value"], aggregate.get("ci95_low"), aggregate.get("ci95_high"))
 
 
 def pictures(cases: Sequence[WorstCase]) -> str:
-    """The worst cases with a legend of the contours."""
+    """Pictures of the worst cases, with a legend of the contours."""
     legend = (
         f'<ul class="legend"><li>{_swatch(REFERENCE_COLOUR)}reference</li><li>{_swatch(COLOUR)}out-of-fold</li>'
         '<li><span class="line"></span>GTVp</li><li><span class="line dashed"></span>GTVn</li></ul>'

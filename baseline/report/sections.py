@@ -1,181 +1,260 @@
-"""The sections of the page, each from what the steps before it kept."""
+"""Sections of the training report: segmentation, uncertainty, and one for each target."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from baseline.heads.cohort import outcomes_in
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.models.targets import Target
 from baseline.report import page
 from baseline.report.chance import DRAWS, best_of_random
 from baseline.report.coefficients import MOST_SHOWN, Coefficient, coefficients
-from baseline.report.figures import calibration_plot, coefficients_plot, intervals_plot, survival_plot
-from baseline.report.judgement import BEHIND, GAP, KINDS, METRIC_TITLES, Judged, follow_up, hpv_status, judge
-from baseline.report.words import chance_in_words, choice_in_words, gap_in_words, rivals_in_words
+from baseline.report.figures import (
+    calibration_plot,
+    coefficients_plot,
+    expected_plot,
+    intervals_plot,
+    risk_coverage_plot,
+    survival_plot,
+)
+from baseline.report.models import BEHIND, GAP, ModelEstimates, available, estimate_models
+from baseline.report.segmentation import dsc_of
+from baseline.report.uncertainty import MEASURES, LabelUncertainty, estimate_uncertainty
+from contract import labels
 from contract.errors import MetricError
 from evaluation.metrics.classification import probability_metrics
-from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.chance import DrawScores, random_balanced_accuracy, random_c_index
 
-_LEFT_OUT = (
-    "The masks behind the features come from networks that never saw the patient, but with centres left out the "
-    "network may have seen other patients of the same centre."
+Section = tuple[str, dict[str, Any]]
+_OUT_OF_FOLD: Final = (
+    "Features come from masks of networks that never saw the patient; with centres left out, these networks may have "
+    "seen other patients of the centre."
 )
+_UNCERTAINTY: Final = (
+    "Uncertainty of the networks that never saw the patient, against the DSC of the evaluation. The expected DSC comes "
+    "from the probabilities, the DSC between passes from the disagreement of backbones and mirrored passes. The "
+    "risk-coverage curve is the mean of 1 - DSC among the most certain patients; its area (AURC) lies between that of "
+    "a perfect order (oracle) and a random one. In inference several folds disagree as well; this cannot be measured "
+    "here, since all but one have seen the patient."
+)
+_UNCERTAINTY_TITLES: Final = {
+    "spearman": "Spearman's rho with the DSC",
+    "mean_error": "mean difference to the DSC",
+    "aurc": "AURC",
+    "excess_aurc": "above the oracle",
+    "below_random": "below random order",
+}
+_PROBABILITY_TITLES: Final = {
+    "auc": "area under the curve",
+    "brier": "Brier score",
+    "calibration_in_the_large": "mean probability less share of positives",
+}
 
 
 def segmentation_section(report: Mapping[str, Any], titles: Mapping[str, str], without_mask: int) -> str:
-    """Task 1's ranked metrics over everyone and by centre."""
+    """The ranked metrics of the out-of-fold masks, over all patients and by centre."""
     scored = report["cases"]["used"]
     about = (
-        f"{scored} patients, each segmented by the one network that never saw them and scored on the CT's own grid "
-        f"against the reference by the evaluation package (edition {report['provenance']['edition']})."
+        f"{scored} patients, each segmented by a network that never saw them and scored on the CT's own grid against "
+        f"the reference by the evaluation package (edition {report['provenance']['edition']})."
     )
     if without_mask:
         about += f" {without_mask} patients without a reference are not scored."
-    everyone = [page.estimate_cell(page.figures_of(report["aggregates"][name])) for name in titles]
+    everyone = [page.estimate_cell(page.estimate_of(report["aggregates"][name])) for name in titles]
     rows = [["everyone", str(scored), *everyone]]
-    for centre, found in report["centres"].items():
-        values = [page.estimate_cell(_bare(found["aggregates"][name]["value"])) for name in titles]
-        rows.append([escape(centre), str(found["cases"]), *values])
+    for centre, group in report["centres"].items():
+        values = [page.value_cell(group["aggregates"][name]["value"]) for name in titles]
+        rows.append([escape(centre), str(group["cases"]), *values])
     return page.paragraph(about) + page.table(["Centre", "Patients", *titles.values()], rows)
 
 
-def target_section(
-    record: Mapping[str, Any], shipped: Mapping[str, Any] | None, bootstraps: int, seed: int
-) -> tuple[str, dict[str, Any]]:
-    """A target's cross-validations side by side with all that belongs to them, and the same figures as plain data.
+def uncertainty_section(
+    records: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], draws: int, seed: int
+) -> Section:
+    """Agreement of the uncertainty with the DSC, and the same figures as plain data.
 
     Args:
-        record: the target's part of `cross_validation.json`.
-        shipped: the target's part of `heads.json`, None where there is no head.
-        bootstraps: draws of patients.
-        seed: of the draws.
+        records: uncertainty records by patient ID.
+        rows: the evaluation's rows of the same patients.
+        draws: bootstrap samples of patients.
+        seed: seed of the samples.
     """
-    judged = judge(record, bootstraps, seed)
-    metric = METRIC_TITLES[record["metric"]]
-    gap = gap_in_words(record, judged[0] if judged else None)
-    about = f"{len(record['patients'])} patients. Intervals: 95%, patients drawn again {bootstraps} times. {_LEFT_OUT}"
-    parts = [
-        page.paragraph(text) for text in (about, " ".join([gap, *rivals_in_words(judged)]), choice_in_words(shipped))
-    ]
-    kinds = {kind: record[kind] for kind in KINDS if "why_not" not in record[kind]}
-    plain: dict[str, Any] = {"judged": {model.title: _plain(model) for model in judged}, "gap": gap}
-    if kinds:
+    if not records:
+        return page.paragraph("No uncertainty of these patients, expected `hecktor train heads` before."), {}
+    by_label: dict[str, LabelUncertainty] = {}
+    for value in labels.FOREGROUND:
+        label = labels.NAMES[value]
+        dsc = {row["case"]: dsc_of(row, label.lower()) for row in rows}
+        by_label[label] = estimate_uncertainty(label, records, dsc, draws, seed)
+    parts = [page.paragraph(_UNCERTAINTY), _uncertainty_table(by_label)]
+    drawn = {label: one for label, one in by_label.items() if one.values}
+    if drawn:
         parts += [
-            _judged_table(judged, metric),
-            page.figure(f"{metric.capitalize()} of each model", intervals_plot(judged, metric)),
+            page.figure("Expected and true DSC of each patient; dotted: equal", expected_plot(drawn)),
+            page.figure("Mean of 1 - DSC by the share of most certain patients", risk_coverage_plot(drawn)),
         ]
-        if record["metric"] == "c_index":
-            extra, figures = _rfs(record, kinds, judged[0], seed)
-        else:
-            extra, figures = _hpv(record, kinds, judged[0], bootstraps, seed)
-        parts, plain = [*parts, _by_centre(record, kinds), *extra], plain | figures
+    parts += [page.heading("Lesions"), _lesion_table(by_label)]
+    return "".join(parts), {label: one.as_json() for label, one in by_label.items()}
+
+
+def _uncertainty_table(by_label: Mapping[str, LabelUncertainty]) -> str:
+    rows = []
+    for label, one in by_label.items():
+        for name, title in MEASURES.items():
+            estimates = one.estimates.get(name, {})
+            cells = [page.estimate_cell(estimates.get(what)) for what in _UNCERTAINTY_TITLES]
+            bounds = [page.value_cell(bound) for bound in one.bounds.values()]
+            rows.append([escape(label), escape(title), str(one.true_dsc.size), str(one.missed), *cells, *bounds])
+    heads = ["Label", "Measure", "Patients", "Missed", *_UNCERTAINTY_TITLES.values(), "AURC: oracle", "AURC: random"]
+    return page.table(heads, rows)
+
+
+def _lesion_table(by_label: Mapping[str, LabelUncertainty]) -> str:
+    rows = []
+    for label, one in by_label.items():
+        count, false = one.lesions["all"], one.lesions["false"]
+        rows.append([escape(label), str(count), str(count - false), str(false), page.estimate_cell(one.lesion_auc)])
+    return page.table(["Label", "Lesions found", "true", "false", "AUC of the mean probability"], rows)
+
+
+def target_section(
+    target: Target, record: Mapping[str, Any], shipped: Mapping[str, Any] | None, bootstraps: int, seed: int
+) -> Section:
+    """Both cross-validations of a target side by side, and the same figures as plain data.
+
+    Args:
+        target: what is predicted.
+        record: the target's part of `cross_validation.json`.
+        shipped: the target's part of `heads.json`, None without a head.
+        bootstraps: bootstrap samples of patients.
+        seed: seed of the samples.
+    """
+    models = estimate_models(target, record, bootstraps, seed)
+    about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
+    reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
+    parts = [page.paragraph(" ".join([about, *reasons])), _shipped_table(target, shipped)]
+    plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
+    kinds = available(record)
+    if kinds:
+        metric = METRIC_TITLES[target.metric]
+        extra, figures = _KIND_SECTIONS[target.answer.kind](target, record, bootstraps, seed)
+        parts += [
+            _models_table(models, metric),
+            page.figure(f"{metric.capitalize()} of each model", intervals_plot(models, metric)),
+            _centres_table(record, kinds),
+            *extra,
+        ]
+        plain |= figures
     head = None if shipped is None else shipped["head"]
     parts.append(_coefficients(coefficients(head, record["nested"].get("folds", []))))
     return "".join(parts), plain
 
 
-def _judged_table(judged: Sequence[Judged], metric: str) -> str:
+def _shipped_table(target: Target, shipped: Mapping[str, Any] | None) -> str:
+    if shipped is None:
+        return page.paragraph("No head is shipped for this target.")
+    setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items())
+    heads = ["Shipped head", "Setting", "Candidates", f"{METRIC_TITLES[target.metric]} in selection (optimistic)"]
+    value = page.value_cell(shipped["out_of_fold"])
+    return page.table(heads, [[escape(shipped["model"]), escape(setting) or "-", str(len(shipped["tried"])), value]])
+
+
+def _models_table(models: Sequence[ModelEstimates], metric: str) -> str:
     heads = [metric.capitalize(), *KINDS.values(), "nested less left out", "heads less this, nested"]
     rows = [
         [escape(model.title), *(page.estimate_cell(model.estimates.get(what)) for what in (*KINDS, GAP, BEHIND))]
-        for model in judged
+        for model in models
     ]
     return page.table(heads, rows)
 
 
-def _by_centre(record: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> str:
-    """The heads' metric among each centre's patients alone."""
+def _centres_table(record: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> str:
+    """The heads' metric within each centre."""
     counts = Counter(row["centre"] for row in record["patients"])
     rows = [
-        [
-            escape(centre),
-            str(count),
-            *(page.estimate_cell(_bare(kinds[kind]["by_centre"].get(centre))) for kind in kinds),
-        ]
+        [escape(centre), str(count), *(page.value_cell(scored["by_centre"].get(centre)) for scored in kinds.values())]
         for centre, count in sorted(counts.items())
     ]
     return page.heading("By centre") + page.table(["Centre", "Patients", *(KINDS[kind] for kind in kinds)], rows)
 
 
-def _bare(value: float | None) -> Estimate:
-    return Estimate(value, None, None)
-
-
-def _rfs(
-    record: Mapping[str, Any], kinds: Mapping[str, Any], heads: Judged, seed: int
+def _risk_section(
+    target: Target, record: Mapping[str, Any], _bootstraps: int, seed: int
 ) -> tuple[list[str], dict[str, Any]]:
-    days, relapse = follow_up(record)
-    caption = "Recurrence-free survival by risk group (above or up to the median of the patient's outer fold)"
-    told, figures = _luck(lambda: random_c_index(days, relapse), "c_index", heads, seed)
-    return [page.figure(caption, survival_plot(days, relapse, kinds)), *told], figures
+    outcomes = outcomes_in(target.answer, record["patients"])
+    days, event = outcomes.times_days, outcomes.positive
+    caption = f"{target.title} by risk group (above or up to the median of the patient's outer fold)"
+    parts, figures = _chance(lambda: random_c_index(days, event), target, seed)
+    return [page.figure(caption, survival_plot(days, event, available(record))), *parts], figures
 
 
-def _luck(scores: Callable[[], DrawScores], metric: str, heads: Judged, seed: int) -> tuple[list[str], dict[str, Any]]:
-    """What trying often could explain; only why not where the cohort's outcomes allow no score."""
+def _class_section(
+    target: Target, record: Mapping[str, Any], bootstraps: int, seed: int
+) -> tuple[list[str], dict[str, Any]]:
+    positive = outcomes_in(target.answer, record["patients"]).positive
+    kinds = available(record)
+    estimates = {
+        kind: estimate_extras(
+            probability_metrics(positive, np.asarray(scored["probability"], np.float64)),
+            len(positive),
+            bootstraps,
+            seed,
+        ).by_metric
+        for kind, scored in kinds.items()
+    }
+    rows = [
+        [escape(title), *(page.estimate_cell(estimates[kind][name]) for kind in kinds)]
+        for name, title in _PROBABILITY_TITLES.items()
+    ]
+    caption = "Calibration: share of positives in five equal bins, with 95% Wilson intervals and numbers of patients"
+    parts = [
+        page.heading(f"Probability of {target.positive_name}"),
+        page.table(["", *(KINDS[kind] for kind in kinds)], rows),
+        page.figure(caption, calibration_plot(positive, kinds, target.positive_name)),
+    ]
+    values = {kind: {name: one[name].value for name in _PROBABILITY_TITLES} for kind, one in estimates.items()}
+    more, figures = _chance(lambda: random_balanced_accuracy(positive), target, seed)
+    return [*parts, *more], {"probability": values, **figures}
+
+
+_KIND_SECTIONS: Final = {"risk": _risk_section, "class": _class_section}
+
+
+def _chance(scores: Callable[[], DrawScores], target: Target, seed: int) -> tuple[list[str], dict[str, Any]]:
+    """The expected best of several random answers, or the reason why the cohort allows none."""
     try:
         chance = best_of_random(scores(), np.random.default_rng(seed))
     except MetricError as problem:
         return [page.paragraph(problem.message)], {}
-    rows = [[str(k), f"{best:.3f}"] for k, best in chance.best_of.items()]
-    told = chance_in_words(chance, heads.estimates.get("nested"), metric)
     parts = [
-        page.heading("Could it be luck?"),
-        page.paragraph(f"{told} From {DRAWS} random answers."),
-        page.table(["Random answers tried", f"Expected best {METRIC_TITLES[metric]}"], rows),
+        page.heading("Chance"),
+        page.paragraph(f"From {DRAWS} random answers to these patients; their standard deviation is {chance.sd:.3f}."),
+        page.table(
+            ["Random answers tried", f"Expected best {METRIC_TITLES[target.metric]}"],
+            [[str(k), f"{best:.3f}"] for k, best in chance.best_of.items()],
+        ),
     ]
     return parts, {"best_of_random": {str(k): best for k, best in chance.best_of.items()}, "random_sd": chance.sd}
 
 
-def _hpv(
-    record: Mapping[str, Any], kinds: Mapping[str, Any], heads: Judged, bootstraps: int, seed: int
-) -> tuple[list[str], dict[str, Any]]:
-    positive = hpv_status(record)
-    metrics = {
-        kind: probability_metrics(positive, np.asarray(found["probability"], np.float64))
-        for kind, found in kinds.items()
-    }
-    estimates = {
-        kind: estimate_extras(found, len(positive), bootstraps, seed).by_metric for kind, found in metrics.items()
-    }
-    titles = {
-        "auc": "area under the curve",
-        "brier": "Brier score",
-        "calibration_in_the_large": "mean probability less share of positives",
-    }
-    rows = [
-        [escape(title), *(page.estimate_cell(estimates[kind][name]) for kind in kinds)]
-        for name, title in titles.items()
-    ]
-    caption = (
-        "Calibration: share of positives by predicted probability in five equal bins, with 95% Wilson intervals and "
-        "the number of patients"
-    )
-    parts = [
-        page.heading("Probability of HPV positive"),
-        page.table(["", *(KINDS[kind] for kind in kinds)], rows),
-        page.figure(caption, calibration_plot(positive, kinds)),
-    ]
-    found = {kind: {name: one[name].value for name in titles} for kind, one in estimates.items()}
-    told, figures = _luck(lambda: random_balanced_accuracy(positive), "balanced_accuracy", heads, seed)
-    return [*parts, *told], {"probability": found, **figures}
-
-
-def _coefficients(found: Sequence[Coefficient]) -> str:
-    if not found:
+def _coefficients(weights: Sequence[Coefficient]) -> str:
+    if not weights:
         return page.paragraph("No feature has a weight.")
-    shown = found[:MOST_SHOWN]
+    shown = weights[:MOST_SHOWN]
     folds = len(shown[0].folds)
     about = (
-        "Weight of each feature a standard deviation, in the shipped head and over the outer folds of the nested "
-        "cross-validation. Weights of different models (Cox, signs) are not on one scale."
+        "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
+        "cross-validation. Weights of different models (Cox, signs) are on different scales."
     )
-    if len(found) > len(shown):
-        about += f" The {len(shown)} weightiest of {len(found)}."
+    if len(weights) > len(shown):
+        about += f" The {len(shown)} largest of {len(weights)}."
     rows = [
         [
             escape(one.feature),
@@ -187,10 +266,6 @@ def _coefficients(found: Sequence[Coefficient]) -> str:
         ]
         for one in shown
     ]
-    heads = ["Feature", "Shipped head", "Mean of folds", "Spread", "Used in", "Same sign in"]
+    heads = ["Feature", "Shipped head", "Mean of folds", "Standard deviation", "Used in", "Same sign in"]
     plot = page.figure("Weights by feature", coefficients_plot(shown))
     return f"{page.heading('Features')}{page.paragraph(about)}{page.table(heads, rows)}{plot}"
-
-
-def _plain(model: Judged) -> dict[str, Any]:
-    return {what: vars(found) for what, found in model.estimates.items()}

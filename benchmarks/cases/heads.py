@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from baseline.heads.cross_validation import cross_validation_document
-from baseline.heads.models.shared import area_under_curve, concordance
-from baseline.heads.models.targets import TARGETS
-from benchmarks.cases.phantom_features import draw, measured_cohort, oracle_logit, oracle_risk
+from baseline.heads.cross_validation import KINDS, cross_validation_document
+from baseline.heads.metrics import area_under_curve, c_index
+from baseline.heads.models.targets import targets_of
+from benchmarks.cases.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
+from contract.editions import load_edition
 from contract.files import write_json
 
 
@@ -29,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     begun = time.monotonic()
     cases = draw(options.patients, options.seed)
-    cohort = measured_cohort(cases, options.complete)
-    outcomes = cohort.outcomes
-    document = cross_validation_document([(target, cohort) for target in TARGETS], options.seed)
+    cohorts = measured_cohorts(cases, options.complete)
+    targets = targets_of(load_edition())
+    document = cross_validation_document([(target, cohorts[target.name]) for target in targets], options.seed, {})
     document["oracle"] = {
-        "rfs_c_index": concordance(outcomes.rfs_days, outcomes.relapse, oracle_risk(cases)),
-        "hpv_area_under_curve": area_under_curve(outcomes.hpv, oracle_logit(cases)),
+        "rfs_c_index": c_index(cohorts["rfs"].outcomes, oracle_risk(cases)),
+        "hpv_area_under_curve": area_under_curve(cohorts["hpv"].outcomes, oracle_logit(cases)),
     }
     write_json(options.output, document)
     lines = [*_lines(document), f"{options.patients} patients in {time.monotonic() - begun:.0f} s"]
@@ -44,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _lines(document: dict[str, Any]) -> list[str]:
     lines = [f"oracle: {document['oracle']}"]
-    for target in TARGETS:
-        for kind in ("nested", "leave_one_centre_out"):
-            result = document[target.name][kind]
-            comparators = {name: round(row[target.metric], 3) for name, row in result["comparators"].items()}
-            models = sorted(fold["model"] for fold in result["folds"])
-            lines.append(f"{target.name} {kind}: {target.metric} {result[target.metric]:.3f}, {comparators}, {models}")
+    for target in targets_of(load_edition()):
+        for kind in KINDS:
+            told = document[target.name][kind]
+            rivals = {name: round(rival[target.metric], 3) for name, rival in told["comparators"].items()}
+            models = sorted(fold["model"] for fold in told["folds"])
+            lines.append(f"{target.name} {kind}: {target.metric} {told[target.metric]:.3f}, {rivals}, {models}")
     return lines

@@ -7,7 +7,7 @@ centre's PET; the rest of the body, noise and artefacts are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.heads.measure import Features, clinical_features, image_features
-from baseline.heads.models.shared import Cohort, Outcomes
+from baseline.heads.cohort import HeadCohort, Outcomes
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import Patient
@@ -39,22 +39,21 @@ def draw(patients: int, seed: int, centres: Sequence[Centre] = TRAINING_CENTRES)
     return [make_case(seed, index, centres) for index in range(patients)]
 
 
-def measured_cohort(cases: Sequence[PhantomCase], complete: bool) -> Cohort:
-    """Image features and clinical variables of phantoms, with their outcomes.
+def measured_cohorts(cases: Sequence[PhantomCase], complete: bool) -> dict[str, HeadCohort]:
+    """Image features and clinical variables of phantoms, with the outcomes of "rfs" and "hpv".
 
     `complete` takes the true clinical variables instead of those that the centre recorded.
     """
     results = [case.outcome for case in cases]
-    return Cohort(
+    days = np.array([float(result.rfs_days) for result in results])
+    rfs = HeadCohort(
         tuple(case.patient_id for case in cases),
         tuple(case.centre.code for case in cases),
         tuple({**reference_features(case), **_clinical(case, complete)} for case in cases),
-        Outcomes(
-            np.array([float(result.rfs_days) for result in results]),
-            np.array([result.relapse for result in results]),
-            np.array([result.hpv_positive for result in results]),
-        ),
+        Outcomes(np.array([int(result.relapse) for result in results]), days),
     )
+    hpv = Outcomes(np.array([int(result.hpv_positive) for result in results]))
+    return {"rfs": rfs, "hpv": replace(rfs, outcomes=hpv)}
 
 
 def oracle_risk(cases: Sequence[PhantomCase]) -> npt.NDArray[np.float64]:

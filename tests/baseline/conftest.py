@@ -166,7 +166,7 @@ def tiny_release(tmp_path: Path) -> TinyRelease:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Results of nnU-Net's trainer by preset, not to be changed: `results` is a copy."""
-    from tests.baseline.nnunet_results import train_presets
+    from tests.baseline.package.nnunet_results import train_presets
 
     return train_presets(tmp_path_factory.mktemp("nnunet"))
 

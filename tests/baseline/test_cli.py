@@ -20,11 +20,11 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--device", "cuda"], "--device: found cuda and no card that PyTorch can use"),
+        (["--device", "cuda"], "--device: found cuda and no GPU that PyTorch can use"),
         (["--description", "absent.json"], "absent.json: not found"),
     ],
 )
-def test_what_ends_the_last_step_ends_the_first(
+def test_errors_of_the_last_steps_end_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
     """Not after the hours of those between."""

@@ -45,7 +45,7 @@ def test_it_is_bash() -> None:
     subprocess.run(["bash", "-n", str(SCRIPT)], check=True)
 
 
-def test_three_networks_remain(cluster: Cluster) -> None:
+def test_three_unfinished_networks(cluster: Cluster) -> None:
     """An array of three, and what comes after all of them; then a task trains the network of its own line."""
     listed, array, finish = cluster.run(GPUS="2", CPUS="8", SBATCH_EXTRA="--partition=gpu --account=me")
     assert listed == "hecktor train fold --work ROOT/work --list"
@@ -66,13 +66,13 @@ def test_three_networks_remain(cluster: Cluster) -> None:
     ]
 
 
-def test_nothing_remains(tmp_path: Path) -> None:
+def test_no_unfinished_networks(tmp_path: Path) -> None:
     calls = Cluster(tmp_path, "").run()
     assert len(calls) == 2
     assert calls[1].endswith("--job-name=hecktor-finish SCRIPT finish")
 
 
-def test_what_comes_after_the_networks(cluster: Cluster) -> None:
+def test_steps_after_the_networks(cluster: Cluster) -> None:
     assert cluster.run("finish", CPUS="4") == [
         "hecktor train heads --work ROOT/work --device cuda --jobs 4",
         "hecktor train report --work ROOT/work --jobs 4",

@@ -1,4 +1,4 @@
-"""Class-weighted ridge logistic regression for HPV status, its calibration and its threshold."""
+"""Class-weighted ridge logistic regression for a binary class, its calibration and its threshold."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.linear import Calibration, LinearHead, Term
-from baseline.heads.models.shared import Cohort, Flags, Floats, best_threshold, matrix, weighted
+from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
+from baseline.heads.models.terms import matrix, weighted
 
-KIND: Final = "logit of HPV positive"
+KIND: Final = "logit"
 THRESHOLD_RESAMPLES: Final = 200
-# A calibration on scores that say nothing must not turn their order around.
+# A calibration on uninformative scores must not reverse their order.
 LEAST_SLOPE: Final = 0.0
 
 
 def fit_logistic(
-    cohort: Cohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
+    cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    """One head for each setting, whose `penalty` is that of the mean loss; both classes weigh alike."""
+    """One head per setting; `penalty` applies to the mean loss, and both classes have equal weight."""
     from sklearn.linear_model import LogisticRegression
 
     if not terms:
         return [LinearHead(KIND, 0.0, (), None) for _ in settings]
-    columns, positive = matrix(terms, cohort), cohort.outcomes.hpv
+    columns, positive = matrix(terms, cohort), cohort.outcomes.positive
     heads = []
     for setting in settings:
         model = LogisticRegression(C=1.0 / (setting["penalty"] * len(columns)), class_weight="balanced", max_iter=5000)
@@ -35,14 +36,14 @@ def fit_logistic(
 
 
 def with_threshold(head: LinearHead, positive: Flags, scores: Floats, rng: np.random.Generator) -> LinearHead:
-    """The head with threshold and calibration learnt from out-of-fold scores of its training patients."""
+    """The head with threshold and calibration, learnt from out-of-fold scores of its training patients."""
     return replace(head, threshold=stable_threshold(positive, scores, rng), calibration=platt(positive, scores))
 
 
 def stable_threshold(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
-    """The median of the thresholds of best balanced accuracy over bootstrap samples of each class.
+    """Median of the best thresholds over bootstrap samples of each class.
 
-    With some fifty negatives the single best threshold hangs on a patient or two.
+    With about fifty negatives a single best threshold depends on one or two patients.
     """
     chosen = []
     for _ in range(THRESHOLD_RESAMPLES):
@@ -53,10 +54,31 @@ def stable_threshold(positive: Flags, scores: Floats, rng: np.random.Generator) 
     return float(np.median(chosen))
 
 
+def best_threshold(positive: Flags, scores: Floats) -> tuple[float, float]:
+    """The threshold (score >= threshold is positive) with the highest balanced accuracy, and that accuracy.
+
+    Candidates lie midway between neighbouring scores; of equally good ones the middle one is chosen, as it is the most
+    stable.
+    """
+    order, place = np.unique(scores, return_inverse=True)
+    candidates = np.concatenate([[order[0] - 1.0], (order[:-1] + order[1:]) / 2, [order[-1] + 1.0]])
+    below = [np.cumsum(np.bincount(place[flag], minlength=len(order))) for flag in (positive, ~positive)]
+    sensitivity, specificity = 1 - _shares(below[0]), _shares(below[1])
+    accuracy = (sensitivity + specificity) / 2
+    best = np.flatnonzero(accuracy >= accuracy.max() - 1e-12)
+    chosen = best[len(best) // 2]
+    return float(candidates[chosen]), float(accuracy[chosen])
+
+
+def _shares(counts: Numbers) -> Floats:
+    """Cumulative counts as shares of the last, after a first 0."""
+    return np.concatenate([[0.0], counts / counts[-1]])
+
+
 def platt(positive: Flags, scores: Floats) -> Calibration:
     """Slope and offset of the logistic function from score to probability (Platt 1999), with his smoothed targets.
 
-    A slope below 0 is held at 0: then every probability is the class's share.
+    A negative slope is set to 0: then every probability is the share of the class.
     """
     from scipy.optimize import minimize
 
@@ -68,5 +90,5 @@ def platt(positive: Flags, scores: Floats) -> Calibration:
         return float((np.logaddexp(0, logit) - target * logit).mean())
 
     start = np.array([1.0, np.log((count + 1) / (rest + 1))])
-    found = minimize(loss, start, method="L-BFGS-B", bounds=[(LEAST_SLOPE, None), (None, None)])
-    return Calibration(float(found.x[0]), float(found.x[1]))
+    fit = minimize(loss, start, method="L-BFGS-B", bounds=[(LEAST_SLOPE, None), (None, None)])
+    return Calibration(float(fit.x[0]), float(fit.x[1]))

@@ -1,7 +1,7 @@
 """Choose a model family, its setting and harmonisation by cross-validation inside the training patients.
 
-Whatever is more than the first family must earn its place: a later family, and harmonisation by centre, is taken only
-where it beats what was chosen before by `EARNED`.
+A more complex model is used only if it improves the metric: a later family, and harmonisation by centre, must exceed
+the earlier choice by `LEAST_GAIN`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.harmonise import depends_on_scanner
-from baseline.heads.models.shared import Cohort, Floats, Numbers, matrix, scaled_terms, unlike_terms, usual_transforms
+from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, without_twins
 
-EARNED: Final = 0.02
+LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-FitPath = Callable[[Cohort, Sequence[Term], Sequence[Setting], np.random.Generator], list[LinearHead]]
-Judge = Callable[[Cohort, Floats], float]
+FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], list[LinearHead]]
+Judge = Callable[[HeadCohort, Floats], float]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model: how it is fitted, its settings, strongest regularisation first, and its features.
+    """A kind of model: its fitting function, its settings (strongest regularisation first) and its features.
 
-    `transforms` None is every feature of the cohort that is not another's twin. `fit` gives one head for each setting.
-    `least_scarce` is how many of the target's scarce outcome the family needs to compete.
+    `fit` returns one head per setting. `transforms` None stands for all features without redundant ones.
+    `least_scarce` is the number of patients with the scarcer outcome that the family needs to compete.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen, its out-of-fold scores and metric, and the metric of everything that was tried."""
+    """The chosen model, its out-of-fold scores and metric, and the metric of every candidate."""
 
     family: Family
     setting: Setting
@@ -52,22 +53,22 @@ class Chosen:
 
     @property
     def name(self) -> str:
-        """Family, and whether harmonised."""
+        """Name of the family, with a suffix if it is harmonised."""
         return f"{self.family.name}, harmonised" if self.harmonised else self.family.name
 
 
 def choose(
-    cohort: Cohort,
+    cohort: HeadCohort,
     families: Sequence[Family],
     folds: Sequence[Numbers],
     judge: Judge,
     rng: np.random.Generator,
     harmonise: bool = True,
 ) -> Chosen:
-    """The best family and setting over `folds` of the cohort, then its harmonised form if that earns its place.
+    """The best family and setting over `folds` of the cohort, then its harmonised form if that is better.
 
-    Harmonisation is tried where there are centres to harmonise and features that a scanner can shift.
-    Of equally good settings the strongest regularised is taken.
+    Harmonisation is tried with several centres and features that depend on the scanner. Of equally good settings the
+    one with the strongest regularisation is used.
 
     Raises:
         ValueError: no family.
@@ -75,49 +76,51 @@ def choose(
     best: Chosen | None = None
     tried: dict[str, float] = {}
     for family in families:
-        found = _best_setting(cohort, family, family.settings, False, folds, judge, rng)
-        tried[found.name] = found.metric
-        if best is None or found.metric >= best.metric + EARNED:
-            best = found
+        candidate = _best_setting(cohort, family, family.settings, False, folds, judge, rng)
+        tried[candidate.name] = candidate.metric
+        if best is None or candidate.metric >= best.metric + LEAST_GAIN:
+            best = candidate
     if best is None:
         raise ValueError("no family to choose from")
     if harmonise and len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
-        found = _best_setting(cohort, best.family, [best.setting], True, folds, judge, rng)
-        tried[found.name] = found.metric
-        if found.metric >= best.metric + EARNED:
-            best = found
+        candidate = _best_setting(cohort, best.family, [best.setting], True, folds, judge, rng)
+        tried[candidate.name] = candidate.metric
+        if candidate.metric >= best.metric + LEAST_GAIN:
+            best = candidate
     return Chosen(best.family, best.setting, best.harmonised, best.scores, best.metric, tried)
 
 
-def refit(cohort: Cohort, chosen: Chosen, rng: np.random.Generator) -> LinearHead:
+def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> LinearHead:
     """The chosen model fitted on the whole cohort."""
     return _path(cohort, chosen.family, [chosen.setting], chosen.harmonised, rng)[0]
 
 
-def scores_of(head: LinearHead, cohort: Cohort) -> Floats:
+def scores_of(head: LinearHead, cohort: HeadCohort) -> Floats:
     """`LinearHead.score` of every patient."""
     weights = np.array([term.weight for term in head.terms])
     return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
 
 
-def stratified_folds(cohort: Cohort, stratum: Sequence[bool], folds: int, rng: np.random.Generator) -> list[Numbers]:
-    """Deal the patients out like cards, stratum by stratum and within it centre by centre.
+def stratified_folds(
+    cohort: HeadCohort, stratum: Sequence[bool], folds: int, rng: np.random.Generator
+) -> list[Numbers]:
+    """Deal the patients like cards, stratum by stratum and within it centre by centre.
 
-    Every patient is in exactly one fold; a stratum's share differs by at most one patient between folds.
+    Every patient is in one fold; the size of a stratum differs by at most one patient between folds.
     """
     order = rng.permutation(len(cohort.ids))
     dealt = sorted(order, key=lambda number: (bool(stratum[number]), cohort.centres[number]))
     return [np.array(sorted(dealt[fold::folds]), dtype=np.int64) for fold in range(folds)]
 
 
-def centre_folds(cohort: Cohort) -> list[Numbers]:
-    """One fold a centre, in the order of the centres' codes."""
+def centre_folds(cohort: HeadCohort) -> list[Numbers]:
+    """One fold per centre, sorted by code."""
     codes = np.asarray(cohort.centres)
     return [np.flatnonzero(codes == code) for code in sorted(set(cohort.centres))]
 
 
 def _best_setting(
-    cohort: Cohort,
+    cohort: HeadCohort,
     family: Family,
     settings: Sequence[Setting],
     harmonised: bool,
@@ -137,11 +140,11 @@ def _best_setting(
 
 
 def _path(
-    cohort: Cohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
+    cohort: HeadCohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
 ) -> list[LinearHead]:
     terms = scaled_terms(cohort, _transforms(cohort, family), harmonised)
-    return family.fit(cohort, unlike_terms(terms, cohort) if family.transforms is None else terms, settings, rng)
+    return family.fit(cohort, without_twins(terms, cohort) if family.transforms is None else terms, settings, rng)
 
 
-def _transforms(cohort: Cohort, family: Family) -> Mapping[str, str]:
+def _transforms(cohort: HeadCohort, family: Family) -> Mapping[str, str]:
     return usual_transforms(cohort) if family.transforms is None else family.transforms

@@ -1,8 +1,8 @@
-"""The two targets: which models compete for each, how they are judged, and what they are compared with."""
+"""What heads predict, by kind of answer: competing models, comparators, metric and folds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,35 +10,44 @@ import numpy as np
 
 from algorithm.heads.linear import LinearHead, Term
 from algorithm.heads.measure import clinical_names
+from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
+from baseline.heads.metrics import area_under_curve, c_index
 from baseline.heads.models.cox import KIND, fit_cox
 from baseline.heads.models.logistic import fit_logistic, with_threshold
 from baseline.heads.models.selection import INNER_FOLDS, Family, Setting, centre_folds, stratified_folds
-from baseline.heads.models.shared import Cohort, Flags, Floats, Numbers, area_under_curve, concordance, weighted
 from baseline.heads.models.signs import fit_signs
-from contract.editions import load_edition
+from baseline.heads.models.terms import weighted
+from baseline.release.cases import event_key
+from contract.editions import Answer, ClinicalVariable, Edition
+from contract.editions.declaration import RT_DOSE
 from contract.errors import MetricError
 
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in
-# the training patients, the first family of each target is held to a handful of features.
-RFS_FEATURES: Final[dict[str, str]] = {
+# the training patients, the first family of each kind has a handful of features. Features that an edition lacks are
+# left out.
+RISK_FEATURES: Final[dict[str, str]] = {
     "total_volume_ml": "log1p",
     "gtvn_count": "identity",
     "age_years": "identity",
     "tobacco": "identity",
     "performance_status": "identity",
 }
-HPV_FEATURES: Final[dict[str, str]] = {
+CLASS_FEATURES: Final[dict[str, str]] = {
     "gtvn_cold_share": "identity",
     "total_volume_ml": "log1p",
     "age_years": "identity",
     "gender": "identity",
     "tobacco": "identity",
 }
-CLINICAL_FEATURES: Final[dict[str, str]] = dict.fromkeys(clinical_names(load_edition().clinical), "identity")
 VOLUME: Final[dict[str, str]] = {"total_volume_ml": "log1p"}
 SUV_MAX: Final[dict[str, str]] = {"suv_max": "identity"}
-
-# With fewer relapses, or patients of the rarer class, some sixty features are not even tried.
+# Names of the comparators in our records, with their titles.
+COMPARATORS: Final = {
+    "tumour_volume": "tumour volume alone",
+    "suv_max": "SUVmax alone",
+    "clinical": "clinical variables alone",
+}
+# Minimum number of patients with the scarcer outcome for families that use all features, about sixty.
 LEAST_FOR_ALL: Final = 20
 PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
 _RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty, "l1_ratio": 0.0} for penalty in PENALTIES)
@@ -52,120 +61,138 @@ _SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect i
 
 @dataclass(frozen=True)
 class Target:
-    """One thing to predict.
+    """One answer that a head predicts: a risk by Cox models and signs, a binary class by logistic models.
 
-    `needed` names in messages whom folds cannot do without. `families` compete, the first being the one to beat;
-    `comparators` are what papers report beside them. `judge` is a metric of scores, higher is better. `stratum` says
-    for each patient whether the outcome that folds must share out is there, `both` that no fold can do without
-    patients who lack it. `finish` completes a head from out-of-fold scores.
+    `families` compete; a later one must beat the first. `comparators` are the models that papers report alongside.
+    `clinical` are the edition's variables; `with_dose` is True if inference may get a dose.
     """
 
-    name: str
-    metric: str
-    needed: str
+    answer: Answer
+    title: str
     families: tuple[Family, ...]
     comparators: Mapping[str, Family]
-    judge: Callable[[Cohort, Floats], float]
-    stratum: Callable[[Cohort], Flags]
-    both: bool
-    finish: Callable[[LinearHead, Cohort, Floats, np.random.Generator], LinearHead]
+    clinical: tuple[ClinicalVariable, ...]
+    with_dose: bool
 
-    def competing(self, cohort: Cohort) -> list[Family]:
-        """The families for which the cohort has enough of the scarce outcome; always the first."""
+    @property
+    def name(self) -> str:
+        """Name of the head in the model package."""
+        return self.answer.head
+
+    @property
+    def is_risk(self) -> bool:
+        """True for a risk, False for a class."""
+        return self.answer.kind == "risk"
+
+    @property
+    def metric(self) -> str:
+        """The reported metric."""
+        return "c_index" if self.is_risk else "balanced_accuracy"
+
+    @property
+    def positive_name(self) -> str:
+        """Name of the positive class: "HPV positive", or the class itself."""
+        positive = self.answer.classes[1]
+        return f"{self.answer.name.upper()} positive" if positive is True else str(positive)
+
+    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+        """C-index or area under the curve, by which models are selected."""
+        return (c_index if self.is_risk else area_under_curve)(cohort.outcomes, scores)
+
+    def scarce(self, cohort: HeadCohort) -> int:
+        """Number of patients with the outcome that every fold needs: events, or the rarer class."""
+        return self._scarce(self._stratum(cohort))
+
+    def competing(self, cohort: HeadCohort) -> list[Family]:
+        """The first family, and those for which the cohort is large enough."""
         scarce = self.scarce(cohort)
         return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
 
-    def scarce(self, cohort: Cohort) -> int:
-        """How many patients have the outcome that no fold can do without: relapses, or the rarer HPV status."""
-        return self._scarce(self.stratum(cohort))
-
-    def check(self, cohort: Cohort, least: int) -> None:
-        """Refuse a cohort with fewer than `least` such patients.
+    def check(self, cohort: HeadCohort, least: int) -> None:
+        """Require `least` patients with the scarcer outcome.
 
         Raises:
-            MetricError: naming how many there are.
+            MetricError: there are fewer, or a class has more than two values, for which there is no model.
         """
-        if self.scarce(cohort) < least:
-            found = f"{self.scarce(cohort)} training patients {self.needed}"
-            raise MetricError(self.name, f"{found}", f"at least {least}")
+        if not self.is_risk and not self.answer.is_binary:
+            raise MetricError(self.name, f"{len(self.answer.classes)} classes", "2: there is no model for more")
+        scarce = self.scarce(cohort)
+        if scarce < least:
+            outcome = f"with a {event_key(self.answer)}" if self.is_risk else "of the rarer class"
+            raise MetricError(self.name, f"{scarce} training patients {outcome}", f"at least {least}")
 
-    def folds(self, cohort: Cohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
-        """Inner folds: one a centre where that is asked for and leaves both outcomes to train on, else stratified."""
-        stratum = self.stratum(cohort)
+    def folds(self, cohort: HeadCohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
+        """Inner folds: one per centre if requested and every fold keeps both outcomes, otherwise stratified."""
+        stratum = self._stratum(cohort)
         if by_centre and len(set(cohort.centres)) > 2:
             folds = centre_folds(cohort)
             if all(self._scarce(np.delete(stratum, fold)) > 1 for fold in folds):
                 return folds
         return self.stratified(cohort, INNER_FOLDS, rng)
 
-    def stratified(self, cohort: Cohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
-        """Folds balanced by outcome and centre, fewer where an outcome is scarcer than that."""
-        return stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
+    def stratified(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
+        """Folds balanced by outcome and centre, fewer if an outcome is scarcer."""
+        return stratified_folds(cohort, self._stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
+
+    def finish(self, head: LinearHead, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> LinearHead:
+        """Add threshold and calibration, learnt from out-of-fold scores, to the head of a class."""
+        if self.is_risk:
+            return head
+        named = replace(head, kind=f"{head.kind} of {self.positive_name}")
+        return with_threshold(named, cohort.outcomes.positive, scores, rng)
+
+    def _stratum(self, cohort: HeadCohort) -> Flags:
+        """Patients with an event, or of the negative class."""
+        return cohort.outcomes.positive if self.is_risk else ~cohort.outcomes.positive
 
     def _scarce(self, stratum: Flags) -> int:
-        there = int(stratum.sum())
-        return min(there, len(stratum) - there) if self.both else there
+        inside = int(stratum.sum())
+        return inside if self.is_risk else min(inside, len(stratum) - inside)
 
 
-def as_it_is(
-    _cohort: Cohort, terms: Sequence[Term], settings: Sequence[Setting], _rng: np.random.Generator
+def _unfitted(
+    _cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Setting], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    """The one feature itself as a risk, higher for earlier recurrence; nothing is fitted but its scale."""
+    """The single feature as a risk: only its scale is learnt."""
     return [LinearHead(KIND, 0.0, weighted(terms, np.ones(len(terms))), None) for _ in settings]
 
 
-def _judge_rfs(cohort: Cohort, scores: Floats) -> float:
-    return concordance(cohort.outcomes.rfs_days, cohort.outcomes.relapse, scores)
-
-
-def _judge_hpv(cohort: Cohort, scores: Floats) -> float:
-    return area_under_curve(cohort.outcomes.hpv, scores)
-
-
-def _finish_hpv(head: LinearHead, cohort: Cohort, scores: Floats, rng: np.random.Generator) -> LinearHead:
-    return with_threshold(head, cohort.outcomes.hpv, scores, rng)
-
-
-RFS: Final = Target(
-    name="rfs",
-    metric="c_index",
-    needed="with a relapse",
-    families=(
-        Family("Cox, few features", fit_cox, _RIDGE, RFS_FEATURES),
+_FAMILIES: Final[dict[str, tuple[Family, ...]]] = {
+    "risk": (
+        Family("Cox, few features", fit_cox, _RIDGE, RISK_FEATURES),
         Family("Cox, all features", fit_cox, _ELASTIC_NET, least_scarce=LEAST_FOR_ALL),
         Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
     ),
-    comparators={
-        "tumour_volume": Family("tumour volume", as_it_is, ({},), VOLUME),
-        "suv_max": Family("SUVmax", as_it_is, ({},), SUV_MAX),
-        "clinical": Family("clinical variables", fit_cox, _RIDGE, CLINICAL_FEATURES),
-    },
-    judge=_judge_rfs,
-    stratum=lambda cohort: cohort.outcomes.relapse,
-    both=False,
-    finish=lambda head, _cohort, _scores, _rng: head,
-)
-HPV: Final = Target(
-    name="hpv",
-    metric="balanced_accuracy",
-    needed="of the rarer class",
-    families=(
-        Family("logistic, few features", fit_logistic, _LOGISTIC, HPV_FEATURES),
+    "class": (
+        Family("logistic, few features", fit_logistic, _LOGISTIC, CLASS_FEATURES),
         Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
     ),
-    comparators={
-        "tumour_volume": Family("tumour volume", fit_logistic, _LOGISTIC[:1], VOLUME),
-        "suv_max": Family("SUVmax", fit_logistic, _LOGISTIC[:1], SUV_MAX),
-        "clinical": Family("clinical variables", fit_logistic, _LOGISTIC, CLINICAL_FEATURES),
-    },
-    judge=_judge_hpv,
-    stratum=lambda cohort: ~cohort.outcomes.hpv,
-    both=True,
-    finish=_finish_hpv,
-)
-TARGETS: Final = (RFS, HPV)
+}
+
+
+def targets_of(edition: Edition) -> tuple[Target, ...]:
+    """A target for every risk and class of an edition, in order."""
+    clinical = dict.fromkeys(clinical_names(edition.clinical), "identity")
+    several = {"risk": (fit_cox, _RIDGE), "class": (fit_logistic, _LOGISTIC)}
+    single = {"risk": (_unfitted, ({},)), "class": (fit_logistic, _LOGISTIC[:1])}
+    comparators = {
+        kind: {
+            "tumour_volume": Family("tumour volume", *single[kind], VOLUME),
+            "suv_max": Family("SUVmax", *single[kind], SUV_MAX),
+            "clinical": Family("clinical variables", *several[kind], clinical),
+        }
+        for kind in _FAMILIES
+    }
+    targets: list[Target] = []
+    for algorithm in edition.algorithms:
+        for answer in algorithm.heads:
+            title = algorithm.title if len(algorithm.answers) == 1 else answer.socket.title
+            with_dose = RT_DOSE in algorithm.inputs or RT_DOSE in algorithm.optional_inputs
+            kind = answer.kind
+            targets.append(Target(answer, title, _FAMILIES[kind], comparators[kind], edition.clinical, with_dose))
+    return tuple(targets)
 
 
 def only(target: Target, families: Sequence[Family]) -> Target:
-    """The target with these families alone in the competition."""
+    """The target with these families as the only competitors."""
     return replace(target, families=tuple(families))

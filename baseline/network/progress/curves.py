@@ -1,4 +1,4 @@
-"""How the training of a fold goes, epoch by epoch, as the page shows it: `curves.json`."""
+"""Learning curves of a fold, epoch by epoch, stored as `curves.json`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from contract.errors import InputError
 from contract.files import read_json, write_json
 
 FORMAT_VERSION: Final = 1
-# What nnU-Net's own moving average keeps of the epochs before.
-KEPT: Final = 0.9
-# So many epochs tell how long one takes.
+# Weight of earlier epochs in nnU-Net's moving average.
+DECAY: Final = 0.9
+# Number of epochs from which the time of one is estimated.
 _RECENT: Final = 10
 
 Values = tuple[float | None, ...]
@@ -24,12 +24,12 @@ Values = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class Curves:
-    """The epochs of one fold so far.
+    """Finished epochs of one fold.
 
-    Every tuple has one value an epoch, None where it was no finite number: the Dice of a structure that neither
-    the patches nor the prediction had. `seconds` last from one epoch's begin to the next one's; `written` is when the
-    latest epoch ended, in seconds since 1970. `network` is the folder of nnU-Net's results, `name` what the split is
-    called, `epochs` how many are planned.
+    Every tuple has one value per epoch; None is a value that is not finite, such as the Dice of a structure that is
+    absent from patches and prediction. `seconds` run from the start of an epoch to the start of the next. `written` is
+    the end of the latest epoch in seconds since 1970. `network` is the folder of nnU-Net's results, `name` the name of
+    the split, `epochs` the number of planned epochs.
     """
 
     network: str
@@ -45,45 +45,45 @@ class Curves:
 
     @property
     def done(self) -> int:
-        """How many epochs have ended."""
+        """Number of finished epochs."""
         return len(self.seconds)
 
     @property
     def finished(self) -> bool:
-        """Whether the last of the planned epochs has ended."""
+        """True after the last planned epoch."""
         return self.done >= self.epochs
 
     @property
     def epoch_seconds(self) -> float:
-        """What one of the latest ten epochs took: the lower median, which a pause before a resumption cannot move."""
+        """Lower median of the latest ten epochs, which a pause before a resumption does not affect."""
         return statistics.median_low(self.seconds[-_RECENT:])
 
     @property
     def estimated_end(self) -> float:
-        """When the last epoch will have ended, in seconds since 1970, if the others take as long as the latest."""
+        """Expected end of the last epoch in seconds since 1970, at the speed of the latest ones."""
         return self.written + max(0, self.epochs - self.done) * self.epoch_seconds
 
 
 def moving_average(values: Iterable[float | None]) -> Values:
-    """nnU-Net's exponential moving average: 0.9 of the one before and 0.1 of the value, from the first value on.
+    """nnU-Net's exponential moving average: 0.9 of the previous average plus 0.1 of the value.
 
-    Where there is no value, the average stays what it was: None before the first.
+    It starts at the first value, is None before, and stays the same at a missing value.
     """
     average: float | None = None
     averages = []
     for value in values:
         if value is not None:
-            average = value if average is None else KEPT * average + (1 - KEPT) * value
+            average = value if average is None else DECAY * average + (1 - DECAY) * value
         averages.append(average)
     return tuple(averages)
 
 
 def curves_of(trainer: Any, name: str, now: float) -> Curves:
-    """What nnU-Net's trainer has logged of the epochs that have ended, those before a resumption among them.
+    """Curves of all finished epochs in the log of nnU-Net's trainer, including those before a resumption.
 
     Args:
         trainer: an `nnUNetTrainer` at the end of an epoch.
-        name: what the split is called.
+        name: name of the split.
         now: seconds since 1970.
     """
 
@@ -91,7 +91,7 @@ def curves_of(trainer: Any, name: str, now: float) -> Curves:
         values: Sequence[Any] = trainer.logger.get_value(key, step=None)
         return values
 
-    begins = [float(begin) for begin in logged("epoch_start_timestamps")]
+    starts = [float(start) for start in logged("epoch_start_timestamps")]
     each_structure = zip(*logged("dice_per_class_or_region"), strict=True)
     structures = [labels.NAMES[value] for value in labels.FOREGROUND]
     return Curves(
@@ -100,7 +100,7 @@ def curves_of(trainer: Any, name: str, now: float) -> Curves:
         fold=int(trainer.fold),
         epochs=int(trainer.num_epochs),
         written=now,
-        seconds=tuple(end - begin for begin, end in zip(begins, [*begins[1:], now], strict=True)),
+        seconds=tuple(end - start for start, end in zip(starts, [*starts[1:], now], strict=True)),
         learning_rate=_finite(logged("lrs")),
         training_loss=_finite(logged("train_losses")),
         validation_loss=_finite(logged("val_losses")),
@@ -109,15 +109,15 @@ def curves_of(trainer: Any, name: str, now: float) -> Curves:
 
 
 def write_curves(path: Path, curves: Curves) -> None:
-    """Keep the curves, whole or not at all."""
+    """Write `curves.json`."""
     write_json(path, {"format_version": FORMAT_VERSION, **asdict(curves)}, indent=None)
 
 
 def read_curves(path: Path) -> Curves:
-    """Read what `write_curves` wrote.
+    """Read `curves.json`.
 
     Raises:
-        InputError: the file is of another version, or its lists differ in length.
+        InputError: another format version, or lists of different length.
     """
     record = read_json(path)
     version = record.pop("format_version", None) if isinstance(record, dict) else None
@@ -135,7 +135,7 @@ def read_curves(path: Path) -> Curves:
     lists = (curves.learning_rate, curves.training_loss, curves.validation_loss, *dice.values())
     lengths = {len(values) for values in (curves.seconds, *lists)}
     if len(lengths) != 1 or 0 in lengths:
-        raise InputError(where, f"lists of {sorted(lengths)} epochs", "one value an epoch in each")
+        raise InputError(where, f"lists of {sorted(lengths)} epochs", "one value per epoch in each")
     return curves
 
 

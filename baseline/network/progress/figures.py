@@ -1,4 +1,4 @@
-"""The curves of a fold as SVG text, and its validation patients as a JPEG."""
+"""Figures of the training page: curves of a fold as SVG, validation patients as JPEG."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
@@ -18,16 +16,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from baseline.network.progress.curves import Curves, Values, moving_average
 from baseline.network.progress.patients import Labels, Window, dice
 from contract import labels
+from evaluation.report.pictures import CT_WINDOW_HU, LINE_STYLES, REFERENCE_COLOUR, pet_colours
 
-CT_WINDOW_HU: Final = (-160.0, 240.0)
-PET_SHOWN_SUV: Final = (2.0, 14.0)
-REFERENCE_COLOUR: Final = "#3dff6e"
 PREDICTED_COLOUR: Final = "#3fb8ff"
 _BLUE: Final = "#0b69a3"
 _ORANGE: Final = "#c2590a"
 _INK: Final = "#1f2933"
-_LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
-_PET_OPACITY: Final = 0.6
 _BAR_MM: Final = 50.0
 _STYLE: Final[Any] = {
     "font.size": 9,
@@ -44,9 +38,9 @@ _STYLE: Final[Any] = {
 
 
 def curves_svg(curves: Curves) -> str:
-    """Loss, pseudo-Dice, learning rate and time of each epoch, counted from one."""
+    """Plot loss, pseudo-Dice, learning rate and time by epoch, counted from one."""
     with _style():
-        figure = Figure(figsize=(11, 3.0))  # a layout that measures itself would take twice the time
+        figure = Figure(figsize=(11, 3.0))  # an automatic layout would take twice the time
         figure.subplots_adjust(left=0.04, right=0.99, bottom=0.15, top=0.91, wspace=0.27)
         loss, overlap, rate, time = figure.subplots(1, 4, width_ratios=(3, 3, 2, 2))
         _line(loss, curves.training_loss, _BLUE, "training")
@@ -64,9 +58,9 @@ def curves_svg(curves: Curves) -> str:
             (loss, "loss"),
             (overlap, "pseudo-Dice (bold: moving average)"),
             (rate, "learning rate"),
-            (time, "seconds an epoch"),
+            (time, "seconds per epoch"),
         ):
-            _dress(axes, title, max(curves.epochs, curves.done))
+            _label_axes(axes, title, max(curves.epochs, curves.done))
         for axes in (loss, overlap):
             axes.legend(fontsize=8, frameon=False)
         target = io.StringIO()
@@ -76,9 +70,9 @@ def curves_svg(curves: Curves) -> str:
 
 
 def patients_jpeg(windows: Sequence[Window], masks: Sequence[Labels], epoch: int) -> bytes:
-    """CT with PET of each window's plane with the reference's contour and the prediction's, side by side.
+    """Draw each window's plane: CT with PET and the contours of reference and prediction, side by side.
 
-    Seen from the feet: the patient's right is on the left. The Dice printed is that of the whole window.
+    Seen from the feet: the patient's right is on the left. The printed Dice is that of the whole window.
     """
     target = io.BytesIO()
     with _style():
@@ -93,12 +87,12 @@ def patients_jpeg(windows: Sequence[Window], masks: Sequence[Labels], epoch: int
 
 
 def _style() -> AbstractContextManager[None]:
-    """matplotlib's own style and ours, whatever nnU-Net's progress plot has set for the whole process."""
+    """matplotlib's default style with ours: nnU-Net's progress plot changes the style of the whole process."""
     context: AbstractContextManager[None] = style.context(["default", _STYLE], after_reset=True)
     return context
 
 
-def _dress(axes: Any, title: str, epochs: int) -> None:
+def _label_axes(axes: Any, title: str, epochs: int) -> None:
     axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -117,9 +111,9 @@ def _line(axes: Any, values: Values, colour: str, label: str | None, linewidth: 
 def _draw(axes: Any, window: Window, mask: Labels) -> None:
     low, high = CT_WINDOW_HU
     axes.imshow(window.ct_hu, cmap="gray", vmin=low, vmax=high, interpolation="bilinear")
-    axes.imshow(_pet_colours(window.pet_suv), interpolation="bilinear")
+    axes.imshow(pet_colours(window.pet_suv), interpolation="bilinear")
     for colour, whole, width in ((REFERENCE_COLOUR, window.reference, 2.6), (PREDICTED_COLOUR, mask, 1.4)):
-        for label, line in _LINE_STYLES.items():
+        for label, line in LINE_STYLES.items():
             inside = whole[window.plane] == label
             if inside.any():
                 axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=line)
@@ -144,8 +138,8 @@ def _write(axes: Any, window: Window, mask: Labels, epoch: int) -> None:
 
     overlaps = []
     for label in labels.FOREGROUND:
-        found = dice(window.reference, mask, label)
-        overlaps.append(f"{labels.NAMES[label]} {'-' if found is None else f'{found:.2f}'}")
+        overlap = dice(window.reference, mask, label)
+        overlaps.append(f"{labels.NAMES[label]} {'-' if overlap is None else f'{overlap:.2f}'}")
     write(0.02, 0.96, f"{window.patient_id}, {window.volume_ml:.1f} ml", 10)
     write(0.98, 0.96, f"epoch {epoch}", 10, ha="right")
     write(0.02, 0.04, "Dice " + ", ".join(overlaps), 9)
@@ -161,12 +155,3 @@ def _scale_bar(axes: Any, window: Window) -> None:
     effects = [withStroke(linewidth=4, foreground="black")]
     pixels = _BAR_MM / window.pixel_mm[1]
     axes.plot([right - pixels, right], [y, y], color="white", linewidth=2, path_effects=effects)
-
-
-def _pet_colours(suv: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """RGBA of a PET plane: clear at the low end of the shown range, opaque at its high end."""
-    low, high = PET_SHOWN_SUV
-    share = np.clip((np.nan_to_num(suv) - low) / (high - low), 0.0, 1.0)
-    colours = np.asarray(mpl.colormaps["hot"](0.15 + 0.75 * share), dtype=np.float32)
-    colours[..., 3] = _PET_OPACITY * np.minimum(1.0, 4 * share)
-    return colours

@@ -1,4 +1,4 @@
-"""The page of all folds in training: one HTML file without scripts that loads itself again."""
+"""The training page of all folds: one HTML file without scripts that reloads itself."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from baseline.network.plans import CONFIGURATIONS
 from baseline.network.progress.curves import Curves, moving_average, read_curves
-from baseline.network.progress.figures import CT_WINDOW_HU, PET_SHOWN_SUV, PREDICTED_COLOUR, REFERENCE_COLOUR
+from baseline.network.progress.figures import PREDICTED_COLOUR
+from baseline.work import CONFIGURATIONS
 from contract.errors import InputError
 from contract.files import write_text
+from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 
 REFRESH_S: Final = 30
 CURVES: Final = "curves.json"
 FIGURE: Final = "curves.svg"
 PICTURE: Final = "validation.jpg"
-# A fold that has said nothing for so many of its epochs, and so many seconds, has probably been stopped.
+# A fold without news for longer than both of these has probably stopped.
 _SILENT_EPOCHS: Final = 5
 _SILENT_S: Final = 120.0
-# Other folds write while the page is made; they make it too, so that nothing is lost by giving up.
+# Other folds may write in the meantime; each writes the page too, so giving up loses nothing.
 _ATTEMPTS: Final = 5
 
 _FOOTER: Final = (
-    "Pseudo-Dice: over the random validation patches of an epoch, as nnU-Net takes it; it is no estimate of the Dice "
-    "of whole patients. Its moving average keeps 0.9 of the epochs before. Estimated end: as if every epoch to come "
-    "took the median time of the latest ten. Pictures: one patch around the largest lesion, one pass, no mirroring; "
-    "the Dice in them is that of the patch, the volume that of all the patient's lesions."
+    "Pseudo-Dice: nnU-Net's Dice over the random validation patches of an epoch, not the Dice of whole patients. "
+    "The moving average has a decay of 0.9. The estimated end assumes the median time of the latest ten epochs. "
+    "Pictures: one patch around the largest lesion, one pass, no mirroring; the Dice is that of the patch, the "
+    "volume that of all lesions of the patient."
 )
 _HEADS: Final = (
-    "", "Epoch", "Time an epoch", "Estimated end", "Learning rate", "Training loss", "Validation loss",
+    "", "Epoch", "Time per epoch", "Estimated end", "Learning rate", "Training loss", "Validation loss",
     "Pseudo-Dice GTVp (average)", "Pseudo-Dice GTVn (average)",
 )  # fmt: skip
 _LEGEND: Final = (
     ("swatch", REFERENCE_COLOUR, "reference"),
-    ("swatch", PREDICTED_COLOUR, "predicted with the weights of that epoch"),
+    ("swatch", PREDICTED_COLOUR, "prediction with the weights of that epoch"),
     ("line", "", "GTVp"),
     ("line dashed", "", "GTVn"),
 )
@@ -48,50 +49,47 @@ _LEGEND: Final = (
 
 @dataclass(frozen=True)
 class _Fold:
-    """What a fold has left so far; figure and picture are empty where there is none yet."""
+    """Files of one fold; figure and picture are empty if they do not exist yet."""
 
     curves: Curves
     figure: str
     picture: bytes
 
     def order(self) -> tuple[str, int]:
-        """Networks by name, the folds of each by number."""
+        """Sort key: network by name, then fold by number."""
         return self.curves.network, self.curves.fold
 
 
 def write_page(folder: Path, now: float) -> Path:
-    """Put `folder / "index.html"` together from what every fold has left in `folder/<network>/<fold>`.
+    """Write `folder / "index.html"` from the files of every fold in `folder/<network>/<fold>`.
 
-    Several folds may do so at once, and no lock is needed, which not every shared file system has: each writes the
-    page whole, then looks whether another has left anything since it read, and if so does it again. Whoever
-    writes last has therefore seen everything.
+    Several folds may do so at once without a lock, which some shared file systems lack: each writes the whole page and
+    writes it again if another fold's files have changed since it read them.
 
     Args:
-        folder: where the page and the folds' folders lie.
+        folder: parent of the networks' folders.
         now: seconds since 1970.
     """
     page = folder / "index.html"
     for _ in range(_ATTEMPTS):
-        found = _stamps(folder)
+        before = _stamps(folder)
         write_text(page, page_of(folder, now))
-        if _stamps(folder) == found:
+        if _stamps(folder) == before:
             break
     return page
 
 
 def page_of(folder: Path, now: float) -> str:
-    """The page of all folds below `folder`; a fold that cannot be read is named on it."""
-    found = [_read(path) for path in folder.glob(f"*/*/{CURVES}")]
-    warnings = sorted(fold for fold in found if isinstance(fold, str))
-    folds = sorted((fold for fold in found if isinstance(fold, _Fold)), key=_Fold.order)
+    """The page of all folds below `folder`; unreadable folds are listed with the reason."""
+    entries = [_read(path) for path in folder.glob(f"*/*/{CURVES}")]
+    warnings = sorted(fold for fold in entries if isinstance(fold, str))
+    folds = sorted((fold for fold in entries if isinstance(fold, _Fold)), key=_Fold.order)
     several = len({fold.curves.network for fold in folds}) > 1
     titles = [_title(fold.curves, several) for fold in folds]
     sections = [_overview([fold.curves for fold in folds], titles, now)]
     sections += [_section(fold, title, now) for fold, title in zip(folds, titles, strict=True)]
     running = sum(not fold.curves.finished for fold in folds)
-    lead = (
-        f"{len(folds)} begun, {len(folds) - running} finished. As of {_clock(now)}; loads itself every {REFRESH_S} s."
-    )
+    lead = f"{len(folds)} started, {len(folds) - running} finished. As of {_clock(now)}; reloads every {REFRESH_S} s."
     listed = "".join(f"<li>{escape(text)}</li>" for text in warnings)
     return Template(files("baseline.network.progress").joinpath("page.html").read_text(encoding="utf-8")).substitute(
         refresh_s=REFRESH_S,
@@ -103,17 +101,17 @@ def page_of(folder: Path, now: float) -> str:
 
 
 def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
-    """What each fold's files are, as far as a change of them would show: each is replaced, never written over."""
-    found = {}
+    """Inode and modification time of each fold's files, which change when a file is replaced."""
+    stamps = {}
     for name in (CURVES, FIGURE, PICTURE):
         for path in folder.glob(f"*/*/{name}"):
             state = path.stat()
-            found[path] = (state.st_ino, state.st_mtime_ns)
-    return found
+            stamps[path] = (state.st_ino, state.st_mtime_ns)
+    return stamps
 
 
 def _read(path: Path) -> _Fold | str:
-    """A fold, or why it cannot be shown."""
+    """A fold, or the reason why it cannot be shown."""
     figure, picture = path.with_name(FIGURE), path.with_name(PICTURE)
     try:
         curves = read_curves(path)
@@ -127,7 +125,7 @@ def _read(path: Path) -> _Fold | str:
 
 
 def _title(curves: Curves, several: bool) -> str:
-    """What the split is called, and where there are several networks, the backbone."""
+    """Name of the split, with the backbone if there are several networks."""
     backbone = {configuration: name for name, configuration in CONFIGURATIONS.items()}
     return f"{curves.name}, {backbone.get(curves.network.split('__')[-1], curves.network)}" if several else curves.name
 
@@ -178,7 +176,7 @@ def _legend() -> str:
 
 
 def _end(curves: Curves, now: float) -> str:
-    """When the fold will have ended, or what else is to be said of it."""
+    """The expected end, or that the fold is finished or silent."""
     if curves.finished:
         return f"finished {_clock(curves.written)}"
     if now - curves.written > max(_SILENT_S, _SILENT_EPOCHS * curves.epoch_seconds):
@@ -192,12 +190,12 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Seconds since 1970 as the time where this runs."""
+    """Seconds since 1970 as local time."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
 def _duration(seconds: float) -> str:
-    """Seconds as a reader says them: 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 03 h."""
+    """Seconds in a readable unit: 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 03 h."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s"

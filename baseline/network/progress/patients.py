@@ -1,4 +1,4 @@
-"""A few validation patients, looked at with the present weights: one window around the largest lesion of each."""
+"""Segment a few validation patients with the current weights: one window around each patient's largest lesion."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ _Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Window:
-    """The patch of a patient that the network is shown, and the axial plane of it that the page shows.
+    """A patch of a patient, and its axial plane on the page.
 
-    `patch` is preprocessed, (channel, *the plan's order of axes). The others are in the patient's order: `reference`
-    is (z, y, x), `ct_hu` and `pet_suv` are its plane `plane`, (y, x) in HU and SUV with pixels of `pixel_mm` (y, x).
-    `volume_ml` is that of all the patient's lesions.
+    `patch` is preprocessed, (channel, *axes in the plan's order). `reference` is (z, y, x); `ct_hu` and `pet_suv` are
+    its plane number `plane`, (y, x), with pixels of `pixel_mm` (y, x). `volume_ml` is that of all lesions.
     """
 
     patient_id: str
@@ -50,10 +49,7 @@ class Window:
 
 
 def fixed_windows(trainer: Any) -> tuple[Window, ...]:
-    """The validation patients with the smallest, the median and the largest lesion volume, as windows.
-
-    Fewer where there are fewer validation patients that have a lesion.
-    """
+    """Windows of the validation patients with the smallest, median and largest lesion volume."""
     splits = read_json(Path(trainer.preprocessed_dataset_folder_base) / "splits_final.json")
     dataset = trainer.dataset_class(trainer.preprocessed_dataset_folder, list(splits[int(trainer.fold)]["val"]))
     voxels = {patient: int((_reference(dataset, patient, trainer) > 0).sum()) for patient in dataset.identifiers}
@@ -62,22 +58,22 @@ def fixed_windows(trainer: Any) -> tuple[Window, ...]:
 
 
 def chosen(sizes: Mapping[str, int]) -> list[str]:
-    """The patients with the smallest, the (lower) median and the largest size above zero, each once."""
+    """Distinct patients with the smallest, the (lower) median and the largest size above zero."""
     ranked = sorted((size, patient) for patient, size in sizes.items() if size > 0)
     places = sorted({0, (len(ranked) - 1) // 2, len(ranked) - 1}) if ranked else []
     return [ranked[place][1] for place in places]
 
 
 def predicted(trainer: Any, windows: Sequence[Window]) -> list[Labels]:
-    """The mask of each window, (z, y, x), by one pass of the network as it is, without mirroring.
+    """The mask of each window, (z, y, x), by one pass without mirroring.
 
-    Under nnU-Net's own DDP one process may ask alone: the network is taken out of its wrappers.
+    The network is taken out of its DDP wrapper, so one process can call this alone.
     """
     network = _bare(trainer.network)
     backward = tuple(trainer.plans_manager.transpose_backward)
-    card = trainer.device.type == "cuda"
+    gpu = trainer.device.type == "cuda"
     masks = []
-    with _evaluating(network), torch.inference_mode(), torch.autocast(trainer.device.type, enabled=card):
+    with _evaluating(network), torch.inference_mode(), torch.autocast(trainer.device.type, enabled=gpu):
         for window in windows:
             output = network(torch.from_numpy(window.patch)[None].to(trainer.device))
             logits = output[0] if isinstance(output, list | tuple) else output
@@ -87,14 +83,14 @@ def predicted(trainer: Any, windows: Sequence[Window]) -> list[Labels]:
 
 
 def dice(reference: Labels, prediction: Labels, label: int) -> float | None:
-    """Dice of one label; None where neither mask has it."""
+    """Dice of one label; None if neither mask has it."""
     both = int((reference == label).sum()) + int((prediction == label).sum())
     return 2 * int(((reference == label) & (prediction == label)).sum()) / both if both else None
 
 
 @contextmanager
-def randomness_kept(device: torch.device) -> Iterator[None]:
-    """Leave Python's, NumPy's and torch's random states as they were, whatever happens within."""
+def preserved_randomness(device: torch.device) -> Iterator[None]:
+    """Restore the random states of Python, NumPy and torch after the block."""
     cards = [torch.cuda.current_device() if device.index is None else device.index] if device.type == "cuda" else []
     python, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002 - nnU-Net draws from the global state
     try:
@@ -107,7 +103,7 @@ def randomness_kept(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _evaluating(network: nn.Module) -> Iterator[None]:
-    """Every module in evaluation mode, and then as it was: not all need have been in the same."""
+    """Put every module into evaluation mode, and restore each one's mode after the block."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -118,16 +114,16 @@ def _evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def _bare(network: nn.Module) -> nn.Module:
-    """Without DDP, in which all processes must take part, and without the compiled form, for another batch size."""
+    """The network without DDP, which needs all processes, and uncompiled, since the batch size differs."""
     bare: nn.Module = network.module if isinstance(network, DistributedDataParallel) else network
     return bare._orig_mod if isinstance(bare, OptimizedModule) else bare
 
 
 def _reference(dataset: Any, patient: str, trainer: Any) -> Labels:
-    """The preprocessed reference, (z, y, x); nnU-Net's -1 beyond the scan is background."""
+    """The preprocessed reference, (z, y, x); nnU-Net's -1 outside the scan becomes background."""
     _, mask, _, _ = dataset.load_case(patient)
-    found: Labels = np.maximum(np.asarray(mask[0]), 0).astype(np.uint8)
-    return found.transpose(trainer.plans_manager.transpose_backward)
+    reference: Labels = np.maximum(np.asarray(mask[0]), 0).astype(np.uint8)
+    return reference.transpose(trainer.plans_manager.transpose_backward)
 
 
 def _window(trainer: Any, dataset: Any, patient: str, volume_ml: float) -> Window:
@@ -161,10 +157,10 @@ def _window(trainer: Any, dataset: Any, patient: str, volume_ml: float) -> Windo
 
 
 def largest_lesion(reference: Labels) -> npt.NDArray[np.bool_]:
-    """The largest connected (26 neighbours) part of one label, as a mask.
+    """The largest connected component (26 neighbours) of any label, as a mask.
 
     Raises:
-        InputError: there is no lesion.
+        InputError: no lesion.
     """
     best, largest = np.zeros(reference.shape, dtype=bool), 0
     for label in labels.FOREGROUND:
@@ -179,7 +175,7 @@ def largest_lesion(reference: Labels) -> npt.NDArray[np.bool_]:
 
 
 def cut(array: npt.NDArray[Any], start: Sequence[int], size: Sequence[int]) -> npt.NDArray[Any]:
-    """The window of `array` (channel, z, y, x) at `start` (z, y, x), filled up with zeros where it reaches beyond."""
+    """The window of `array` (channel, z, y, x) at `start` (z, y, x), padded with zeros outside the array."""
     inside = array[(slice(None), *(slice(first, first + length) for first, length in zip(start, size, strict=True)))]
     missing = [(0, length - found) for length, found in zip(size, inside.shape[1:], strict=True)]
     return np.pad(inside, [(0, 0), *missing])
@@ -194,9 +190,9 @@ def _plane(
     size: Sequence[int],
     shape: tuple[int, ...],
 ) -> _Floats:
-    """A plane of the prepared CT in HU or PET in SUV where the preprocessed image has it.
+    """A plane of the prepared CT (HU) or PET (SUV) at a place of the preprocessed image.
 
-    nnU-Net has cropped the prepared image to where it is not zero, then resampled it to `shape` (z, y, x).
+    nnU-Net crops the prepared image to its non-zero part and resamples it to `shape` (z, y, x).
     """
     root = Path(trainer.preprocessed_dataset_folder_base)
     name = f"{patient}_{channel:04d}{trainer.dataset_json['file_ending']}"
@@ -207,8 +203,8 @@ def _plane(
         for (low, high), first, length, whole in zip(box, start, (1, *size), shape, strict=True)
     ]
     points = np.stack(np.meshgrid(*at, indexing="ij"))
-    found = ndimage.map_coordinates(
+    sampled = ndimage.map_coordinates(
         scan, points, np.float32, order=1, mode="grid-constant", cval=_AIR[CHANNELS[channel]]
     )
-    plane: _Floats = found[0]
+    plane: _Floats = sampled[0]
     return plane

@@ -1,7 +1,7 @@
-"""What a trainer calls at the end of each epoch so that the page of the training keeps up with it.
+"""Update the training page at the end of each epoch.
 
-Nothing here may stop or change a training: what fails is one line of warning, the random states and the network are
-left as they were, and the page is made less often where it would take too much of the time.
+Nothing here may stop or change a training: a failure is one line of warning, random states and network are restored,
+and the page is updated less often if it would take too much time.
 """
 
 from __future__ import annotations
@@ -14,111 +14,112 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from baseline.release.splits import read_splits
+from baseline.work import WorkFolders
+
 if TYPE_CHECKING:
     from baseline.network.progress.curves import Curves
     from baseline.network.progress.patients import Window
-    from baseline.work import Work
 
 LOGGER = logging.getLogger("hecktor")
-# Of the time since the training began, for the curves with the page and for the pictures each.
+# Share of the elapsed time for the curves with the page, and another for the pictures.
 _SHARE: Final = 0.01
 _PICTURE_EPOCHS: Final = 5
 
 
 @dataclass
-class Allowance:
-    """Time that something may take: no more than `share` of what has passed, the first time whatever it is."""
+class TimeShare:
+    """A task's time: at most `share` of the elapsed time. The first run is always allowed."""
 
     share: float
     clock: Callable[[], float] = time.monotonic
     spent_s: float = 0.0
-    began_s: float = field(init=False)
+    start_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.began_s = self.clock()
+        self.start_s = self.clock()
 
     @property
     def due(self) -> bool:
-        """Whether what was spent so far is within the share."""
-        return self.spent_s <= self.share * (self.clock() - self.began_s)
+        """True if the time spent so far is within the share."""
+        return self.spent_s <= self.share * (self.clock() - self.start_s)
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Count the time within."""
-        began = self.clock()
+        """Count the time of a block."""
+        start = self.clock()
         try:
             yield
         finally:
-            self.spent_s += self.clock() - began
+            self.spent_s += self.clock() - start
 
 
 @dataclass
-class Watcher:
-    """Follows one trainer from the beginning of its process on."""
+class TrainingPage:
+    """Curves, pictures and page of one trainer during one process."""
 
-    curves: Allowance = field(default_factory=lambda: Allowance(_SHARE))
-    pictures: Allowance = field(default_factory=lambda: Allowance(_SHARE))
+    curves: TimeShare = field(default_factory=lambda: TimeShare(_SHARE))
+    pictures: TimeShare = field(default_factory=lambda: TimeShare(_SHARE))
     latest: Curves | None = None
     windows: tuple[Window, ...] | None = None
-    drawn_after: int | None = None
-    told: bool = False
+    drawn_epoch: int | None = None
+    announced: bool = False
     warned: set[str] = field(default_factory=set)
 
     def after_epoch(self, trainer: Any) -> None:
-        """Bring the fold's files and the page up to date, where it is time for it.
+        """Update the fold's files and the page if they are due.
 
         Args:
-            trainer: an `nnUNetTrainer` that has ended an epoch and counted it. Of several processes of one training
-                only the first does anything.
+            trainer: an `nnUNetTrainer` that has ended and counted an epoch. With DDP only the first process acts.
         """
         if trainer.local_rank != 0:
             return
         try:
-            from baseline.network.progress.patients import randomness_kept
+            from baseline.network.progress.patients import preserved_randomness
 
-            with randomness_kept(trainer.device):
+            with preserved_randomness(trainer.device):
                 last = trainer.current_epoch >= trainer.num_epochs
                 show = self.curves.due or last
-                self._try("curves", self.curves, self._keep, trainer)
+                self._try("curves", self.curves, self._write_curves, trainer)
                 if self._picture_due(trainer.current_epoch) or last:
-                    self._try("pictures of validation patients", self.pictures, self._draw, trainer)
+                    self._try("pictures of validation patients", self.pictures, self._draw_pictures, trainer)
                 if show:
-                    self._try("page", self.curves, self._show, trainer)
-        except Exception as problem:  # noqa: BLE001  no fault of the page is worth a training
+                    self._try("page", self.curves, self._write_page, trainer)
+        except Exception as problem:  # noqa: BLE001  a fault of the page must not end a training
             self._warn("page", problem)
 
     def _picture_due(self, epoch: int) -> bool:
-        return self.pictures.due and (self.drawn_after is None or epoch - self.drawn_after >= _PICTURE_EPOCHS)
+        return self.pictures.due and (self.drawn_epoch is None or epoch - self.drawn_epoch >= _PICTURE_EPOCHS)
 
-    def _try(self, what: str, allowance: Allowance, step: Callable[[Any], None], trainer: Any) -> None:
+    def _try(self, what: str, time_share: TimeShare, step: Callable[[Any], None], trainer: Any) -> None:
         try:
-            with allowance.spending():
+            with time_share.spending():
                 step(trainer)
-        except Exception as problem:  # noqa: BLE001  no fault of the page is worth a training
+        except Exception as problem:  # noqa: BLE001  a fault of the page must not end a training
             self._warn(what, problem)
 
     def _warn(self, what: str, problem: Exception) -> None:
-        """One line for each kind of failure: it may well come back after every epoch."""
-        said = " ".join(f"{what} left out ({type(problem).__name__}: {problem})".split())
-        if said not in self.warned:
-            self.warned.add(said)
-            LOGGER.warning("*** WARNING *** training page: %s; the training goes on", said)
+        """Log each kind of failure once, since it may recur after every epoch."""
+        message = " ".join(f"no {what} ({type(problem).__name__}: {problem})".split())
+        if message not in self.warned:
+            self.warned.add(message)
+            LOGGER.warning("*** WARNING *** training page: %s; the training continues", message)
 
-    def _draw(self, trainer: Any) -> None:
+    def _draw_pictures(self, trainer: Any) -> None:
         from baseline.network.progress.figures import patients_jpeg
         from baseline.network.progress.page import PICTURE
         from baseline.network.progress.patients import fixed_windows, predicted
         from contract.files import write_bytes
 
-        self.drawn_after = trainer.current_epoch
+        self.drawn_epoch = trainer.current_epoch
         if self.windows is None:
             self.windows = fixed_windows(trainer)
         if self.windows:
             masks = predicted(trainer, self.windows)
             write_bytes(_fold_folder(trainer) / PICTURE, patients_jpeg(self.windows, masks, trainer.current_epoch))
 
-    def _keep(self, trainer: Any) -> None:
-        """Every time, since it is quick: without news of it a fold would pass for stopped."""
+    def _write_curves(self, trainer: Any) -> None:
+        """Write the curves after every epoch: a fold without news would look stopped."""
         from baseline.network.progress.curves import curves_of, write_curves
         from baseline.network.progress.page import CURVES
 
@@ -127,7 +128,7 @@ class Watcher:
         write_curves(_fold_folder(trainer) / CURVES, curves)
         self.latest = curves
 
-    def _show(self, trainer: Any) -> None:
+    def _write_page(self, trainer: Any) -> None:
         from baseline.network.progress.figures import curves_svg
         from baseline.network.progress.page import FIGURE, write_page
         from contract.files import write_text
@@ -135,16 +136,14 @@ class Watcher:
         if self.latest is not None:
             write_text(_fold_folder(trainer) / FIGURE, curves_svg(self.latest))
         page = write_page(_work(trainer).training, time.time())
-        if not self.told:
+        if not self.announced:
             trainer.print_to_log_file(f"training page: {page}")
-            self.told = True
+            self.announced = True
 
 
-def _work(trainer: Any) -> Work:
+def _work(trainer: Any) -> WorkFolders:
     """The working directory, above nnunet/results/<data set>/<network>/fold_<number>."""
-    from baseline.work import Work
-
-    return Work(Path(trainer.output_folder).parents[4])
+    return WorkFolders(Path(trainer.output_folder).parents[4])
 
 
 def _fold_folder(trainer: Any) -> Path:
@@ -153,10 +152,8 @@ def _fold_folder(trainer: Any) -> Path:
 
 
 def _name(trainer: Any) -> str:
-    """What the split is called: `fold 3`, `without CHUM`."""
-    from baseline.release.splits import read_splits
-
-    path = _work(trainer).splits_json
-    names = read_splits(path).names if path.is_file() else ()
+    """Name of the split, such as `fold 3` or `without CHUM`."""
+    work = _work(trainer)
+    names = read_splits(work).names if work.splits_json.is_file() else ()
     fold = int(trainer.fold)
     return names[fold] if fold < len(names) else f"fold {fold}"

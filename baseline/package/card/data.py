@@ -1,4 +1,4 @@
-"""What a model's training data cover: patients by centre, scans, clinical variables, and what was left out."""
+"""Training data of a model: patients by centre, scans, clinical variables, excluded patients."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from baseline.release.cases import ReleaseCase
-from contract.editions import ClinicalVariable, load_edition
+from contract.editions import Answer, ClinicalVariable
 from contract.editions.clinical import CENTRE
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header
 from contract.markdown import table
 
-_COUNTED: Final[Mapping[str, Callable[[ReleaseCase], bool]]] = {
-    "Patients": lambda _: True,
-    "Mask": lambda case: case.mask is not None,
-    "RFS": lambda case: case.rfs_days is not None and case.relapse is not None,
-    "Relapses": lambda case: case.relapse is True and case.rfs_days is not None,
-    "HPV status": lambda case: case.hpv is not None,
-    "HPV negative": lambda case: case.hpv is False,
-    "RT dose": lambda case: case.dose is not None,
-}
 _MEASURES: Final[Mapping[str, Callable[[Geometry], float]]] = {
     "voxel in plane, mm": lambda grid: max(grid.spacing_mm[:2]),
     "slice distance, mm": lambda grid: grid.spacing_mm[2],
@@ -35,23 +26,36 @@ _MEASURES: Final[Mapping[str, Callable[[Geometry], float]]] = {
 }
 
 
-def centres_table(cases: Sequence[ReleaseCase]) -> str:
-    """How many patients each centre gave, and of how many what is known."""
+def centres_table(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> str:
+    """Patients of each centre: in total, with a mask, with each outcome, with a dose."""
     groups = {centre: [case for case in cases if case.centre == centre] for centre in centres_of(cases)}
-    rows = [
-        [name, *(sum(map(counted, some)) for counted in _COUNTED.values())]
-        for name, some in [*groups.items(), ("all", list(cases))]
-    ]
-    return table(["Centre", *_COUNTED], rows)
+    counts = [(name, _counts(group, answers)) for name, group in [*groups.items(), ("all", list(cases))]]
+    return table(["Centre", *counts[-1][1]], [[name, *row.values()] for name, row in counts])
+
+
+def _counts(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, int]:
+    with_mask = sum(case.mask is not None for case in cases)
+    outcomes = {title: count for answer in answers for title, count in outcome_counts(answer, cases).items()}
+    return {"Patients": len(cases), "Mask": with_mask, **outcomes, "RT dose": sum(c.dose is not None for c in cases)}
+
+
+def outcome_counts(answer: Answer, cases: Sequence[ReleaseCase]) -> dict[str, int]:
+    """Patients with a known outcome, and of them those with the event, or in each class but the last, by title."""
+    known = [case.outcome(answer) for case in cases if case.has(answer)]
+    title = answer.socket.title
+    if answer.kind == "risk":
+        return {title: len(known), f"{answer.columns['event']}s": known.count(True)}
+    names = {value: f"{answer.name.upper()} negative" if value is False else str(value) for value in answer.classes}
+    return {title: len(known)} | {names[value]: known.count(value) for value in answer.classes[:-1]}
 
 
 def centres_of(cases: Sequence[ReleaseCase]) -> list[str]:
-    """The centres by name."""
+    """Sorted names of the centres."""
     return sorted({case.centre for case in cases})
 
 
-def left_out(prepared: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> str:
-    """Who is not among the training patients, and for which kinds of errors; IDs stay in the working directory.
+def excluded(prepared: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> str:
+    """Number of excluded patients by kind of error; the card names no patient.
 
     Args:
         prepared: `prepare.json`.
@@ -59,22 +63,22 @@ def left_out(prepared: Mapping[str, Any], problems: Sequence[Mapping[str, Any]])
     """
     names = set(prepared["left_out"])
     if not names:
-        return "No patient of the release was left out."
-    found = {(one["patient_id"], one["kind"]) for one in problems if one["severity"] == "error"}
-    kinds = Counter(kind for patient, kind in found if patient in names)
-    told = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
-    return f"Left out for errors in their files: {len(names)}" + (f" ({told})." if told else ".")
+        return "No patient of the release was excluded."
+    errors = {(one["patient_id"], one["kind"]) for one in problems if one["severity"] == "error"}
+    kinds = Counter(kind for patient, kind in errors if patient in names)
+    listed = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+    return f"Excluded for errors in their files: {len(names)}" + (f" ({listed})." if listed else ".")
 
 
 @dataclass(frozen=True)
-class Scans:
-    """The grids of the training images; `unread` images could not be opened any more."""
+class TrainingScans:
+    """The grids of the training images, and the number of images that could not be read any more."""
 
     grids: Mapping[str, Sequence[Geometry]]
     unread: int
 
     def table(self) -> str:
-        """Lowest, middle and highest of each image's voxel and field of view."""
+        """Minimum, median and maximum of voxel sizes and fields of view."""
         rows = []
         for kind, grids in self.grids.items():
             for name, measure in _MEASURES.items():
@@ -84,46 +88,44 @@ class Scans:
         return table(["", "Lowest", "Median", "Highest"], rows)
 
     def note(self) -> str:
-        """What is not in the table."""
-        if not self.unread:
-            return ""
-        return f"Not in the table, since they were not at hand when this was written: {self.unread} images."
+        """A sentence about images that are not in the table."""
+        return f"Not in the table, because they were unavailable: {self.unread} images." if self.unread else ""
 
     def span(self, kind: str, name: str) -> tuple[float, float] | None:
-        """The range of one row of the table."""
+        """Range of one row of the table."""
         values = [_MEASURES[name](grid) for grid in self.grids[kind]]
         return (min(values), max(values)) if values else None
 
 
-def scans_of(cases: Sequence[ReleaseCase]) -> Scans:
+def scans_of(cases: Sequence[ReleaseCase]) -> TrainingScans:
     """Read the headers of all CT and PET images."""
     grids: dict[str, list[Geometry]] = {"CT": [], "PET": []}
     unread = 0
     for case in cases:
         for kind, path in (("CT", case.ct), ("PET", case.pet)):
-            found = _grid(path)
-            if found is None:
+            grid = _grid(path)
+            if grid is None:
                 unread += 1
             else:
-                grids[kind].append(found)
-    return Scans(grids, unread)
+                grids[kind].append(grid)
+    return TrainingScans(grids, unread)
 
 
 def short(value: float) -> str:
-    """Three digits, and all of them before the point."""
+    """Three significant digits, or all digits before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _grid(path: Path) -> Geometry | None:
     try:
         return read_header(path).geometry
-    except HecktorError:  # the release is elsewhere by now; the card counts what it could not read
+    except HecktorError:  # the release has moved; the card counts unread images
         return None
 
 
 @dataclass(frozen=True)
-class Variable:
-    """A clinical variable: of how many patients and centres it is known, and between what its values lie."""
+class VariableCoverage:
+    """A clinical variable: the numbers of patients and centres that know it, and its values."""
 
     title: str
     known: int
@@ -131,22 +133,22 @@ class Variable:
     values: str
 
 
-def variables_of(cases: Sequence[ReleaseCase]) -> list[Variable]:
-    """Every clinical variable that `ehr.json` may hold; the centre is told elsewhere."""
-    return [_variable(variable, cases) for variable in load_edition().clinical if variable.name != CENTRE]
+def variables_of(cases: Sequence[ReleaseCase], clinical: Sequence[ClinicalVariable]) -> list[VariableCoverage]:
+    """Coverage of every clinical variable except the centre."""
+    return [_coverage(variable, cases) for variable in clinical if variable.name != CENTRE]
 
 
-def _variable(variable: ClinicalVariable, cases: Sequence[ReleaseCase]) -> Variable:
+def _coverage(variable: ClinicalVariable, cases: Sequence[ReleaseCase]) -> VariableCoverage:
     known = [case for case in cases if case.patient.values.get(variable.name) is not None]
     values: list[Any] = [case.patient.values[variable.name] for case in known]
     if variable.type == "years" and values:
-        told = f"{min(values):g} to {max(values):g}"
+        shown = f"{min(values):g} to {max(values):g}"
     else:
-        told = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
-    return Variable(variable.key, len(known), len(centres_of(known)), told or "-")
+        shown = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
+    return VariableCoverage(variable.key, len(known), len(centres_of(known)), shown or "-")
 
 
-def variables_table(variables: Sequence[Variable], patients: int) -> str:
-    """Of how many patients each variable is known."""
+def variables_table(variables: Sequence[VariableCoverage], patients: int) -> str:
+    """Coverage of each variable."""
     rows = [[one.title, f"{one.known} of {patients}", one.centres, one.values] for one in variables]
     return table(["Variable", "Known", "Centres", "Values"], rows)

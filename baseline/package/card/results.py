@@ -1,128 +1,114 @@
-"""What a model may be expected to do, from what the steps `heads` and `report` left; nothing is computed here."""
+"""Expected performance of a model, from the files of the steps `heads` and `report`; nothing is computed here."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from baseline.work import Work
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.metrics import mask_metric_titles
+from baseline.heads.models.targets import COMPARATORS, Target, targets_of
+from baseline.release.prepare import edition_of
+from baseline.work import WorkFolders
+from contract.editions import Edition
 from contract.files import read_json
 from contract.markdown import section, table
 from contract.platform import METRICS_JSON
-from contract.tasks import HPV, RFS, SEGMENTATION
 
 Record = Mapping[str, Any]
-KINDS: Final = {"nested": "Nested cross-validation", "leave_one_centre_out": "Leave one centre out"}
-TITLES: Final = {
-    "gtvp_dsc_mean": "GTVp mean DSC",
-    "gtvn_dsc_agg": "GTVn aggregated DSC",
-    "gtvn_f1_agg": "GTVn aggregated F1",
-    "c_index": "C-index",
-    "balanced_accuracy": "Balanced accuracy",
-}
-_HEADINGS: Final = {RFS.name: "Recurrence-free survival", HPV.name: "HPV status"}
-_MODELS: Final = {
-    "tumour_volume": "tumour volume alone",
-    "suv_max": "SUVmax alone",
-    "clinical": "clinical variables alone",
-}
 NO_REPORT: Final = "Not computed: `hecktor train report` has not been run."
-STALE_REPORT: Final = (
-    "Not computed: the report was made of other heads than these; `hecktor train report` makes it again."
-)
-WITHOUT_INTERVALS: Final = "Intervals were not computed: the report was not made, or of other heads than these."
+STALE_REPORT: Final = "Not computed: the report is older than these heads; run `hecktor train report` again."
+WITHOUT_INTERVALS: Final = "No intervals: the report has not been made, or is older than these heads."
 
 
-def results(work: Work) -> str:
-    """Segmentation, recurrence-free survival and HPV status, each over everyone and by centre."""
-    judged, report = work.judged(), report_of(work)
-    parts = [section(3, "Segmentation", *_segmentation(work, report))]
-    for name, heading in _HEADINGS.items():
-        parts.append(section(3, heading, *_target(judged, name, work.heads().get(name), report)))
+def results(work: WorkFolders) -> str:
+    """Performance of the segmentation and of each target, over all patients and by centre."""
+    edition = edition_of(work)
+    targets = targets_of(edition)
+    report = current_report(work, targets)
+    document, heads = work.read(work.cross_validation_json), work.read(work.heads_json)
+    parts = [section(3, "Segmentation", *_segmentation(work, report, edition))]
+    parts += [
+        section(3, target.title, *_target(target, document, heads.get(target.name), report)) for target in targets
+    ]
     return "\n\n".join(parts)
 
 
-def report_of(work: Work) -> Record | None:
-    """`report.json`; None where the report was not made, or of other heads than those of the working directory."""
-    path = work.report / "report.json"
-    if not path.is_file():
+def current_report(work: WorkFolders, targets: tuple[Target, ...]) -> Record | None:
+    """`report.json`; None if it is absent or was made from other heads."""
+    if not work.report_json.is_file():
         return None
-    found: Record = read_json(path)
-    judged = work.judged()
-    same = all(_agree(found, judged[name], name, kind) for name in _HEADINGS for kind in KINDS)
-    return found if same else None
+    report: Record = read_json(work.report_json)
+    document = work.read(work.cross_validation_json)
+    same = all(_agree(report, document[target.name], target.name, kind) for target in targets for kind in KINDS)
+    return report if same else None
 
 
 def _agree(report: Record, record: Record, name: str, kind: str) -> bool:
-    told = report.get(name, {}).get("judged", {}).get("heads", {}).get(kind, {}).get("value")
-    found = record[kind].get(record["metric"])
-    if told is None or found is None:
-        return told is found
-    return math.isclose(told, found, abs_tol=1e-6)
+    reported = report.get(name, {}).get("models", {}).get("heads", {}).get(kind, {}).get("value")
+    value = record[kind].get(record["metric"])
+    if reported is None or value is None:
+        return reported is value
+    return math.isclose(reported, value, abs_tol=1e-6)
 
 
-def _segmentation(work: Work, report: Record | None) -> list[str]:
-    path = work.report / "task1" / METRICS_JSON
+def _segmentation(work: WorkFolders, report: Record | None, edition: Edition) -> list[str]:
+    path = work.segmentation / METRICS_JSON
     if report is None or not path.is_file():
-        return [STALE_REPORT if (work.report / "report.json").is_file() else NO_REPORT]
-    found = read_json(path)
-    cases, about = found["cases"]["used"], found["provenance"]
-    told = (
-        f"{cases} patients, each segmented by the one network that never saw them, scored on the CT's own grid by the "
-        f"evaluation package (edition {about['edition']}). Intervals: 95%, patients drawn again "
-        f"{about['bootstraps']} times. Networks that never saw a centre were not measured."
+        return [STALE_REPORT if work.report_json.is_file() else NO_REPORT]
+    scored = read_json(path)
+    cases, provenance = scored["cases"]["used"], scored["provenance"]
+    about = (
+        f"{cases} patients, each segmented by a network that never saw them, scored on the CT's own grid by the "
+        f"evaluation package (edition {provenance['edition']}). 95% intervals over {provenance['bootstraps']} "
+        "bootstrap samples of patients. Networks trained without a centre were not evaluated."
     )
-    rows = [["all", cases, *(estimate(found["aggregates"][name]) for name in SEGMENTATION.metrics)]]
-    for centre, one in sorted(found["centres"].items()):
-        rows.append([centre, one["cases"], *(estimate(one["aggregates"][name]) for name in SEGMENTATION.metrics)])
-    return [told, table(["Centre", "Patients", *(TITLES[name] for name in SEGMENTATION.metrics)], rows)]
+    titles = mask_metric_titles(edition)
+    rows = [["all", cases, *(estimate(scored["aggregates"][name]) for name in titles)]]
+    for centre, group in sorted(scored["centres"].items()):
+        rows.append([centre, group["cases"], *(estimate(group["aggregates"][name]) for name in titles)])
+    return [about, table(["Centre", "Patients", *titles.values()], rows)]
 
 
-def _target(judged: Record, name: str, head: Record | None, report: Record | None) -> list[str]:
-    record = judged[name]
-    metric = TITLES[record["metric"]]
-    told = f"{metric} over {len(record['patients'])} patients. "
-    told += WITHOUT_INTERVALS if report is None else "Intervals: 95%, patients drawn again."
-    shipped = f"There is no head: {judged['no_head'].get(name, 'not fitted')}." if head is None else _shipped(head)
+def _target(target: Target, document: Record, head: Record | None, report: Record | None) -> list[str]:
+    record = document[target.name]
+    about = f"{METRIC_TITLES[target.metric].capitalize()} over {len(record['patients'])} patients. "
+    about += WITHOUT_INTERVALS if report is None else "95% intervals over bootstrap samples of patients."
+    known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
     missing = [
-        f"{title}: not computed ({record[kind]['why_not']})." for kind, title in KINDS.items() if _absent(record, kind)
+        f"{title.capitalize()}: not computed ({record[kind]['why_not']})."
+        for kind, title in KINDS.items()
+        if kind not in known
     ]
-    known = {kind: title for kind, title in KINDS.items() if not _absent(record, kind)}
-    gap = "" if report is None else report[name].get("gap", "")
     return [
-        shipped,
-        " ".join([told, *missing]),
-        table(["", *known.values()], _overall_rows(record, name, known, report)) if known else "",
-        gap,
+        f"There is no head: {document['no_head'].get(target.name, 'not fitted')}." if head is None else _shipped(head),
+        " ".join([about, *missing]),
+        table(["", *known.values(), "Difference"], _model_rows(target, record, known, report)) if known else "",
         table(["Centre", "Patients", *known.values()], _centre_rows(record, known)) if known else "",
     ]
-
-
-def _absent(record: Record, kind: str) -> bool:
-    return "why_not" in record[kind]
 
 
 def _shipped(head: Record) -> str:
     return f"Shipped: {head['model']}, {len(head['head']['terms'])} features."
 
 
-def _overall_rows(record: Record, name: str, kinds: Sequence[str] | Record, report: Record | None) -> list[list[str]]:
-    """The heads and each comparator; with intervals where the report has them."""
+def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report: Record | None) -> list[list[str]]:
+    """The heads and each comparator; intervals and the difference of both kinds come from the report."""
     rows = []
-    models = {"heads": "heads", **_MODELS}
-    for model, title in models.items():
-        told = {} if report is None else report[name]["judged"].get(title, {})
+    for name, title in {"heads": "heads", **COMPARATORS}.items():
+        reported = {} if report is None else report[target.name]["models"].get(name, {})
         cells = []
         for kind in kinds:
-            found = record[kind] if model == "heads" else record[kind]["comparators"].get(model, {})
-            cells.append(estimate(told.get(kind) or {"value": found.get(record["metric"])}))
-        rows.append([title, *cells])
+            scored = record[kind] if name == "heads" else record[kind]["comparators"].get(name, {})
+            cells.append(estimate(reported.get(kind) or {"value": scored.get(target.metric)}))
+        gap = reported.get("gap")
+        rows.append([title, *cells, "-" if gap is None else estimate(gap)])
     return rows
 
 
-def _centre_rows(record: Record, kinds: Sequence[str] | Record) -> list[list[object]]:
+def _centre_rows(record: Record, kinds: Mapping[str, str]) -> list[list[object]]:
     counts = Counter(row["centre"] for row in record["patients"])
     return [
         [centre, count, *(estimate({"value": record[kind]["by_centre"].get(centre)}) for kind in kinds)]
@@ -130,9 +116,9 @@ def _centre_rows(record: Record, kinds: Sequence[str] | Record) -> list[list[obj
     ]
 
 
-def estimate(found: Record) -> str:
-    """A figure with its interval where there is one; a figure that is not defined for these patients says so."""
-    value, low, high = (found.get(name) for name in ("value", "ci95_low", "ci95_high"))
+def estimate(record: Record) -> str:
+    """A figure with its interval if there is one."""
+    value, low, high = (record.get(name) for name in ("value", "ci95_low", "ci95_high"))
     if value is None:
         return "undefined"
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"

@@ -1,4 +1,4 @@
-"""Whether a patient's images can be what they are called: geometry, labels, Hounsfield units, SUV."""
+"""Plausibility of a patient's images: geometry, labels, Hounsfield units, SUV and dose."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import numpy.typing as npt
 
 from algorithm.case.read import LARGEST_PLAUSIBLE_SUV, SMALLEST_SIZE, overlap
 from baseline.release.cases import ReleaseCase
-from baseline.release.checks.consistency import check_together
-from baseline.release.problems import Problem, Told, refused
+from baseline.release.checks.consistency import check_consistency
+from baseline.release.problems import Problem, ProblemReporter, from_error
 from contract import labels
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 
-# Scanners' voxels and fields of view, with room for coarse phantoms; centimetres or metres in a header lie beyond.
+# Ranges of scanners, wide enough for coarse phantoms; a header in centimetres or metres falls outside.
 LEAST_SPACING_MM, MOST_SPACING_MM = 0.2, 12.0
 LEAST_EXTENT_MM, MOST_EXTENT_MM = 100.0, 2500.0
-# Edges of a scanner's pixels agree but for rounding; axes of a header that were swapped do not.
+# Relative difference of pixel edges: rounding stays below, swapped axes exceed it.
 _SQUARE: Final = 0.01
 IDENTITY: Final = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-# A CT holds air and soft tissue; each must make up this share of it.
+# Minimum share of air, and of soft tissue, in a CT.
 _LEAST_SHARE: Final = 0.002
-# The hottest voxel of a head and neck with a tumour is far above the body's mean, which is SUV 1.
+# A tumour is far above the mean of the body, which is SUV 1.
 LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
 
-# Twice what is prescribed; a dose in cGy has its highest value in the thousands.
+# Twice a prescribed dose; a dose in cGy reaches thousands.
 MOST_DOSE_GY: Final = 200.0
 
 _NIFTI1_SIZE: Final = 348
@@ -41,11 +41,11 @@ _Array = npt.NDArray[Any]
 
 
 def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
-    """Read all images of a patient and name what is wrong with them.
+    """Read all images of a patient and return their problems.
 
     Args:
         case: the patient.
-        root: the release's folder, to which problems' files are relative.
+        root: the release's folder; file names in problems are relative to it.
     """
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
@@ -53,46 +53,46 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
     for role, path in paths.items():
         if path is not None:
             file = path.relative_to(root).as_posix()
-            told = Told(case.patient_id, file)
+            reporter = ProblemReporter(case.patient_id, file)
             try:
                 volumes[role] = read_volume(path)
-                not_finite = list(_finite(path, told))
+                not_finite = list(_finite(path, reporter))
             except HecktorError as problem:
-                problems.append(refused("unreadable", case.patient_id, file, problem))
+                problems.append(from_error("unreadable", case.patient_id, file, problem))
                 continue
             problems += not_finite
             if not any(problem.is_error for problem in not_finite):
-                problems += _CHECKS[role](volumes[role], told)
+                problems += _CHECKS[role](volumes[role], reporter)
             if role in _ON_THE_CT and "CT" in volumes:
-                problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, told)
+                problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, reporter)
     if not any(problem.is_error or problem.kind == "geometry" for problem in problems):
         files = {role: path.relative_to(root).as_posix() for role, path in paths.items() if path is not None}
-        whose = {role: Told(case.patient_id, file) for role, file in files.items()}
-        problems += check_together(volumes["CT"], volumes["PET"], volumes.get("mask"), whose)
+        reporters = {role: ProblemReporter(case.patient_id, file) for role, file in files.items()}
+        problems += check_consistency(volumes["CT"], volumes["PET"], volumes.get("mask"), reporters)
     return tuple(problems)
 
 
-def _grid(grid: Geometry, told: Told) -> Iterator[Problem]:
+def _grid(grid: Geometry, report: ProblemReporter) -> Iterator[Problem]:
     if any(found < least for found, least in zip(grid.size, SMALLEST_SIZE, strict=True)):
-        yield told.error("geometry", f"size {grid.size}", f"at least {SMALLEST_SIZE} voxels")
+        yield report.error("geometry", f"size {grid.size}", f"at least {SMALLEST_SIZE} voxels")
         return
     if not all(LEAST_SPACING_MM <= step <= MOST_SPACING_MM for step in grid.spacing_mm):
         expected = f"{LEAST_SPACING_MM:g} to {MOST_SPACING_MM:g} mm along each axis"
-        yield told.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", expected)
+        yield report.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", expected)
         return
     extent = [step * count for step, count in zip(grid.spacing_mm, grid.size, strict=True)]
     if not all(LEAST_EXTENT_MM <= length <= MOST_EXTENT_MM for length in extent):
         expected = f"{LEAST_EXTENT_MM:g} to {MOST_EXTENT_MM:g} mm along each axis"
-        yield told.warning("geometry", f"a field of view of {_numbers(extent)} mm", expected)
+        yield report.warning("geometry", f"a field of view of {_numbers(extent)} mm", expected)
     across, down, _ = grid.spacing_mm
     if abs(across - down) > _SQUARE * max(across, down):
-        yield told.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", "square pixels in the axial plane")
+        yield report.warning("geometry", f"spacing {_numbers(grid.spacing_mm)} mm", "square pixels in the axial plane")
     if np.abs(np.subtract(grid.direction, IDENTITY)).max() > 1e-3:
-        yield told.warning("geometry", f"direction {_numbers(grid.direction)}", "the identity, as in the release")
+        yield report.warning("geometry", f"direction {_numbers(grid.direction)}", "the identity, as in the release")
 
 
-def _check_ct(ct: Volume, told: Told) -> Iterator[Problem]:
-    yield from _grid(ct.geometry, told)
+def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
+    yield from _grid(ct.geometry, report)
     array = ct.array
     expected = "Hounsfield units: air near -1000, soft tissue near 0"
     air, tissue = _share(array, -np.inf, -700), _share(array, -150, 250)
@@ -100,73 +100,75 @@ def _check_ct(ct: Volume, told: Told) -> Iterator[Problem]:
     lowest, highest = (float(value) for value in (array.min(), array.max()))
     values = f"values from {lowest:g} to {highest:g}"
     if dense > air and tissue > _LEAST_SHARE and lowest < -200:
-        yield told.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
+        yield report.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
     elif air < _LEAST_SHARE and lowest >= -200 and shifted > _LEAST_SHARE:
-        yield told.error("hounsfield", f"soft tissue near 1000 ({values}): the rescale intercept is missing", expected)
+        yield report.error(
+            "hounsfield", f"soft tissue near 1000 ({values}): the rescale intercept is missing", expected
+        )
     elif min(air, tissue) < _LEAST_SHARE:
-        yield told.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
+        yield report.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
 
 
-def _check_pet(pet: Volume, told: Told) -> Iterator[Problem]:
-    yield from _grid(pet.geometry, told)
+def _check_pet(pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
+    yield from _grid(pet.geometry, report)
     array = pet.array
     lowest, highest = float(array.min()), float(array.max())
     negative, positive = int(np.count_nonzero(array < 0)), int(np.count_nonzero(array > 0))
     expected = f"SUV: zero or more, highest above {LOWEST_PLAUSIBLE_SUV_MAX:g} and up to {LARGEST_PLAUSIBLE_SUV:g}"
     if not negative and not positive:
-        yield told.error("suv", "all voxels are zero", expected)
+        yield report.error("suv", "all voxels are zero", expected)
     elif negative > positive:
-        yield told.error("suv", f"{negative} voxels below zero, {positive} above (lowest {lowest:g})", expected)
+        yield report.error("suv", f"{negative} voxels below zero, {positive} above (lowest {lowest:g})", expected)
     elif highest > LARGEST_PLAUSIBLE_SUV:
-        yield told.error("suv", f"highest value {highest:g}: an activity concentration (Bq/ml)", expected)
+        yield report.error("suv", f"highest value {highest:g}: an activity concentration (Bq/ml)", expected)
     elif highest <= LOWEST_PLAUSIBLE_SUV_MAX:
-        yield told.error("suv", f"highest value {highest:g}: a normalised image", expected)
+        yield report.error("suv", f"highest value {highest:g}: a normalised image", expected)
     elif negative:
-        yield told.warning("suv", f"{negative} voxels below zero (lowest {lowest:g}), taken for zero", expected)
+        yield report.warning("suv", f"{negative} voxels below zero (lowest {lowest:g}), read as zero", expected)
 
 
-def _check_mask(mask: Volume, told: Told) -> Iterator[Problem]:
+def _check_mask(mask: Volume, report: ProblemReporter) -> Iterator[Problem]:
     values = [value for value in np.unique(mask.array) if value != 0]
     others = [value for value in values if value not in labels.FOREGROUND]
     if others:
         shown = ", ".join(f"{value:g}" for value in others[:5])
-        yield told.error("labels", f"labels {shown}", "0 background, 1 GTVp, 2 GTVn")
+        yield report.error("labels", f"labels {shown}", "0 background, 1 GTVp, 2 GTVn")
     elif not values:
-        yield told.warning("labels", "an empty mask", "a GTVp or a GTVn")
+        yield report.warning("labels", "an empty mask", "a GTVp or a GTVn")
 
 
-def _check_planning_ct(_planning_ct: Volume, _told: Told) -> Iterator[Problem]:
-    """Nothing measures it: it only has to be whole."""
+def _check_planning_ct(_planning_ct: Volume, _report: ProblemReporter) -> Iterator[Problem]:
+    """Nothing: the planning CT is not measured, it only has to be readable."""
     yield from ()
 
 
-def _check_dose(dose: Volume, told: Told) -> Iterator[Problem]:
+def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:
     lowest, highest = float(dose.array.min()), float(dose.array.max())
     expected = f"Gy: zero or more, highest above zero and up to {MOST_DOSE_GY:g}"
     if lowest < 0:
-        yield told.warning("dose", f"lowest value {lowest:g}: it is not measured", expected)
+        yield report.warning("dose", f"lowest value {lowest:g}: the dose is ignored", expected)
     elif not 0 < highest <= MOST_DOSE_GY:
-        yield told.warning("dose", f"highest value {highest:g}: another unit", expected)
+        yield report.warning("dose", f"highest value {highest:g}: another unit", expected)
 
 
-def _mask_on_ct(mask: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
+def _mask_on_ct(mask: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
     differences = mask.differences(ct)
     if differences:
-        yield told.error("geometry", "; ".join(differences), "the CT's grid")
+        yield report.error("geometry", "; ".join(differences), "the CT's grid")
 
 
-def _pet_on_ct(pet: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
+def _pet_on_ct(pet: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
     if not overlap(pet, ct):
-        yield told.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
+        yield report.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
 
 
-def _dose_on_ct(dose: Geometry, ct: Geometry, told: Told) -> Iterator[Problem]:
+def _dose_on_ct(dose: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
     if not overlap(dose, ct):
-        yield told.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
+        yield report.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
 
 
-def _finite(path: Path, told: Told) -> Iterator[Problem]:
-    """Values that are not finite, which ITK reads from a NIfTI as zero without a word."""
+def _finite(path: Path, report: ProblemReporter) -> Iterator[Problem]:
+    """Report NaN and infinity, which ITK silently reads as zero from a NIfTI file."""
     with gzip.open(path, "rb") as file:
         header = file.read(_NIFTI1_SIZE)
         order = "<" if header[:4] == _NIFTI1_SIZE.to_bytes(4, "little") else ">"
@@ -178,9 +180,9 @@ def _finite(path: Path, told: Told) -> Iterator[Problem]:
     values = np.frombuffer(content, f"{order}{_NIFTI_FLOATS[code]}", offset=int(start) - _NIFTI1_SIZE)
     bad = int(np.count_nonzero(~np.isfinite(values)))
     if bad == values.size:
-        yield told.error("not-finite", "all voxels are NaN or infinite", "numbers")
+        yield report.error("not-finite", "all voxels are NaN or infinite", "numbers")
     elif bad:
-        yield told.warning("not-finite", f"{bad} voxels are NaN or infinite, read as zero", "numbers")
+        yield report.warning("not-finite", f"{bad} voxels are NaN or infinite, read as zero", "numbers")
 
 
 def _share(array: _Array, low: float, high: float) -> float:

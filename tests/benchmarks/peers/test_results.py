@@ -16,7 +16,7 @@ from nnunetv2.inference import predict_from_raw_data
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 
-from algorithm.budget import Budget
+from algorithm.deadline import Deadline
 from algorithm.network import windows
 from algorithm.network.networks import Networks
 from algorithm.network.package import DEFAULT_PACKAGE, PLANS, ModelPackage, load_package
@@ -67,7 +67,7 @@ def test_nnunet_computes_the_same_logits(package: ModelPackage, tmp_path: Path) 
     results = results_folder(package, tmp_path / "results")
     data = np.random.default_rng(0).normal(0, 1, (2, 25, 16, 11)).astype(np.float32)
     theirs = predictor(results.folder, (0, 1)).predict_logits_from_preprocessed_data(torch.from_numpy(data))
-    ours = Passes(data, planned_passes(package), Networks(package), Budget.start(600), CPU).run()
+    ours = Passes(data, planned_passes(package), Networks(package), Deadline(600), CPU).run()
     assert ours.done == 4
     np.testing.assert_allclose(ours.logits, np.asarray(theirs), atol=2e-5, rtol=1e-4)
 

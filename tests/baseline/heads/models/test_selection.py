@@ -1,0 +1,236 @@
+"""Scaling, metrics, the sign model's parts, calibration, and the choice between models."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.metrics import c_index
+from baseline.heads.models.logistic import platt, stable_threshold
+from baseline.heads.models.selection import Family, centre_folds, choose, scores_of, stratified_folds
+from baseline.heads.models.signs import bag_weights, fit_signs, univariate_concordance
+from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, weighted, without_twins
+from tests.baseline.prepared import HPV, RFS
+
+Rows = Sequence[dict[str, float | None]]
+
+
+def cohort_of(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcomes | None = None) -> HeadCohort:
+    count = len(rows)
+    known = outcomes or Outcomes((np.arange(count) % 2 == 0).astype(int), np.arange(1.0, count + 1))
+    return HeadCohort(tuple(f"P{n:03d}" for n in range(count)), tuple(centres or ["A"] * count), tuple(rows), known)
+
+
+# Scaling
+
+
+def test_filling_and_scaling_are_learnt_from_the_patients_given() -> None:
+    """Ages 50, 70 and a missing one: median 60, mean 60, standard deviation sqrt(200 / 3)."""
+    patients = cohort_of([{"age": 50.0}, {"age": 70.0}, {"age": None}])
+    (term,) = scaled_terms(patients, {"age": "identity", "absent": "identity"})
+    assert [term.fill, term.mean, term.sd] == pytest.approx([60, 60, np.sqrt(200 / 3)])
+    assert scaled_terms(cohort_of([{"age": 50.0}] * 3), {"age": "identity"}) == ()
+
+
+def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:
+    def known_for(count: int) -> HeadCohort:
+        return cohort_of([{"dose": float(n) if n < count else None} for n in range(20)])
+
+    assert scaled_terms(known_for(3), {"dose": "identity"}) == ()
+    assert len(scaled_terms(known_for(4), {"dose": "identity"})) == 1
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_the_matrix_is_what_the_shipped_head_computes(seed: int, harmonise: bool) -> None:
+    rng = np.random.default_rng(seed)
+    rows: Rows = [
+        {"suv_max": None if rng.random() < 0.2 else float(rng.gamma(2, 5)), "total_volume_ml": float(rng.gamma(1, 50))}
+        for _ in range(24)
+    ]
+    centres = [str(code) for code in rng.choice(["A", "B"], 24)]
+    patients = cohort_of(rows, centres)
+    terms = weighted(scaled_terms(patients, usual_transforms(patients), harmonise), [0.7, -1.3])
+    head = LinearHead("test", 0.1, terms, None)
+    one_by_one = [head.score(row, centre) for row, centre in zip(rows, centres, strict=True)]
+    assert scores_of(head, patients) == pytest.approx(one_by_one)
+    assert matrix((), patients).shape == (24, 0)
+
+
+def test_usual_transforms() -> None:
+    patients = cohort_of([{"gtvp_mtv_over_2.5_ml": 1.0, "gtvp_tlg": 1.0, "age_years": 1.0}])
+    assert list(usual_transforms(patients).values()) == ["log1p", "log1p", "identity"]
+
+
+def test_of_twins_the_first_is_kept() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=50)
+    patients = cohort_of([{"a": v, "b": float(rng.normal()), "twin": -np.exp(v)} for v in values.tolist()])
+    terms = scaled_terms(patients, dict.fromkeys(("a", "b", "twin"), "identity"))
+    assert [term.feature for term in without_twins(terms, patients)] == ["a", "b"]
+
+
+# The sign model
+
+
+def test_concordance_of_bags_is_that_of_the_repeated_patients() -> None:
+    rng = np.random.default_rng(1)
+    outcomes = Outcomes((rng.random(30) < 0.5).astype(int), rng.integers(1, 9, 30).astype(float))
+    patients = cohort_of([{} for _ in range(30)], outcomes=outcomes)
+    columns = rng.integers(0, 4, (30, 3)).astype(float)
+    counts = rng.multinomial(30, np.full(30, 1 / 30), size=4)
+    found = univariate_concordance(columns, patients, counts.astype(float))
+    for bag, count in enumerate(counts):
+        members = np.repeat(np.arange(30), count)
+        for feature in range(3):
+            drawn = patients.pick(members).outcomes
+            assert found[bag, feature] == pytest.approx(c_index(drawn, columns[members, feature]))
+
+
+def test_a_bag_by_hand() -> None:
+    """Feature 1 is the strongest; 0 is related to it and dropped; 3 is below the least effect; 4 was not looked at."""
+    related = np.eye(5, dtype=bool)
+    related[0, 1] = related[1, 0] = True
+    effects = np.array([0.2, -0.3, 0.1, 0.02, 0.0])
+    assert bag_weights(effects, related, 0.05).tolist() == [0, -0.5, 0.5, 0, 0]
+    assert bag_weights(effects, related, 0.4).tolist() == [0] * 5
+
+
+def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
+    """True log hazard ratios +1 and -1 a standard deviation; 8 features are noise. The average of the two signed
+    features, weighted alike, is the truth: its Cox slope gives each about 1."""
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=(400, 10))
+    time = rng.exponential(1000 / np.exp(values[:, 0] - values[:, 1]))
+    outcomes = Outcomes((time <= 2000).astype(int), np.minimum(time, 2000))
+    patients = cohort_of([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
+    terms = scaled_terms(patients, usual_transforms(patients))
+    (head,) = fit_signs(patients, terms, [{"least_effect": 0.08}], np.random.default_rng(0))
+    found = {term.feature: term.weight for term in head.terms}
+    assert 0.6 < found["f0"] < 1.3
+    assert -1.3 < found["f1"] < -0.6
+    assert max((abs(w) for f, w in found.items() if f not in ("f0", "f1")), default=0) < 0.1
+    (nothing,) = fit_signs(patients, (), [{"least_effect": 0.0}], np.random.default_rng(0))
+    assert nothing.terms == ()
+
+
+# Calibration and threshold
+
+
+def test_calibration_recovers_the_logistic_function_behind_the_draws() -> None:
+    """Probability 1 / (1 + exp(-(2 s + 1))) for 20,000 scores: standard errors are below 0.05."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=20000)
+    found = platt(rng.random(20000) < 1 / (1 + np.exp(-(2 * scores + 1))), scores)
+    assert found.slope == pytest.approx(2, abs=0.15)
+    assert found.offset == pytest.approx(1, abs=0.1)
+
+
+def test_a_calibration_never_turns_the_order_around() -> None:
+    """Positives score lower: the slope stays 0 and everyone gets the share, smoothed: (80 (81/82) + 20/22) / 100."""
+    positive = np.arange(100) < 80
+    found = platt(positive, np.where(positive, -1.0, 1.0))
+    assert found.slope == 0
+    assert found.probability(3.0) == pytest.approx((80 * 81 / 82 + 20 / 22) / 100, abs=1e-3)
+
+
+def test_a_threshold_lies_between_well_parted_classes() -> None:
+    scores = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
+    assert 0.2 < stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
+
+
+# Choosing
+
+
+def test_folds_share_out_the_stratum_and_the_centres() -> None:
+    patients = cohort_of([{}] * 43, centres=["A", "B", "C"][0:1] * 20 + ["B"] * 13 + ["C"] * 10)
+    stratum = [n % 4 == 0 for n in range(43)]
+    folds = stratified_folds(patients, stratum, 5, np.random.default_rng(0))
+    assert sorted(np.concatenate(folds)) == list(range(43))
+    for fold in folds:
+        assert abs(sum(stratum[n] for n in fold) - 11 / 5) < 1
+        assert abs(sum(n < 20 for n in fold) - 4) <= 1
+    by_centre = centre_folds(patients)
+    assert [{patients.centres[n] for n in fold} for fold in by_centre] == [{"A"}, {"B"}, {"C"}]
+
+
+def test_evaluated_patients_are_never_training_patients() -> None:
+    """A model that remembers whom it saw: its head refuses nobody, but its training set never holds the judged."""
+    patients = cohort_of([{"x": float(n)} for n in range(23)])
+    seen: list[set[str]] = []
+
+    def spy(
+        train: HeadCohort, terms: Sequence[Term], settings: Sequence[object], _: np.random.Generator
+    ) -> list[LinearHead]:
+        seen.append(set(train.ids))
+        return [LinearHead("spy", 0.0, (), None) for _ in settings]
+
+    folds = stratified_folds(patients, [False] * 23, 5, np.random.default_rng(0))
+    family = Family("spy", spy, ({}, {}), {"x": "identity"})
+    choose(patients, [family], folds, lambda _, scores: 0.0, np.random.default_rng(0))
+    assert len(seen) == 5
+    for train, fold in zip(seen, folds, strict=True):
+        assert train == set(patients.ids) - {patients.ids[n] for n in fold}
+
+
+def steady(name: str, values: Sequence[float]) -> tuple[Family, dict[float, float]]:
+    """A family whose settings score what is asked for, and the judge's table of intercept -> metric."""
+
+    def fit(
+        _c: HeadCohort, _t: Sequence[Term], settings: Sequence[object], _r: np.random.Generator
+    ) -> list[LinearHead]:
+        return [LinearHead(name, float(values[n]), (), None) for n in range(len(settings))]
+
+    return Family(name, fit, tuple({"n": float(n)} for n in range(len(values))), {}), {v: v for v in values}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name", "setting"),
+    [
+        ([0.7, 0.7, 0.6], [0.71], "first", 0.0),  # of equals the strongest; 0.01 more does not earn a place
+        ([0.6, 0.7], [0.73], "second", 0.0),
+        ([0.6, 0.7], [0.5, 0.4], "first", 1.0),
+    ],
+)
+def test_a_later_family_must_earn_its_place(first: list[float], second: list[float], name: str, setting: float) -> None:
+    patients = cohort_of([{"x": 0.0}] * 10)
+    families = [steady("first", first)[0], steady("second", second)[0]]
+    folds = [np.arange(5), np.arange(5, 10)]
+    found = choose(patients, families, folds, lambda _, scores: float(scores[0]), np.random.default_rng(0))
+    assert (found.name, found.setting["n"]) == (name, setting)
+    assert found.tried == {"first": max(first), "second": max(second)}
+
+
+def test_with_few_relapses_only_the_first_family_competes() -> None:
+    def relapsed(count: int) -> HeadCohort:
+        return cohort_of([{}] * 40, outcomes=Outcomes((np.arange(40) < count).astype(int), np.ones(40)))
+
+    assert [family.name for family in RFS.competing(relapsed(19))] == ["Cox, few features"]
+    for target in (RFS, HPV):
+        assert target.competing(relapsed(20)) == list(target.families)
+    assert len(HPV.competing(relapsed(30))) == 1
+
+
+def test_harmonisation_is_taken_where_it_helps_and_only_there() -> None:
+    """SUVmax decides within each centre but is moved by two or more standard deviations between them."""
+    rng = np.random.default_rng(3)
+    signal = rng.normal(size=240)
+    centres = [("A", "B", "C")[n % 3] for n in range(240)]
+    moved = {"A": 0.0, "B": 4.0, "C": -3.0}
+    time = rng.exponential(1000 / np.exp(1.2 * signal))
+    outcomes = Outcomes((time <= 1500).astype(int), np.minimum(time, 1500))
+    family = Family("Cox", RFS.families[0].fit, ({"penalty": 0.1, "l1_ratio": 0.0},), {"suv_max": "identity"})
+    for by_centre, expected in ((moved, True), (dict.fromkeys(moved, 0.0), False)):
+        rows: Rows = [{"suv_max": float(s + by_centre[code])} for s, code in zip(signal, centres, strict=True)]
+        patients = cohort_of(rows, centres, outcomes)
+        folds = stratified_folds(patients, outcomes.positive.tolist(), 5, np.random.default_rng(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = choose(patients, [family], folds, RFS.judge, np.random.default_rng(0))
+        assert found.harmonised is expected

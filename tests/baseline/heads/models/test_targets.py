@@ -1,0 +1,174 @@
+"""Heads find effects that are there, find none in permuted outcomes, and never see whom they are judged on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.linear import LinearHead, parse_head
+from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.fitting import FittedHead, fit_clinical, fit_target
+from baseline.heads.models.logistic import best_threshold
+from baseline.heads.models.selection import Family
+from baseline.heads.models.targets import Target, only
+from contract.errors import MetricError
+from tests.baseline.prepared import HPV, RFS
+
+TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}
+Rows = list[dict[str, float | None]]
+
+
+def cohort(patients: int = 240, seed: int = 3) -> tuple[Rows, np.ndarray]:
+    """Features on their own scales, a tenth of the ages missing, and the standardised true drivers."""
+    rng = np.random.default_rng(seed)
+    drivers = rng.normal(0, 1, (patients, 3))
+    rows: Rows = [
+        {
+            "volume": float(np.exp(2 + 0.8 * a)),
+            "age": None if rng.random() < 0.1 else float(60 + 9 * b),
+            "noise": float(c),
+        }
+        for a, b, c in drivers
+    ]
+    return rows, drivers
+
+
+def outcomes_of(risk: np.ndarray, logit: np.ndarray, seed: int = 4) -> tuple[Outcomes, Outcomes]:
+    """Relapses and HPV statuses."""
+    rng = np.random.default_rng(seed)
+    event, censored = rng.exponential(1000 / np.exp(risk)), rng.exponential(1500, len(risk))
+    positive = rng.random(len(logit)) < 1 / (1 + np.exp(-logit))
+    return Outcomes((event <= censored).astype(int), np.minimum(event, censored)), Outcomes(positive.astype(int))
+
+
+def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
+    """The target's first model on the three features, of patients of no centre."""
+    first = target.families[0]
+    family = Family(first.name, first.fit, first.settings, TRANSFORMS)
+    patients = HeadCohort(tuple(str(n) for n in range(len(rows))), ("",) * len(rows), tuple(rows), outcomes)
+    return fit_target(only(target, [family]), patients, np.random.default_rng(0), by_centre=False)
+
+
+def weights(head: LinearHead) -> dict[str, float]:
+    return {term.feature: term.weight for term in head.terms}
+
+
+def test_cox_recovers_the_signs_and_sizes_of_known_effects() -> None:
+    """True log hazard ratios a standard deviation: +1 for log volume, -0.5 for age, 0 for noise.
+
+    The ridge shrinks, and 150 events leave a standard error near 0.1.
+    """
+    rows, drivers = cohort()
+    fitted = fitted_alone(RFS, rows, outcomes_of(drivers @ [1, -0.5, 0], drivers[:, 0])[0])
+    found = weights(fitted.head)
+    assert 0.6 < found["volume"] < 1.3
+    assert -0.8 < found["age"] < -0.2
+    assert abs(found["noise"]) < 0.3
+    assert 0.70 < fitted.out_of_fold < 0.85
+    assert fitted.head.threshold is None
+    assert parse_head(fitted.head.as_json(), "rfs") == fitted.head
+
+
+def test_logistic_recovers_the_signs_of_known_effects() -> None:
+    """One HPV negative in eight: the class weights keep the threshold from answering positive for everyone.
+
+    The penalty shrinks all coefficients alike, which changes no order, so only their signs and order are asked for.
+    """
+    rows, drivers = cohort()
+    logit = drivers @ [-2.0, 1.0, 0] + 3
+    fitted = fitted_alone(HPV, rows, outcomes_of(drivers[:, 0], logit)[1])
+    found = weights(fitted.head)
+    assert found["volume"] < -0.2
+    assert found["age"] > 0.1
+    assert abs(found["noise"]) < found["age"]
+    assert fitted.out_of_fold > 0.75
+    assert fitted.penalty in {setting["penalty"] for setting in HPV.families[0].settings}
+    threshold = fitted.head.threshold
+    assert threshold is not None
+    answers = np.array([fitted.head.score(row) >= threshold for row in rows])
+    assert 0.05 < np.mean(~answers) < 0.5
+
+
+def test_nothing_is_found_in_permuted_outcomes() -> None:
+    """With 150 events the standard error of C is near 0.025, and the best of five penalties is taken: 0.5 +- 0.1.
+
+    Balanced accuracy is that of the best threshold, so it starts at 0.5.
+    """
+    rows, drivers = cohort()
+    true = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
+    order = np.random.default_rng(1).permutation(len(rows))
+    relapses, statuses = (outcomes.pick(order) for outcomes in true)
+    assert 0.4 < fitted_alone(RFS, rows, relapses).out_of_fold < 0.6
+    assert 0.5 <= fitted_alone(HPV, rows, statuses).out_of_fold < 0.65
+
+
+def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
+    rows, drivers = cohort()
+    relapses, statuses = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
+    ids = tuple(f"P{n}" for n in range(len(rows)))
+    centres = tuple("ABC"[n % 3] for n in range(len(rows)))
+    named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
+    patients = HeadCohort(ids, centres, tuple(named), relapses)
+    rivals = only(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
+    fitted = fit_target(rivals, patients, np.random.default_rng(0))
+    assert fitted.model == "Cox, few features"
+    assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
+    assert set(weights(fitted.head)) == {"total_volume_ml", "age_years"}
+    clinical = fit_clinical(HPV, replace(patients, outcomes=statuses), np.random.default_rng(0))
+    assert set(weights(clinical.head)) == {"age_years"}
+    assert clinical.head.calibration is not None
+
+
+def test_features_that_say_nothing_give_a_head_without_terms() -> None:
+    rows: Rows = [{"volume": None, "age": 60.0} for _ in range(20)]
+    rfs = fitted_alone(RFS, rows, Outcomes((np.arange(20) % 2 == 0).astype(int), np.arange(1.0, 21)))
+    assert (rfs.head.terms, rfs.out_of_fold) == ((), 0.5)
+    hpv = fitted_alone(HPV, rows, Outcomes((np.arange(20) % 3 > 0).astype(int)))
+    assert (hpv.head.terms, hpv.out_of_fold) == ((), 0.5)
+
+
+def test_too_few_of_a_class() -> None:
+    rows: Rows = [{"age": float(n)} for n in range(10)]
+    one = (np.arange(10) == 0).astype(int)
+    with pytest.raises(MetricError, match="rfs: 1 training patients with a relapse, expected at least 2"):
+        fitted_alone(RFS, rows, Outcomes(one, np.arange(1.0, 11)))
+    with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer class, expected at least 2"):
+        fitted_alone(HPV, rows, Outcomes(1 - one))
+
+
+# Thresholds
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive", "threshold", "accuracy"),
+    [
+        ([0, 1], [3, 4], 2.0, 1.0),
+        # sensitivity 1 and specificity 2/3 at 1.25; 2/3 and 1 at 2.5: equal, the upper of the two is taken
+        ([0, 1, 2], [1.5, 3, 4], 2.5, 5 / 6),
+        # upside down: nothing beats answering one class for all
+        ([3, 4], [0, 1], 5.0, 0.5),
+        ([7], [7], 8.0, 0.5),
+    ],
+)
+def test_thresholds_by_hand(negative: list[float], positive: list[float], threshold: float, accuracy: float) -> None:
+    labels = np.array([False] * len(negative) + [True] * len(positive))
+    assert best_threshold(labels, np.array([*negative, *positive], dtype=float)) == (threshold, pytest.approx(accuracy))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(-5, 5)), min_size=2, max_size=20), st.integers(-12, 12))
+def test_no_other_threshold_is_better(scored: list[tuple[bool, int]], half_steps: int) -> None:
+    positive = np.array([flag for flag, _ in scored])
+    if positive.all() or not positive.any():
+        return
+    scores = np.array([float(score) for _, score in scored])
+
+    def accuracy(threshold: float) -> float:
+        return float((np.mean(scores[positive] >= threshold) + np.mean(scores[~positive] < threshold)) / 2)
+
+    threshold, claimed = best_threshold(positive, scores)
+    assert accuracy(threshold) == pytest.approx(claimed)
+    assert accuracy(half_steps / 2) <= claimed + 1e-12

@@ -1,0 +1,190 @@
+"""The step `heads`: cohorts of a release, heads in as far as there are outcomes, dose features, and what is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.heads.measure import Features
+from algorithm.masks.segmentation import Segmentation
+from baseline import pipeline
+from baseline.cache import cache
+from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.cross_validation import cross_validation_document, metrics_only, summary
+from baseline.heads.fitting import cohort_of, fit_all
+from baseline.heads.models.targets import Target, targets_of
+from baseline.network.out_of_fold import features_of
+from baseline.release.cases import ReleaseCase, write_cases
+from baseline.release.splits import load_or_make_splits
+from baseline.work import WorkFolders
+from contract.editions import load_edition
+from contract.files import read_json, write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+from contract.patient import Patient
+from tests.baseline.prepared import ANSWERS, HPV, RFS, outcomes
+
+TARGETS = (RFS, HPV)
+
+
+def case(number: int, relapse: bool | None = None, hpv: bool | None = None, dose: Path | None = None) -> ReleaseCase:
+    centre = "ABC"[number % 3]
+    image = Path("image.nii.gz")
+    days = None if relapse is None else 100.0 + 37 * number
+    patient = Patient({"age_years": 50.0 + number})
+    return ReleaseCase(
+        f"{centre}-{number:03d}", centre, image, image, None, patient, outcomes(relapse, days, hpv), dose=dose
+    )
+
+
+def rows_of(cases: list[ReleaseCase]) -> dict[str, Features]:
+    return {
+        one.patient_id: {"total_volume_ml": 10.0 + number % 5, "suv_max": 8.0 + number % 3}
+        for number, one in enumerate(cases)
+    }
+
+
+def cohorts_of(cases: list[ReleaseCase]) -> list[tuple[Target, HeadCohort]]:
+    return [(target, cohort_of(target, cases, rows_of(cases))) for target in TARGETS]
+
+
+def test_a_cohort_holds_whom_the_outcome_is_known_of() -> None:
+    cases = [case(0, relapse=True), case(1, hpv=False), case(2, relapse=False, hpv=True), case(3)]
+    rfs = cohort_of(RFS, cases, rows_of(cases))
+    assert (rfs.ids, rfs.centres) == (("A-000", "C-002"), ("A", "C"))
+    assert rfs.outcomes.times_days.tolist() == [100, 174]
+    assert rfs.outcomes.positive.tolist() == [True, False]
+    assert rfs.rows[1]["age_years"] == 52
+    assert rfs.rows[1]["total_volume_ml"] == 12
+    hpv = cohort_of(HPV, cases, rows_of(cases))
+    assert (hpv.ids, hpv.outcomes.positive.tolist()) == (("B-001", "C-002"), [False, True])
+
+
+def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
+    """Three relapses and three HPV negatives: too few for all features, enough for every kind of judgement."""
+    cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+    cohorts = cohorts_of(cases)
+    fitted = fit_all(cohorts, seed=0)
+    assert set(fitted.heads) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
+    assert fitted.heads["rfs"].model.startswith("Cox, few features")
+    assert fitted.heads["hpv"].model.startswith("logistic, few features")
+    document = cross_validation_document(cohorts, 0, fitted.why_not)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["no_head"] == {}
+    lines = summary(fitted.as_json(), document, TARGETS)
+    assert f"rfs, nested: c_index {document['rfs']['nested']['c_index']:.3f}" in lines
+    assert metrics_only(document, TARGETS)["hpv"]["nested"] == {
+        "balanced_accuracy": document["hpv"]["nested"]["balanced_accuracy"],
+        "by_centre": document["hpv"]["nested"]["by_centre"],
+    }
+
+
+@pytest.mark.parametrize("relapses", [0, 1])
+def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
+    cases = [case(n, relapse=n < relapses, hpv=n % 2 == 0) for n in range(8)]
+    cohorts = cohorts_of(cases)
+    fitted = fit_all(cohorts, seed=0)
+    reason = f"rfs: {relapses} training patients with a relapse, expected at least 2"
+    assert set(fitted.as_json()) == {"hpv", "hpv_clinical"}
+    assert fitted.why_not == {"rfs": reason, "rfs_clinical": reason}
+    document = cross_validation_document(cohorts, 0, fitted.why_not)
+    lines = summary(fitted.as_json(), document, TARGETS)
+    assert f"rfs: no head ({reason})" in lines
+    assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
+
+
+def test_a_release_without_outcomes_gets_reasons() -> None:
+    cohorts = cohorts_of([case(n) for n in range(4)])
+    fitted = fit_all(cohorts, seed=0)
+    assert fitted.as_json() == {}
+    assert set(fitted.why_not) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
+    assert set(cross_validation_document(cohorts, 0, fitted.why_not)["rfs"]["leave_one_centre_out"]) == {"why_not"}
+
+
+def test_relapses_that_nobody_outlives_cannot_be_compared() -> None:
+    """Both relapses on the last day: no patient is known to have relapsed before another."""
+    cases = [case(n, relapse=n >= 6, hpv=None) for n in range(8)]
+    cohort = cohort_of(RFS, cases, rows_of(cases))
+    times = np.where(cohort.outcomes.positive, 900.0, cohort.outcomes.times_days)
+    same_day = replace(cohort, outcomes=Outcomes(cohort.outcomes.values, times))
+    fitted = fit_all([(RFS, same_day)], seed=0)
+    assert fitted.why_not["rfs"] == "C-index: no comparable pair among 8 patients"
+
+
+def test_the_dose_is_measured_where_the_release_has_one(tmp_path: Path) -> None:
+    """A dose of 60 Gy everywhere on a coarser grid around a GTVp of 8 voxels: mean and D95 are 60, V60 is all of it."""
+    grid = Geometry((8, 8, 8), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
+    mask = np.zeros(grid.array_shape, np.uint8)
+    mask[3:5, 3:5, 3:5] = 1
+    found = Segmentation.from_mask(mask, np.zeros(mask.shape, np.float32), None, grid)
+    coarse = Geometry((6, 6, 6), (6.0, 6.0, 6.0), (-3.0, -3.0, -3.0))
+    write_volume(tmp_path / "dose.nii.gz", Volume(np.full(coarse.array_shape, 60.0, np.float32), coarse))
+    measured = features_of(case(0, dose=tmp_path / "dose.nii.gz"), found)
+    assert measured["gtvp_dose_mean_gy"] == pytest.approx(60, abs=1e-3)
+    assert measured["gtvp_dose_d95_gy"] == pytest.approx(60, abs=1e-3)
+    assert measured["gtvn_dose_mean_gy"] is None
+    assert features_of(case(0), found)["gtvp_dose_mean_gy"] is None
+    write_volume(tmp_path / "odd.nii.gz", Volume(np.full(coarse.array_shape, -1.0, np.float32), coarse))
+    assert features_of(case(0, dose=tmp_path / "odd.nii.gz"), found)["gtvp_dose_mean_gy"] is None
+
+
+def test_the_dose_counts_only_where_inference_gets_it() -> None:
+    """Task 2 may have a dose, task 3 has none."""
+    cases = [case(0, relapse=True, hpv=True)]
+    rows = {"A-000": {"gtvp_dose_d95_gy": 60.0, "gtvn_dose_v66_share": 0.5, "suv_max": 9.0}}
+    assert set(rows["A-000"]) <= set(cohort_of(RFS, cases, rows).rows[0])
+    hpv = cohort_of(HPV, cases, rows).rows[0]
+    assert hpv["suv_max"] == 9
+    assert not any("dose" in name for name in hpv)
+
+
+def test_a_class_of_four_values_gets_a_reason_instead_of_a_head() -> None:
+    """There is no model for more than two classes; the other answers of the edition get theirs."""
+    targets = targets_of(load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json")))
+    cases = [
+        replace(case(n), outcomes={"T-stage": f"T{1 + n % 4}", "RFS": 100.0 + n, "Relapse": n % 3 == 0})
+        for n in range(12)
+    ]
+    cohorts = [(target, cohort_of(target, cases, rows_of(cases))) for target in targets]
+    assert cohorts[0][1].outcomes.values.tolist() == [0, 1, 2, 3] * 3
+    assert cohorts[1][1].ids == ()
+    fitted = fit_all(cohorts, seed=0)
+    assert set(fitted.heads) == {"survival", "survival_clinical"}
+    assert fitted.why_not["t_stage"] == "t_stage: 4 classes, expected 2: there is no model for more"
+    document = cross_validation_document(cohorts, 0, fitted.why_not)
+    assert document["t_stage"]["nested"] == {"why_not": fitted.why_not["t_stage"]}
+    assert document["t_stage"]["patients"][1]["t_stage"] == "T2"
+    assert document["survival"]["patients"][3] == {
+        "id": "A-003",
+        "centre": "A",
+        "survival_days": 103.0,
+        "relapse": True,
+    }
+
+
+def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
+    """The same features, clinical variables and outcomes change no file; another outcome changes both."""
+    work = WorkFolders(tmp_path)
+    cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+    write_cases(work, cases)
+    write_json(work.prepare_json, {"options": {}})
+    load_or_make_splits(work.splits_json, cases, ANSWERS, folds=2, seed=0)
+    rows = rows_of(cases)
+    cache(work.features_json, "key", rows)
+
+    def times() -> list[int]:
+        return [path.stat().st_mtime_ns for path in (work.heads_json, work.cross_validation_json)]
+
+    lines = pipeline.fit_heads(work, rows)
+    first = times()
+    assert pipeline.fit_heads(work, rows) == lines
+    assert times() == first
+    write_cases(work, [replace(cases[0], outcomes=outcomes(False, 100.0, True)), *cases[1:]])
+    assert pipeline.fit_heads(work, rows) != lines
+    document = read_json(work.cross_validation_json)
+    assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
+    assert all(later > earlier for later, earlier in zip(times(), first, strict=True))

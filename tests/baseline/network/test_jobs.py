@@ -1,0 +1,140 @@
+"""Which networks are to be trained, which remain, and what an interruption leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baseline.network import jobs
+from baseline.network.jobs import TrainingJob, chosen_jobs, train_job, unfinished
+from baseline.network.nnunet import Machine
+from baseline.network.plans import NetworkPlan
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from tests.baseline.prepared import planned_work
+
+PLAN = NetworkPlan(backbones=("unet", "segresnet"))
+FOLDS = (("A-1", "B-1"), ("A-2",))
+EVERYONE = ("A-1", "A-2", "B-1")
+
+
+def planned(root: Path, plan: NetworkPlan = PLAN, with_mask: tuple[str, ...] = EVERYONE) -> WorkFolders:
+    return planned_work(root, with_mask, plan, FOLDS)
+
+
+ALL = [TrainingJob(0, "unet"), TrainingJob(1, "unet"), TrainingJob(0, "segresnet"), TrainingJob(1, "segresnet")]
+
+
+@pytest.mark.parametrize(
+    ("fold", "backbone", "expected"),
+    [
+        (None, None, ALL),
+        (1, None, [ALL[1], ALL[3]]),
+        (None, "segresnet", ALL[2:]),
+        (0, "unet", ALL[:1]),
+        (3, "unet", [TrainingJob(3, "unet")]),
+    ],
+)
+def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected: list[TrainingJob]) -> None:
+    """The centres left out, here 2 and 3, are trained only where they are asked for."""
+    assert chosen_jobs(planned(tmp_path), fold, backbone) == expected
+
+
+def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match=r"^--fold: found 4, expected 0 to 3 \(fold 0, fold 1, without A, without B"):
+        chosen_jobs(planned(tmp_path), 4, None)
+    with pytest.raises(HecktorError, match=r"^--backbone: found segresnet, expected one of the plan's: unet$"):
+        chosen_jobs(planned(tmp_path, NetworkPlan()), None, "segresnet")
+
+
+def test_unfinished(tmp_path: Path) -> None:
+    work = planned(tmp_path)
+    final = work.final(1, "unet")
+    final.parent.mkdir(parents=True)
+    (final.parent / "checkpoint_latest.pth").touch()
+    assert unfinished(work, ALL) == ALL
+    final.touch()
+    assert unfinished(work, ALL) == [ALL[0], *ALL[2:]]
+
+
+@pytest.mark.parametrize(
+    ("machine", "with_mask", "message"),
+    [
+        (Machine("cpu", gpus=3), EVERYONE, r"--gpus: found 3, expected 1 to 2, the planned batch"),
+        (Machine("cuda"), EVERYONE, r"--device: found cuda and no GPU"),
+        (Machine(), ("A-2",), r"fold 0: all reference masks are on one side|fold 0: no patient with a reference mask"),
+    ],
+)
+def test_jobs_that_cannot_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine, with_mask: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(HecktorError, match=f"^{message}"):
+        train_job(planned(tmp_path, with_mask=with_mask), TrainingJob(0, "unet"), machine)
+
+
+def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> None:
+    """Two trainings side by side, here two that only sleep, end with the process that began them."""
+    code = """
+import sys
+from pathlib import Path
+from baseline.network import jobs
+from baseline.network.interruption import interruptible
+from contract.errors import run_main
+from test_jobs import ALL, planned
+from baseline.network.nnunet import Machine
+
+sleep = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+jobs._command = lambda *_: [sys.executable, "-S", "-c", sleep]
+
+def main(_):
+    with interruptible():
+        jobs.train_in_processes(planned(Path(sys.argv[1])), ALL, Machine("cpu", threads=2))
+    return 0
+
+sys.exit(run_main(main))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    paths = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=os.environ | paths) as process:
+        assert process.stdout is not None
+        children = [int(process.stdout.readline()) for _ in range(2)]
+        process.terminate()
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr.splitlines()[-1] == (
+        "error: interrupted: trained networks are complete, and the same command resumes the others from their last "
+        "checkpoint, at most 5 epochs back"
+    )
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+
+
+def test_a_network_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the parent was killed and its trainings go on: whoever comes meanwhile is told, and not when all is over."""
+    code = """
+import sys
+from pathlib import Path
+from baseline.network import jobs
+from baseline.network.jobs import TrainingJob, _locked
+
+with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+    monkeypatch.setattr(jobs, "train_network", lambda *_: Path("final"))
+    work = planned(tmp_path)
+    command = [sys.executable, "-c", code, str(work.fold(0, "unet"))]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"begun\n"
+        with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it, expected one"):
+            train_job(work, TrainingJob(0, "unet"), Machine())
+        assert train_job(work, TrainingJob(1, "unet"), Machine()) == Path("final")
+        other.communicate()
+    assert train_job(work, TrainingJob(0, "unet"), Machine()) == Path("final")

@@ -1,0 +1,152 @@
+"""Each patient is segmented by its own fold; mirrored passes tell how far the mask can be trusted and change nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import ndimage
+
+from algorithm.deadline import Deadline
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.networks import Networks
+from algorithm.network.package import load_package
+from algorithm.network.passes import Passes
+from algorithm.network.segment import normalise
+from algorithm.network.windows import Pass
+from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import image_path, label_path
+from baseline.work import WorkFolders
+from contract.files import read_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_mask, write_volume
+from contract.patient import Patient
+
+GRID = Geometry((14, 13, 12), (9.0, 9.0, 9.0), (-58.0, -54.0, -50.0))
+CT = Geometry((20, 18, 16), (6.0, 6.5, 6.0), (-57.0, -55.0, -45.0))
+FOLD_OF = {"CHUM-001": 0, "HMR-002": 1}
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], WorkFolders]:
+    """Two prepared patients of noise, one with a reference."""
+    work, cases = WorkFolders(tmp_path), []
+    rng = np.random.default_rng(3)
+    for name in FOLD_OF:
+        ct = tmp_path / f"{name}__CT.nii.gz"
+        write_volume(ct, Volume(np.zeros(CT.array_shape, np.int16), CT))
+        mask = tmp_path / f"{name}.nii.gz" if name == "CHUM-001" else None
+        case = ReleaseCase(name, name.split("-")[0], ct, ct, mask, Patient())
+        for number, spread in enumerate((400, 3)):
+            image = rng.normal(0, spread, GRID.array_shape).astype(np.float32)
+            write_volume(image_path(work.raw, case, number), Volume(image, GRID))
+        if mask is not None:
+            reference = rng.integers(0, 3, GRID.array_shape).astype(np.uint8)
+            write_mask(label_path(work.raw, case), reference, GRID)
+            write_mask(mask, np.zeros(CT.array_shape, np.uint8), CT)
+        cases.append(case)
+    return cases, work
+
+
+def measured(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None) -> dict[str, object]:
+    def package_of() -> Path:
+        assert package is not None, "expected nothing to be left to do"
+        return package
+
+    return {**segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(package_of, FOLD_OF, "networks", "cpu"))}
+
+
+def alone(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:
+    """The plain way: the patient's own fold, one pass."""
+    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in (0, 1))
+    networks, step = Networks(load_package(package)), Pass(FOLD_OF[case.patient_id])
+    data = normalise((ct.array, pet.array), networks.package)
+    logits = Passes(data, (step,), networks, Deadline(600), torch.device("cpu")).run().logits
+    return Segmentation(logits, ct.array, pet.array, GRID)
+
+
+def test_mirrors_tell_of_trust_and_change_no_mask(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
+) -> None:
+    work = cohort[1]
+    measured(cohort, tiny_package)
+    for case in cohort[0]:
+        found = alone(case, cohort[1], tiny_package)
+        np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, found.mask_on(CT))
+        record = read_json(work.uncertainty(case.patient_id))["result"]
+        fold = FOLD_OF[case.patient_id]
+        assert record["passes"]["made"] == [{"fold": fold, "mirrored": []}, {"fold": fold, "mirrored": [2]}]
+        assert all(0 < row["pairwise_dsc"] < 1 for row in record["labels"].values() if row["volume_ml"])
+        mask, reference = found.mask(), label_path(cohort[1].raw, case)
+        for label, name in ((1, "GTVp"), (2, "GTVn")):
+            rows = [row for row in record["lesions"] if row["label"] == name]
+            numbered, count = ndimage.label(mask == label, structure=np.ones((3, 3, 3)))
+            assert sum(row["volume_ml"] for row in rows) == pytest.approx((mask == label).sum() * 0.729)
+            assert len(rows) == count
+            if case.mask is None:
+                assert {row["reference_overlap"] for row in rows} <= {None}
+                continue
+            truth = read_volume(reference).array == label
+            overlaps = [truth[numbered == number].mean() for number in range(1, count + 1)]
+            assert sorted(row["reference_overlap"] for row in rows) == pytest.approx(sorted(overlaps))
+
+
+def test_a_missing_uncertainty_is_added_without_other_changes(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
+) -> None:
+    work = cohort[1]
+    rows = measured(cohort, tiny_package)
+    assert measured(cohort, None) == rows
+    files = [path for name in FOLD_OF for path in (work.mask(name), work.features(name))]
+    times = [path.stat().st_mtime_ns for path in files]
+    before = work.uncertainty("HMR-002").read_bytes()
+    work.uncertainty("HMR-002").unlink()
+    assert measured(cohort, tiny_package) == rows
+    assert [path.stat().st_mtime_ns for path in files] == times
+    assert work.uncertainty("HMR-002").read_bytes() == before
+
+
+def test_without_mirrors_there_are_probabilities_only(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path, sign_package: object
+) -> None:
+
+    package = tmp_path / "package"
+    shutil.copytree(tiny_package, package)
+    sign_package(package, mirror_axes=[])  # type: ignore[operator]
+    work = cohort[1]
+    measured(cohort, package)
+    record = read_json(work.uncertainty("CHUM-001"))["result"]
+    assert record["passes"]["done"] == record["passes"]["planned"] == 1
+    found = [row for row in record["labels"].values() if row["volume_ml"]]
+    assert found
+    assert all(row["pairwise_dsc"] is None and 0 < row["expected_dsc"] < 1 for row in found)
+
+
+def test_another_reference_is_compared_anew(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
+) -> None:
+    """The mask and its features stay; only the share of each lesion in the reference is another."""
+    cases, work = cohort
+    measured(cohort, tiny_package)
+    before = work.mask("CHUM-001").stat().st_mtime_ns
+    write_mask(label_path(work.raw, cases[0]), np.zeros(GRID.array_shape, np.uint8), GRID)
+    measured(cohort, tiny_package)
+    record = read_json(work.uncertainty("CHUM-001"))["result"]
+    assert {row["reference_overlap"] for row in record["lesions"]} == {0.0}
+    assert work.mask("CHUM-001").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("package", "fold", "expected"),
+    [("tiny_package", 1, [1]), ("pair_package", 0, [0, 1]), ("pair_package", 1, [2, 3])],
+)
+def test_the_held_out_fold_of_every_member(
+    package: str, fold: int, expected: list[int], request: pytest.FixtureRequest
+) -> None:
+    """The pair holds U-Net 0, SegResNet 0, U-Net 1, SegResNet 1; both packages may be mirrored along x."""
+    networks = Networks(load_package(request.getfixturevalue(package)))
+    assert _passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]

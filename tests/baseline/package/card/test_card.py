@@ -1,0 +1,234 @@
+"""The model card of a working directory of four patients whose every figure is written here by hand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baseline.network.plans import NetworkPlan
+from baseline.package.card.card import model_card
+from baseline.package.card.results import NO_REPORT, STALE_REPORT
+from baseline.package.description import DEFAULTS, read_description
+from baseline.release.cases import ReleaseCase, read_cases, write_cases
+from baseline.work import WorkFolders
+from contract.errors import HecktorError, InputError
+from contract.files import write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+from contract.patient import Patient
+from tests.baseline.prepared import outcomes
+
+DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
+HEAD = {"head": {"terms": [{}, {}]}, "model": "Cox, few features"}
+COUNTS = (
+    "Patients: 4. Centres: CHA, CHB. Excluded for errors in their files: 2 (suv: 2). "
+    "With part of the reference mask outside the segmented region: 1."
+)
+AGES = (50.0, 61.5, None, 70.0)
+
+
+def write_scan(path: Path, spacing_mm: tuple[float, float, float]) -> Path:
+    """Ten voxels along every axis."""
+    grid = Geometry((10, 10, 10), spacing_mm, (0.0, 0.0, 0.0))
+    write_volume(path, Volume(np.zeros((10, 10, 10), np.int16), grid))
+    return path
+
+
+def make_cases(root: Path) -> list[ReleaseCase]:
+    """CHA-001 to CHA-003 and CHB-001; the last has no mask and relapsed, HPV is known of the first two."""
+    cases = []
+    for number, name in enumerate(("CHA-001", "CHA-002", "CHA-003", "CHB-001")):
+        ct = write_scan(root / f"{name}-ct.mha", (1.0, 1.0, 2.0 + number))
+        pet = write_scan(root / f"{name}-pet.mha", (4.0, 4.0, 3.0))
+        patient = Patient({"age_years": AGES[number], "tobacco": 1 if number == 0 else None})
+        mask = None if name == "CHB-001" else ct
+        hpv = {0: True, 1: False}.get(number)
+        cases.append(ReleaseCase(name, name[:3], ct, pet, mask, patient, outcomes(name == "CHB-001", 100.0, hpv)))
+    return cases
+
+
+def kind(metric: str, value: float | None, **by_centre: float | None) -> dict[str, Any]:
+    rivals = {name: {metric: 0.5} for name in ("tumour_volume", "suv_max", "clinical")}
+    return {metric: value, "by_centre": by_centre, "comparators": rivals}
+
+
+def cross_validation() -> dict[str, Any]:
+    patients = [{"centre": "CHA"}, {"centre": "CHA"}, {"centre": "CHA"}, {"centre": "CHB"}]
+    return {
+        "no_head": {"hpv": "1 negative"},
+        "rfs": {
+            "metric": "c_index",
+            "patients": patients,
+            "nested": kind("c_index", 0.71, CHA=0.725, CHB=None),
+            "leave_one_centre_out": kind("c_index", 0.61, CHA=0.625, CHB=None),
+        },
+        "hpv": {
+            "metric": "balanced_accuracy",
+            "patients": patients[:2],
+            "nested": kind("balanced_accuracy", 0.75, CHA=0.75),
+            "leave_one_centre_out": {"why_not": "hpv: 1 centre, expected at least 2 to leave one out"},
+        },
+    }
+
+
+def write_report(work: WorkFolders, rfs_nested: float) -> None:
+    """As `hecktor train report` writes it."""
+    interval = {"ci95_low": 0.6, "ci95_high": 0.8}
+    rfs = {"nested": {"value": rfs_nested, **interval}, "leave_one_centre_out": {"value": 0.61, **interval}}
+    rfs["gap"] = {"value": 0.1, "ci95_low": -0.05, "ci95_high": 0.25}
+    volume = {"nested": {"value": 0.5, "ci95_low": 0.4, "ci95_high": 0.6}}
+    hpv = {"nested": {"value": 0.75, "ci95_low": None, "ci95_high": None}}
+    report = {
+        "rfs": {"models": {"heads": rfs, "tumour_volume": volume}},
+        "hpv": {"models": {"heads": hpv}},
+    }
+    write_json(work.report / "report.json", report)
+    names = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
+    everyone = {name: {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9} for name in names}
+    centre = {"cases": 3, "aggregates": {name: {"value": 0.8} for name in names}}
+    metrics = {
+        "aggregates": everyone, "centres": {"CHA": centre}, "cases": {"used": 3},
+        "provenance": {"edition": "hecktor2025", "bootstraps": 1000},
+    }  # fmt: skip
+    write_json(work.report / "task1" / "metrics.json", metrics)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> WorkFolders:
+    """A working directory after `heads`, without a report."""
+    work, cases = WorkFolders(tmp_path / "work"), make_cases(tmp_path)
+    work.root.mkdir()
+    write_cases(work, cases)
+    ids = [case.patient_id for case in cases]
+    centres = {"CHA": ids[:3], "CHB": ids[3:]}
+    write_json(work.splits_json, {"format_version": 1, "seed": 7, "folds": [ids[:2], ids[2:]], "centres": centres})
+    prepared = {
+        "options": {}, "left_out": ["CHA-004", "CHA-005"], "mended": {}, "mask_outside_region": {"CHA-001": 0.9},
+        "versions": {"python": "3.11.2", "torch": "2.13.0"},
+    }  # fmt: skip
+    write_json(work.prepare_json, prepared)
+    problem = {"severity": "error", "kind": "suv", "patient_id": "CHA-004", "file": "", "found": "", "expected": ""}
+    others = [problem | {"patient_id": "CHA-005"}, problem | {"patient_id": "CHA-001", "severity": "warning"}]
+    write_json(work.root / "problems.json", [problem, problem, *others])
+    write_json(work.plan_json, {"key": "", "options": asdict(NetworkPlan())})
+    architecture = {"network_class_name": "networks.PlainConvUNet"}
+    write_json(work.plans, {"configurations": {"3d_fullres": {"architecture": architecture}}})
+    write_json(work.heads_json, {"rfs": HEAD})
+    write_json(work.cross_validation_json, cross_validation())
+    return work
+
+
+def test_the_training_data_are_counted(work: WorkFolders) -> None:
+    """Three patients of CHA and one of CHB; CT slices 2, 3, 4 and 5 mm apart: median 3.5, ten of them 20 to 50 mm."""
+    text = model_card(work, DESCRIPTION)
+    for line in (
+        "# four\\|patients",
+        "Research; not a medical device.",
+        "Four boxes.",
+        "| Centre | Patients | Mask | RFS | Relapses | HPV Status | HPV negative | RT dose |",
+        "| CHA | 3 | 3 | 3 | 0 | 2 | 1 | 0 |",
+        "| CHB | 1 | 0 | 1 | 1 | 0 | 0 | 0 |",
+        "| all | 4 | 3 | 4 | 1 | 2 | 1 | 0 |",
+        COUNTS,
+        "| CT: slice distance, mm | 2 | 3.5 | 5 |",
+        "| CT: length, mm | 20 | 35 | 50 |",
+        "| PET: width, mm | 40 | 40 | 40 |",
+        "| Age | 3 of 4 | 2 | 50 to 70 |",
+        "| Tobacco Consumption | 1 of 4 | 1 | 1: 1 |",
+        "| M-stage | 0 of 4 | 0 | - |",
+        "| mirror axes | 2 |",
+        "Versions: python 3.11.2, torch 2.13.0.",
+    ):
+        assert line in text.splitlines(), line
+    assert "PlainConvUNet, one for each of 2 folds balanced by centre and outcomes (seed 7)." in text
+    assert "CHA-004" not in text
+    assert str(work.root.parent) not in text
+
+
+def test_the_limits_follow_from_the_data(work: WorkFolders) -> None:
+    limits = model_card(work, DESCRIPTION).split("## Limits")[1]
+    assert "- Trained on CHA, CHB. At other centres expect the figures with whole centres left out." in limits
+    assert (
+        "- Trained on CT slices 2 to 5 mm apart, CT scans 20 to 50 mm long, PET voxels of 4 to 4 mm in plane" in limits
+    )
+    assert "- Tobacco Consumption is known for 1 of 4 training patients (centres: 1): effects learnt" in limits
+    assert "- Gender is known for 0 of 4 training patients (centres: 0): nothing was learnt from it." in limits
+    assert "Age is known" not in limits
+    assert "- Training patients by outcome: RFS: 4, Relapses: 1, HPV Status: 2, HPV negative: 1." in limits
+    assert "- There is no head for hpv: that task ends with an error." in limits
+
+
+def test_figures_with_their_intervals_and_by_centre(work: WorkFolders) -> None:
+    write_report(work, rfs_nested=0.71)
+    text = model_card(work, DESCRIPTION)
+    for line in (
+        "| all | 3 | 0.800 (0.700 to 0.900) | 0.800 (0.700 to 0.900) | 0.800 (0.700 to 0.900) |",
+        "| CHA | 3 | 0.800 | 0.800 | 0.800 |",
+        "| heads | 0.710 (0.600 to 0.800) | 0.610 (0.600 to 0.800) | 0.100 (-0.050 to 0.250) |",
+        "| tumour volume alone | 0.500 (0.400 to 0.600) | 0.500 | - |",
+        "| CHA | 3 | 0.725 | 0.625 |",
+        "| CHB | 1 | undefined | undefined |",
+        "| heads | 0.750 | - |",
+        "There is no head: 1 negative.",
+        "Shipped: Cox, few features, 2 features.",
+    ):
+        assert line in text.splitlines(), line
+    assert "Leave one centre out: not computed (hpv: 1 centre, expected at least 2 to leave one out)." in text
+    assert NO_REPORT not in text
+
+
+@pytest.mark.parametrize(("nested", "says"), [(None, NO_REPORT), (0.70, STALE_REPORT)], ids=["no report", "stale"])
+def test_missing_figures_are_explained(work: WorkFolders, nested: float | None, says: str) -> None:
+    """A report of other heads than those of the working directory counts as none."""
+    if nested is not None:
+        write_report(work, nested)
+    text = model_card(work, DESCRIPTION)
+    assert says in text
+    assert "| heads | 0.710 | 0.610 | - |" in text
+    assert "No intervals: the report has not been made" in text
+    assert "0.800" not in text
+
+
+def test_scans_that_are_no_longer_there(work: WorkFolders) -> None:
+    gone = [replace(case, ct=Path("gone.nii.gz"), pet=Path("gone.nii.gz")) for case in read_cases(work)]
+    write_cases(work, gone)
+    text = model_card(work, DESCRIPTION)
+    assert "because they were unavailable: 8 images." in text
+    assert "the training scans were unavailable" in text
+
+
+def test_the_same_directory_gives_the_same_bytes(work: WorkFolders) -> None:
+    assert model_card(work, DESCRIPTION) == model_card(work, DESCRIPTION)
+
+
+def test_without_heads_there_is_no_card(work: WorkFolders) -> None:
+    work.heads_json.unlink()
+    with pytest.raises(HecktorError, match=r"heads\.json: not found in work, expected `hecktor train heads` before"):
+        model_card(work, DESCRIPTION)
+
+
+def test_a_description_fills_in_what_it_leaves_out(tmp_path: Path) -> None:
+    path = tmp_path / "description.json"
+    write_json(path, {"licence": "CC-BY-4.0"})
+    assert read_description(path) == {**DEFAULTS, "licence": "CC-BY-4.0"}
+    assert read_description(None) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], r"^description\.json: found a list, expected an object"),
+        ({"license": "MIT"}, r"^description\.json: found 'license', expected name, purpose, intended_use"),
+        ({"name": " "}, r"^description\.json: name is ' ', expected a text"),
+        ({"name": 3}, r"^description\.json: name is 3, expected a text"),
+    ],
+)
+def test_a_description_that_cannot_be_used(tmp_path: Path, content: Any, says: str) -> None:
+    path = tmp_path / "description.json"
+    write_json(path, content)
+    with pytest.raises(InputError, match=says):
+        read_description(path)

@@ -1,0 +1,180 @@
+"""Heads, checkpoints and axes of a package, each on its own."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from baseline.package.assemble import known_features, read_heads
+from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
+from baseline.package.checkpoint import read_checkpoint
+from contract.errors import ModelPackageError
+from tests.baseline.prepared import EDITION
+
+ORDERS = st.permutations([0, 1, 2]).map(tuple)
+TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weight": 0.2}
+
+
+def head(**changes: Any) -> dict[str, Any]:
+    return {"kind": "test", "intercept": 0.5, "threshold": 0.25, "terms": [TERM]} | changes
+
+
+# Heads
+
+
+def test_heads_are_read_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "heads.json"
+    kept_by_training = {"head": head(), "metric": "balanced_accuracy", "out_of_fold": 0.7}
+    path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": kept_by_training}))
+    heads = read_heads(path, EDITION)
+    assert list(heads) == ["rfs", "hpv_clinical"]
+    assert heads["hpv_clinical"].as_json() == head()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], r"heads\.json: found list, expected heads named hpv, hpv_clinical, rfs, rfs_clinical"),
+        ({}, r"heads\.json: found nothing, expected heads named"),
+        ({"RFS": head()}, r"heads\.json: found 'RFS', expected heads named"),
+        ({"../rfs": head()}, r"heads\.json: found '\.\./rfs', expected heads named"),
+        ({"rfs": []}, r"heads\.json: rfs: not a head"),
+        ({"rfs": head(terms=[TERM | {"sd": 0}])}, r"heads\.json: rfs: sd 0\.0 of age_years, expected a positive"),
+        ({"rfs": head(terms=[TERM | {"feature": "gtvp_volume"}])}, r"rfs: feature 'gtvp_volume' is unknown, expected"),
+        ({"hpv": head(threshold=None)}, r"heads\.json: hpv: no threshold, expected a number"),
+    ],
+    ids=["a list", "empty", "unknown name", "a path", "no head", "no spread", "unknown feature", "no threshold"],
+)
+def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "heads.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ModelPackageError, match=message):
+        read_heads(path, EDITION)
+
+
+def test_features_of_image_and_patient_are_known() -> None:
+    assert {"gtvp_volume_ml", "gtvn_suv_max", "spread_mm", "age_years", "m1"} <= known_features(EDITION)
+
+
+# Checkpoints
+
+
+class _Dangerous:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def content(**more: Any) -> dict[str, Any]:
+    """A checkpoint's content as nnU-Net writes it, NumPy numbers in the log included."""
+    return {
+        "network_weights": OrderedDict(a=torch.ones(2)),
+        "optimizer_state": {"state": {0: {"momentum_buffer": torch.zeros(2)}}, "param_groups": [{"lr": 0.01}]},
+        "grad_scaler_state": None,
+        "logging": {"ema_fg_dice": [np.float64(0.5), np.float32(0.25)], "epochs": [np.int64(3), np.bool_(True)]},
+        "_best_ema": np.float64(0.5),
+        "current_epoch": 1,
+        "init_args": {"plans": {"a": 1}, "configuration": "3d_fullres", "fold": 0, "device": torch.device("cuda")},
+        "trainer_name": "MyTrainer",
+        "inference_allowed_mirroring_axes": (2, 0),
+        **more,
+    }
+
+
+def saved(tmp_path: Path, value: object) -> Path:
+    path = tmp_path / "fold_0" / "checkpoint_final.pth"
+    path.parent.mkdir()
+    torch.save(value, path)
+    return path
+
+
+def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(saved(tmp_path, content()))
+    assert checkpoint.name == "fold_0/checkpoint_final.pth"
+    assert torch.equal(checkpoint.weights["a"], torch.ones(2))
+    assert (checkpoint.configuration, checkpoint.trainer) == ("3d_fullres", "MyTrainer")
+    assert checkpoint.mirror_axes == (0, 2)
+    assert checkpoint.plans == {"a": 1}
+
+
+def test_no_mirror_axes_mean_no_mirroring(tmp_path: Path) -> None:
+    assert read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=None))).mirror_axes == ()
+
+
+def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    path = saved(tmp_path, content(extra=_Dangerous(proof)))
+    with pytest.raises(ModelPackageError, match=r"fold_0/checkpoint_final\.pth: holds more .*--trust-checkpoint"):
+        read_checkpoint(path)
+    assert not proof.exists()
+    assert read_checkpoint(path, trust=True).trainer == "MyTrainer"
+    assert proof.exists()
+
+
+@pytest.mark.parametrize("axes", [(3,), "xy", 7], ids=str)
+def test_mirror_axes_that_are_none(tmp_path: Path, axes: object) -> None:
+    with pytest.raises(ModelPackageError, match=r"mirror axes .* expected a checkpoint of nnU-Net v2"):
+        read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=axes)))
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelPackageError, match=r"checkpoint_final\.pth: not found"):
+        read_checkpoint(tmp_path / "fold_0" / "checkpoint_final.pth")
+
+
+# Axes
+
+
+@given(ORDERS, st.integers(0, 2**31))
+def test_a_turned_convolution_answers_the_image_itself(axes: tuple[int, ...], seed: int) -> None:
+    """Kernel, stride and padding differ along each axis: turned, they do to the image what they did to its transpose."""
+    torch.manual_seed(seed)
+    kernel, stride = (1, 3, 5), (1, 2, 3)
+    image = torch.randn(1, 2, 6, 7, 8)
+    forward = (0, 1, *(2 + axis for axis in axes))
+    there = nn.Conv3d(2, 3, kernel, stride, tuple(k // 2 for k in kernel))
+    back = [axes.index(axis) for axis in range(3)]
+    turned_kernel, turned_stride = (tuple(values[i] for i in back) for values in (kernel, stride))
+    here = nn.Conv3d(2, 3, turned_kernel, turned_stride, tuple(k // 2 for k in turned_kernel))
+    with torch.no_grad():
+        here.weight.copy_(turned_tensor(there.weight, axes))
+        here.bias.copy_(there.bias)
+        expected = there(image.permute(forward)).permute(0, 1, *(2 + i for i in back))
+        torch.testing.assert_close(here(image), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_turned_by_hand() -> None:
+    """Axes (2, 0, 1): the network's first axis is x, its second z, its third y."""
+    axes = axes_of({"transpose_forward": [2, 0, 1]})
+    configuration = {
+        "spacing": [5.0, 1.0, 2.0],
+        "patch_size": [8, 32, 16],
+        "architecture": {"arch_kwargs": {"kernel_sizes": [[1, 3, 5], 3], "strides": [[1, 2, 4], [2, 1, 1]]}},
+    }
+    turned = turned_configuration(configuration, axes)
+    assert turned["spacing"] == [1.0, 2.0, 5.0]
+    assert turned["patch_size"] == [32, 16, 8]
+    assert turned["architecture"]["arch_kwargs"] == {"kernel_sizes": [[3, 5, 1], 3], "strides": [[2, 4, 1], [1, 1, 2]]}
+    assert configuration["spacing"] == [5.0, 1.0, 2.0]
+    assert turned_axes((0,), axes) == (2,)
+    assert turned_axes((1, 2), axes) == (0, 1)
+    assert turned_axes((), axes) == ()
+
+
+@pytest.mark.parametrize("axes", [[0, 1], [0, 1, 1], [1, 2, 3], "012 ", None, 3], ids=str)
+def test_orders_that_are_none(axes: object) -> None:
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: transpose_forward .*, expected 0, 1 and 2"):
+        axes_of({"transpose_forward": axes})

@@ -1,0 +1,145 @@
+"""Results that cannot be packaged are refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_plan, package
+
+
+def trained_as(configuration: str, **values: Any) -> Callable[[Path], None]:
+    """Both folds say that they were trained by `configuration`, which the plans hold."""
+
+    def apply(results: Path) -> None:
+        edit("plans.json", lambda plans: plans["configurations"].setdefault(configuration, {}).update(values))(results)
+        for fold in (0, 1):
+            edit_checkpoint(lambda content: content["init_args"].update(configuration=configuration), fold)(results)
+
+    return apply
+
+
+def architecture(**values: Any) -> Callable[[Path], None]:
+    return edit("plans.json", lambda plans: plans["configurations"]["3d_fullres"]["architecture"].update(values))
+
+
+def first_weight(content: Any) -> torch.Tensor:
+    tensor: torch.Tensor = next(iter(content["network_weights"].values()))
+    return tensor
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no plans": (lambda r: (r / "plans.json").unlink(), r"no plans\.json, expected nnU-Net's results"),
+    "no dataset": (lambda r: (r / "dataset.json").unlink(), r"^error: dataset\.json: not found"),
+    "plans of another kind": (lambda r: (r / "plans.json").write_text("[]"), r"plans\.json: found a list"),
+    "broken plans": (lambda r: (r / "plans.json").write_text("{"), r"plans\.json: not valid JSON"),
+    "no folds": (lambda r: [shutil.rmtree(r / f"fold_{k}") for k in (0, 1)], "no fold_<number>"),
+    "an unfinished fold": (
+        lambda r: (r / "fold_1/checkpoint_final.pth").rename(r / "fold_1/checkpoint_latest.pth"),
+        r"fold_1: no checkpoint_final\.pth, found checkpoint_latest\.pth; expected it",
+    ),
+    "two dimensions": (trained_as("2d"), r"2d has spacing \[6\.0, 4\.5\], expected a network of three dimensions"),
+    "a cascade": (
+        trained_as("3d_cascade_fullres", inherits_from="3d_fullres", previous_stage="3d_lowres"),
+        "3d_cascade_fullres is the second stage of a cascade after '3d_lowres', expected 3d_fullres",
+    ),
+    "a configuration that is not there": (
+        edit_checkpoint(lambda c: c["init_args"].update(configuration="3d_huge")),
+        r"plans\.json: not nnU-Net's plans for '3d_huge'",
+    ),
+    "one channel": (
+        edit("dataset.json", lambda d: d.update(channel_names={"0": "CT"})),
+        r"dataset\.json: channel_names \{'0': 'CT'\}, expected \{0: 'CT', 1: 'PET'\}",
+    ),
+    "channels the other way round": (
+        edit("dataset.json", lambda d: d.update(channel_names={"0": "PET", "1": "CT"})),
+        r"channel_names \{'0': 'PET', '1': 'CT'\}, expected",
+    ),
+    "labels the other way round": (
+        edit("dataset.json", lambda d: d.update(labels={"background": 0, "GTVn": 1, "GTVp": 2})),
+        r"dataset\.json: labels .*'GTVn': 1.* expected .*'GTVp': 1, 'GTVn': 2",
+    ),
+    "one label": (edit("dataset.json", lambda d: d["labels"].pop("GTVn")), r"dataset\.json: labels"),
+    "regions": (
+        edit("dataset.json", lambda d: d["labels"].update(GTVp=[1, 2])),
+        r"labels .* with regions, expected plain labels",
+    ),
+    "an unknown network": (architecture(network_class_name="a.b.SwinUNETR"), "network 'SwinUNETR', expected one of"),
+    "an unknown module": (
+        edit(
+            "plans.json",
+            lambda p: p["configurations"]["3d_fullres"]["architecture"]["arch_kwargs"].update(nonlin="os.system"),
+        ),
+        r"plans\.json: module 'os\.system', expected one of",
+    ),
+    "an unknown normalisation": (
+        lambda r: (
+            [
+                edit_plan(normalization_schemes=["CTNormalization", "Mine"])(r),
+                *[edit_checkpoint(lambda c: c["init_args"].update(plans={}), fold)(r) for fold in (0, 1)],
+            ]
+        ),
+        "normalisation 'Mine', expected CTNormalization",
+    ),
+    "normalised within a mask": (
+        edit_plan(use_mask_for_norm=[False, True]),
+        "use_mask_for_norm is true, expected false",
+    ),
+    "another preprocessor": (edit_plan(preprocessor_name="Mine"), "preprocessor 'Mine', expected DefaultPreprocessor"),
+    "a reader that turns images": (
+        edit("plans.json", lambda p: p.update(image_reader_writer="NibabelIOWithReorient")),
+        "image_reader_writer 'NibabelIOWithReorient', expected SimpleITKIO or NibabelIO",
+    ),
+    "another order of axes": (
+        edit("plans.json", lambda p: p.update(transpose_forward=[0, 0, 2])),
+        r"transpose_forward \[0, 0, 2\], expected 0, 1 and 2",
+    ),
+    "trained by other plans": (
+        edit_plan(spacing=[3.0, 6.0, 4.5]),
+        r"fold_0/checkpoint_final\.pth: trained with spacing \[18\.0, 6\.0, 4\.5\], expected \[3\.0",
+    ),
+    "a fold of another training": (
+        edit_checkpoint(lambda c: c.update(inference_allowed_mirroring_axes=None), fold=1),
+        r"fold_1/checkpoint_final\.pth: mirror_axes \(\), expected \(0, 2\) as in fold_0",
+    ),
+    "a tensor too few": (
+        edit_checkpoint(lambda c: c["network_weights"].popitem()),
+        r"fold_0/checkpoint_final\.pth: decoder\..* is only in the network of plans\.json",
+    ),
+    "a tensor too many": (
+        edit_checkpoint(lambda c: c["network_weights"].update(extra=torch.zeros(1))),
+        r"fold_0/checkpoint_final\.pth: extra is only in the weights",
+    ),
+    "a tensor of another shape": (
+        edit_checkpoint(lambda c: c["network_weights"].update({next(iter(c["network_weights"])): torch.zeros(7)})),
+        r"fold_0/checkpoint_final\.pth: encoder\..* of shape \(7,\), expected",
+    ),
+    "a weight beyond float16": (
+        edit_checkpoint(lambda c: first_weight(c).fill_(1e6)),
+        r"fold_0/checkpoint_final\.pth: encoder\..* NaN, infinity or a number beyond float16",
+    ),
+    "no checkpoint": (
+        lambda r: (r / "fold_0/checkpoint_final.pth").write_bytes(b"no checkpoint"),
+        r"fold_0/checkpoint_final\.pth: not a torch file",
+    ),
+    "something else in a checkpoint": (
+        lambda r: torch.save({"state_dict": {}}, r / "fold_0/checkpoint_final.pth"),
+        r"fold_0/checkpoint_final\.pth: no `network_weights`, expected a checkpoint of nnU-Net v2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_results_that_are_refused(case: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the file, what was found and what was expected; nothing is written."""
+    spoil, message = REFUSED[case]
+    spoil(results)
+    assert package(results, tmp_path / "out" / "model.tar.gz") == 1
+    assert re.search(message, capsys.readouterr().err.splitlines()[-1])
+    assert not list((tmp_path / "out").rglob("*"))

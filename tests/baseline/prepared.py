@@ -1,0 +1,51 @@
+"""Release cases and working directories for tests, without images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from baseline.heads.models.targets import targets_of
+from baseline.network.plans import NetworkPlan
+from baseline.release.cases import ReleaseCase, head_answers, write_cases
+from baseline.work import WorkFolders
+from contract.editions import load_edition
+from contract.files import write_json
+from contract.patient import Patient
+
+EDITION = load_edition()
+ANSWERS = head_answers(EDITION)
+RFS, HPV = targets_of(EDITION)
+# Two balanced folds, two centres; B-1 belongs to the second centre.
+FOLDS = (("A-1",), ("A-2", "B-1"))
+CENTRES = {"A": ("A-1", "A-2"), "B": ("B-1",)}
+
+
+def outcomes(relapse: bool | None = None, days: float | None = None, hpv: bool | None = None) -> dict[str, Any]:
+    """Outcomes of HECKTOR 2025 by column, without the missing ones."""
+    values = {"Relapse": relapse, "RFS": days, "HPV Status": hpv}
+    return {column: value for column, value in values.items() if value is not None}
+
+
+def planned_work(
+    root: Path,
+    with_mask: Sequence[str] = ("A-1", "A-2"),
+    plan: NetworkPlan | None = None,
+    folds: Sequence[Sequence[str]] = FOLDS,
+) -> WorkFolders:
+    """A working directory in which three patients of two centres were prepared, and planned if `plan` is given."""
+    work, image = WorkFolders(root), Path("image")
+    cases = [
+        ReleaseCase(name, name[0], image, image, image if name in with_mask else None, Patient())
+        for name in ("A-1", "A-2", "B-1")
+    ]
+    write_cases(work, cases)
+    splits = {"folds": [list(fold) for fold in folds], "centres": {name: list(one) for name, one in CENTRES.items()}}
+    write_json(work.splits_json, {"format_version": 1, "seed": 0, **splits})
+    write_json(work.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
+    if plan is not None:
+        write_json(work.plan_json, {"key": "any", "options": asdict(plan)})
+        write_json(work.plans, {"configurations": {"2d": {"batch_size": 90}, "3d_fullres": {"batch_size": 2}}})
+    return work

@@ -1,0 +1,225 @@
+"""Faults of files, folders and tables, each planted in one patient or row."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+
+import numpy as np
+
+from contract.images.volumes import Volume
+from tests.baseline.release.planted import CSV, Expected, Plant, Release, error, image, warning
+
+
+def without_ct(release: Release, p: str) -> list[Expected]:
+    release.path(p, "__CT").unlink()
+    return error("missing-file", p, image(p, "__CT"), r"not found \(no other file\)")
+
+
+def without_pet(release: Release, p: str) -> list[Expected]:
+    path = release.path(p, "__PT", "Task 3")
+    path.rename(path.with_name("PET.nii.gz"))
+    unused = warning("unexpected-file", p, f"Task 3/{p}/PET.nii.gz", "an unknown file")
+    return error("missing-file", p, image(p, "__PT", "Task 3"), r"not found \(PET.nii.gz\)") + unused
+
+
+def without_mask(release: Release, p: str) -> list[Expected]:
+    release.path(p, "").unlink()
+    return error("missing-file", p, image(p, ""), "not found")
+
+
+def doubled_ct(release: Release, p: str) -> list[Expected]:
+    shutil.copy(release.path(p, "__CT"), release.path(p, "__CT").with_name(f"{p}__CT (1).nii.gz"))
+    return error("doubled-file", p, f"Task 1/{p}/{p}__CT (1).nii.gz", f"a second CT beside {p}__CT.nii.gz")
+
+
+def doubled_folder(release: Release, p: str) -> list[Expected]:
+    shutil.copytree(release.root / "Task 2" / p, release.root / "Task 2" / p.lower())
+    return error("doubled-folder", p, f"Task 2/{p.lower()}", f"a second folder of {p}")
+
+
+def stray_file(release: Release, p: str) -> list[Expected]:
+    (release.root / "Task 2" / p / "notes.txt").write_text("x")
+    (release.root / "Task 2" / p / ".DS_Store").write_text("hidden files are nobody's business")
+    return warning("unexpected-file", p, f"Task 2/{p}/notes.txt", "an unknown file")
+
+
+def stray_file_beside_the_folders(release: Release, p: str) -> list[Expected]:
+    (release.root / "Task 3" / "readme.txt").write_text("x")
+    return warning("unexpected-file", "", "Task 3/readme.txt", "an unknown file")
+
+
+def dose_without_planning_ct(release: Release, p: str) -> list[Expected]:
+    ct = release.read(p, "__CT")
+    release.write(p, "__RTDOSE", Volume(np.clip(ct.array, 0, 70), ct.geometry), tasks=("Task 2",))
+    return warning("missing-file", p, image(p, "__CTPlanning", "Task 2"), "not found")
+
+
+def image_of_another(release: Release, p: str) -> list[Expected]:
+    release.write(p, "__CT", release.read("CHUM-001", "__CT"))
+    return error("doubled-image", p, image(p, "__CT"), "the same image as Task 1/CHUM-001/CHUM-001__CT.nii.gz")
+
+
+def other_ct_in_task_3(release: Release, p: str) -> list[Expected]:
+    ct = release.read(p, "__CT")
+    release.path(p, "__CT", "Task 3").unlink()
+    release.write(p, "__CT", Volume(ct.array + 1, ct.geometry), tasks=("Task 3",))
+    return error("images-differ", p, image(p, "__CT", "Task 3"), f"another CT than in {image(p, '__CT')}")
+
+
+def same_ct_compressed_anew(release: Release, p: str) -> list[Expected]:
+    path = release.path(p, "__CT", "Task 2")
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    content[148:150] = b"hi"  # the header's free text
+    path.unlink()
+    path.write_bytes(gzip.compress(bytes(content), 9))
+    return []
+
+
+def not_in_task_1(release: Release, p: str) -> list[Expected]:
+    release.forget(p, "Task 1")
+    return warning("no-mask", p, f"Task 2/{p}", "no folder in Task 1")
+
+
+def row_without_images(release: Release, p: str) -> list[Expected]:
+    release.forget(p, "Task 1", row=False)
+    release.forget(p, "Task 2", "Task 3")
+    return error("row-without-images", p, CSV["Task 1"], f"a row of {p}, no folder Task 1/{p}")
+
+
+def row_with_images_elsewhere(release: Release, p: str) -> list[Expected]:
+    release.forget(p, "Task 2", row=False)
+    return warning("row-without-images", p, CSV["Task 2"], f"a row of {p}, no folder Task 2/{p}")
+
+
+def images_without_row(release: Release, p: str) -> list[Expected]:
+    release.forget(p, "Task 1", folder=False)
+    release.forget(p, "Task 2", "Task 3")
+    return error("images-without-row", p, f"Task 1/{p}", f"a folder, no row in {CSV['Task 1']}")
+
+
+def images_with_a_row_elsewhere(release: Release, p: str) -> list[Expected]:
+    release.forget(p, "Task 3", folder=False)
+    return warning("images-without-row", p, f"Task 3/{p}", f"a folder, no row in {CSV['Task 3']}")
+
+
+def doubled_row(release: Release, p: str) -> list[Expected]:
+    release.rows["Task 1"][f"{p} again"] = dict(release.rows["Task 1"][p])
+    return error("csv-doubled-row", p, CSV["Task 1"], r"rows \d+ and \d+")
+
+
+def cell_too_many(release: Release, p: str) -> list[Expected]:
+    release.spoil_table["Task 3"].append(lambda text: re.sub(rf"^{p},.*$", r"\g<0>,7", text, flags=re.MULTILINE))
+    return error("csv-row", p, CSV["Task 3"], r"row \d+ has 11 cells")
+
+
+def row_without_id(release: Release, p: str) -> list[Expected]:
+    release.spoil_table["Task 1"].insert(0, lambda text: text + "," * text.partition("\n")[0].count(",") + "\n")
+    release.spoil_table["Task 1"].insert(
+        0, lambda text: text + ",M" + "," * (text.partition("\n")[0].count(",") - 1) + "\n"
+    )
+    number = len(release.rows["Task 1"])
+    return error("csv-row", f"(row {number + 2})", CSV["Task 1"], f"row {number + 2} has no PatientID")
+
+
+def impossible(column: str, cell: str, task: str, found: str) -> Plant:
+    """A cell in one table that cannot be true."""
+
+    def plant(release: Release, p: str) -> list[Expected]:
+        release.rows[task][p][column] = cell
+        return error("impossible-value", p, CSV[task], found)
+
+    return plant
+
+
+def days_without_event(release: Release, p: str) -> list[Expected]:
+    release.rows["Task 2"][p]["Relapse"] = ""
+    return error("days-without-event", p, CSV["Task 2"], "RFS 900 without Relapse")
+
+
+def event_without_days(release: Release, p: str) -> list[Expected]:
+    release.rows["Task 2"][p]["RFS"] = "nan"
+    return error("event-without-days", p, CSV["Task 2"], "Relapse 0 without RFS")
+
+
+def neither_event_nor_days(release: Release, p: str) -> list[Expected]:
+    release.set(p, RFS="", Relapse="", HPV_Status="", Gender="", Age="n/a")
+    return []
+
+
+def other_age_in_task_2(release: Release, p: str) -> list[Expected]:
+    release.rows["Task 2"][p]["Age"] = "62"
+    return error("values-differ", p, CSV["Task 2"], f"Age 62.0, but 61.0 in {CSV['Task 1']}")
+
+
+def age_in_task_2_alone(release: Release, p: str) -> list[Expected]:
+    release.rows["Task 1"][p]["Age"] = ""
+    return []
+
+
+def centre_of_others(release: Release, p: str) -> list[Expected]:
+    release.set(p, CenterID="USZ")
+    return warning("centre", p, f"Task 1/{p}", "centre USZ in the table, CHUM in the ID")
+
+
+FILE_AND_TABLE_FAULTS: dict[str, Plant] = {
+    "missing CT": without_ct,
+    "missing PET": without_pet,
+    "missing mask": without_mask,
+    "doubled CT": doubled_ct,
+    "doubled folder": doubled_folder,
+    "stray file": stray_file,
+    "stray file beside the folders": stray_file_beside_the_folders,
+    "dose without planning CT": dose_without_planning_ct,
+    "image of another patient": image_of_another,
+    "other CT in Task 3": other_ct_in_task_3,
+    "same CT compressed anew": same_ct_compressed_anew,
+    "not in Task 1": not_in_task_1,
+    "row without images": row_without_images,
+    "row with images elsewhere": row_with_images_elsewhere,
+    "images without row": images_without_row,
+    "images with a row elsewhere": images_with_a_row_elsewhere,
+    "doubled row": doubled_row,
+    "cell too many": cell_too_many,
+    "age 200": impossible("Age", "200", "Task 1", "Age '200'"),
+    "age 0": impossible("Age", "0", "Task 1", "Age '0'"),
+    "gender nobody knows": impossible("Gender", "x", "Task 1", "Gender 'x'"),
+    "tobacco 2": impossible("Tobacco Consumption", "2", "Task 1", "Tobacco Consumption '2'"),
+    "alcohol often": impossible("Alcohol Consumption", "often", "Task 1", "Alcohol Consumption 'often'"),
+    "performance status 7": impossible("Performance Status", "7", "Task 2", "Performance Status '7'"),
+    "treatment 3": impossible("Treatment", "3", "Task 3", "Treatment '3'"),
+    "M5": impossible("M-stage", "M5", "Task 1", "M-stage 'M5'"),
+    "T9": impossible("T-stage", "T9", "Task 1", "T-stage 'T9'"),
+    "a T stage for N": impossible("N-stage", "T2", "Task 1", "N-stage 'T2'"),
+    "weight 900 kg": impossible("Weight", "900", "Task 1", "Weight '900'"),
+    "relapse 2": impossible("Relapse", "2", "Task 2", "Relapse '2'"),
+    "negative days": impossible("RFS", "-5", "Task 2", "RFS '-5'"),
+    "days in words": impossible("RFS", "soon", "Task 2", "RFS 'soon'"),
+    "a century of days": impossible("RFS", "36500", "Task 2", "RFS '36500'"),
+    "HPV 3": impossible("HPV Status", "3", "Task 3", "HPV Status '3'"),
+    "days without event": days_without_event,
+    "event without days": event_without_days,
+    "neither event nor days": neither_event_nor_days,
+    "other age in Task 2": other_age_in_task_2,
+    "age in Task 2 alone": age_in_task_2_alone,
+    "centre of others": centre_of_others,
+}
+
+
+def plant_dialects(release: Release) -> list[Expected]:
+    """Spellings that are read, and said once a file."""
+    release.respell("MDA-001")
+    one, two, three = CSV.values()
+    return [
+        ("warning", "csv-dialect", "", one, r"column names ' patientid', 'GENDER', 'Performance_Status '$"),
+        ("warning", "csv-dialect", "", one, r"T-stage in another spelling in 1 cells, first 'T4a', read as T4"),
+        ("warning", "csv-dialect", "", one, r"N-stage in another spelling in 1 cells, first 'cN2b', read as N2"),
+        ("warning", "csv-column", "", one, "unknown columns: Site"),
+        ("warning", "csv-dialect", "", two, "cells separated by ';'"),
+        ("warning", "csv-dialect", "", two, r"blanks around cells in 1 cells, first 'male ' \(row 2, Gender\)"),
+        ("warning", "csv-dialect", "", two, r"a decimal comma in 1 cells, first '61,0' \(row 2, Age\)"),
+        ("warning", "csv-dialect", "", two, "Gender in another spelling in 1 cells, first 'male', read as 1"),
+        ("warning", "csv-dialect", "", two, "1 IDs in another spelling, first 'mda-001'"),
+        ("warning", "csv-dialect", "", three, "a byte order mark"),
+    ]

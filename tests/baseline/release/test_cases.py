@@ -1,0 +1,210 @@
+"""The release's folders and tables as they come, joined into one record a patient."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baseline.release.cases import case_of, head_answers, read_release
+from baseline.release.clinical import read_values
+from baseline.release.problems import Problem
+from baseline.release.tables import read_table
+from contract.editions import load_edition
+from contract.errors import InputError
+from tests.baseline.prepared import EDITION
+
+TABLES = {
+    "Task 1": "PatientID,CenterID,Age,Gender,M-stage,Tobacco Consumption\nMDA-001,MDA,61,1,M0,\nCHUM-002,CHUM,70.5,0,M1,1\n",
+    "Task 2": "PatientID,Relapse,RFS\nMDA-001,1,320\nCHUM-002,,\n",
+    "Task 3": "PatientID,HPV Status\nMDA-001,\nCHUM-002,0\n",
+}
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """Two patients whose image files hold only their name."""
+    for task, table in TABLES.items():
+        for patient in ("MDA-001", "CHUM-002"):
+            folder = tmp_path / task / patient
+            folder.mkdir(parents=True)
+            for suffix in ("__CT", "__PT", "")[: 3 if task == "Task 1" else 2]:
+                (folder / f"{patient}{suffix}.nii.gz").write_bytes(
+                    b"\x1f\x8b" + bytes(10) + f"{patient}{suffix}".encode()
+                )
+        (tmp_path / task / f"HECKTOR_2025_Training_{task.replace(' ', '_')}.csv").write_text(table)
+    return tmp_path
+
+
+def table(release: Path, task: str) -> Path:
+    return next((release / task).glob("*.csv"))
+
+
+def kinds(problems: tuple[Problem, ...]) -> list[tuple[str, str]]:
+    return sorted((problem.kind, problem.patient_id) for problem in problems)
+
+
+def test_one_record_a_patient(release: Path) -> None:
+    read = read_release(release, EDITION)
+    assert read.problems == ()
+    first, second = read.cases
+    assert (first.patient_id, first.centre, first.outcomes) == ("CHUM-002", "CHUM", {"HPV Status": False})
+    assert (second.patient_id, second.centre, second.outcomes) == ("MDA-001", "MDA", {"Relapse": True, "RFS": 320.0})
+    rfs, hpv = head_answers(EDITION)
+    assert [(case.has(rfs), case.outcome(rfs), case.outcome(hpv)) for case in read.cases] == [
+        (False, None, False), (True, True, None)]  # fmt: skip
+    assert tuple(first.patient.values[name] for name in ("age_years", "gender", "m_stage", "tobacco")) == (
+        70.5, 0, "M1", 1)  # fmt: skip
+    assert second.patient.values["tobacco"] is None
+    assert [path and path.relative_to(release).as_posix() for path in (second.ct, second.pet, second.mask)] == [
+        "Task 1/MDA-001/MDA-001__CT.nii.gz", "Task 1/MDA-001/MDA-001__PT.nii.gz", "Task 1/MDA-001/MDA-001.nii.gz"]  # fmt: skip
+
+
+def test_a_case_is_the_same_after_a_round_through_json(release: Path) -> None:
+    for case in read_release(release, EDITION).cases:
+        assert case_of(json.loads(json.dumps(case.as_json()))) == case
+
+
+def test_records_of_older_versions_are_read() -> None:
+    record = {
+        "patient_id": "A-1", "centre": "A", "ct": "ct", "pet": "pet", "mask": None, "patient": {"centre": "6"},
+        "relapse": False, "rfs_days": 12.0, "hpv": None, "t_stage": "T1", "n_stage": None, "planning_ct": None,
+        "dose": None,
+    }  # fmt: skip
+    case = case_of(record)
+    assert (case.ct, case.mask, case.patient.centre) == (Path("ct"), None, "6")
+    assert case.outcomes == {"Relapse": False, "RFS": 12.0}
+
+
+def test_an_edition_with_other_columns(tmp_path: Path) -> None:
+    """Classes of four values, stages in any spelling, a centre and a code under other names."""
+    edition = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "PatientID,Site,Years,HPV,T-stage,N-stage,RFS,Relapse\nA-1,6,61,positive,cT4a,2,90,yes\nA-2,,,,T0,N9,,\n"
+    )
+    table = read_table(path, "t.csv", edition)
+    values = read_values(table, edition)
+    assert values["A-1"] == {
+        "Site": "6", "Years": 61.0, "HPV": 1, "T-stage": "T4", "N-stage": "N2", "RFS": 90.0, "Relapse": True,
+    }  # fmt: skip
+    assert values["A-2"] == {}
+    errors = [(problem.found, problem.expected) for problem in table.problems if problem.is_error]
+    assert errors == [("T-stage 'T0'", "T1 or T2 or T3 or T4"), ("N-stage 'N9'", "N0 to N3")]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators_and_a_byte_order_mark(release: Path, separator: str) -> None:
+    expected = read_release(release, EDITION)
+    for task in TABLES:
+        path = table(release, task)
+        path.write_text(path.read_text().replace(",", separator), encoding="utf-8-sig")
+    read = read_release(release, EDITION)
+    assert read.cases == expected.cases
+    assert kinds(read.problems) == [("csv-dialect", "")] * 6
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_other_encodings(release: Path, encoding: str) -> None:
+    expected = read_release(release, EDITION)
+    path = table(release, "Task 1")
+    path.write_text(
+        path.read_text()
+        .replace("Age,", "Age,Pr\u00e9nom,")
+        .replace(",61,", ",61,Ren\u00e9,")
+        .replace("70.5,", "70.5,,"),
+        encoding=encoding,
+    )
+    read = read_release(release, EDITION)
+    assert read.cases == expected.cases
+    assert kinds(read.problems) == [("csv-column", ""), ("csv-dialect", "")]
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("T4a", "T4"), ("t4A", "T4"), ("4", "T4"), ("cT2", "T2"), ("ypT3b", "T3"), ("T1.0", "T1"), ("Tis", "Tis"), ("TX", None), ("", None)],
+)  # fmt: skip
+def test_stages_in_many_spellings(release: Path, cell: str, value: str | None) -> None:
+    path = release / "t.csv"
+    path.write_text(f"PatientID,T-stage\nMDA-001,{cell}\n")
+    rows = read_table(path, "t.csv", EDITION)
+    assert read_values(rows, EDITION)["MDA-001"].get("T-stage") == value
+    assert not any(problem.is_error for problem in rows.problems)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"), [("1", True), ("0.0", False), ("Positive", True), ("no", False), ("NA", None)]
+)
+def test_targets_in_many_spellings(release: Path, cell: str, value: bool | None) -> None:
+    table(release, "Task 3").write_text(f"PatientID,HPV Status\nMDA-001,{cell}\nCHUM-002,0\n")
+    assert read_release(release, EDITION).cases[1].outcomes.get("HPV Status") is value
+
+
+def test_the_centre_is_what_the_id_says(release: Path) -> None:
+    """A code that is missing for one patient must not make a centre of its own, which would leak."""
+    path = table(release, "Task 1")
+    path.write_text(path.read_text().replace(",MDA,", ",6,").replace(",CHUM,", ",,"))
+    read = read_release(release, EDITION)
+    assert [case.centre for case in read.cases] == ["CHUM", "MDA"]
+    assert [case.patient.centre for case in read.cases] == [None, "6"]
+    assert read.problems == ()
+
+
+@pytest.mark.parametrize("tasks", [("Task 1",), ("Task 2", "Task 3"), ("Task 3",)])
+def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
+    for task in set(TABLES) - set(tasks):
+        (release / task).rename(release / f".hidden {task}")
+    read = read_release(release, EDITION)
+    assert read.problems == ()
+    assert [case.patient_id for case in read.cases] == ["CHUM-002", "MDA-001"]
+    assert [case.mask is not None for case in read.cases] == ["Task 1" in tasks] * 2
+    assert read.cases[1].outcomes.get("RFS") == (320.0 if "Task 2" in tasks else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Patient,Relapse\nMDA-001,1\n", "no column PatientID (found Patient, Relapse)"),
+        ("PatientID,RFS,rfs\nMDA-001,1,1\n", "column RFS appears twice"),
+        ("PatientID,CenterID,Center\nMDA-001,1,1\n", "column CenterID appears twice"),
+        ("", "no column PatientID (found nothing)"),
+        ("\x00\x01\x02", "no column PatientID (found \x01\x02)"),
+    ],
+)
+def test_tables_that_cannot_be_used(release: Path, text: str, found: str) -> None:
+    table(release, "Task 2").write_text(text)
+    read = read_release(release, EDITION)
+    errors = [problem for problem in read.problems if problem.is_error]
+    assert [(p.kind, p.patient_id, p.found) for p in errors] == [("csv-unreadable", "", found)]
+    assert [case.outcomes.get("HPV Status") for case in read.cases] == [False, None]
+
+
+def test_a_table_too_many_or_too_few(release: Path) -> None:
+    (release / "Task 3" / "second.csv").write_text(TABLES["Task 3"])
+    table(release, "Task 2").unlink()
+    read = read_release(release, EDITION)
+    assert [(p.kind, p.file, p.found) for p in read.problems] == [
+        ("csv-missing", "Task 2", "0 CSV files"),
+        ("csv-doubled", "Task 3", "2 CSV files (HECKTOR_2025_Training_Task_3.csv, second.csv)"),
+    ]
+
+
+def test_the_rows_a_table_holds(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('\nPatientID,Age,Weight\n\n A-1 ,"60,5", 70\nB-2,,NaN\n,,\n')
+    read = read_table(path, "t.csv", EDITION)
+    assert read.rows == {"A-1": {"Age": "60.5", "Weight": "70"}, "B-2": {}}
+    assert [problem.kind for problem in read.problems] == ["csv-dialect", "csv-dialect"]
+
+
+@pytest.mark.parametrize("content", [None, "folder", "task"])
+def test_no_release_at_all(tmp_path: Path, content: Any) -> None:
+    root = tmp_path / "nowhere"
+    if content:
+        (root / ("Task 1" if content == "task" else content)).mkdir(parents=True)
+    with pytest.raises(
+        InputError, match=r"^nowhere: (found (no such folder|folder), expected Task 1|no patient folder)"
+    ):
+        read_release(root, EDITION)

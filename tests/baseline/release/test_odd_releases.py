@@ -1,0 +1,243 @@
+"""Releases that are odd in ways of which `test_planted_faults` knows nothing: each is named, once, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baseline.release.cases import read_release
+from baseline.release.checks.release import find_problems
+from contract.images.volumes import Volume
+from tests.baseline.prepared import EDITION
+
+# severity, kind, file below the root, finding
+Report = tuple[str, str, str, str]
+Release = Any  # tests/baseline/conftest.py: TinyRelease
+P = "CHUM-002"
+TASKS = ("Task 1", "Task 2", "Task 3")
+
+
+def problems_of(release: Release, tmp_path: Path) -> list[Report]:
+    """All problems of the release."""
+    root = release.write_tables()
+    problems = find_problems(read_release(root, EDITION), tmp_path / "checks", jobs=1)
+    return [(problem.severity, problem.kind, problem.file, problem.found) for problem in problems]
+
+
+@pytest.fixture
+def release(tiny_release: Release) -> Release:
+    """Three patients, the last of which is to be spoilt."""
+    for patient in ("MDA-001", "CHUM-001", P):
+        tiny_release.add(patient)
+    return tiny_release
+
+
+def test_links_and_folders_in_place_of_images(release: Release, tmp_path: Path) -> None:
+    for task in TASKS:
+        release.path(P, "__CT", task).unlink()
+        release.path(P, "__CT", task).symlink_to(tmp_path / "elsewhere" / "ct.nii.gz")
+    release.path(P, "").unlink()
+    release.path(P, "").mkdir()
+    release.path(P, "__CTPlanning", "Task 2").symlink_to(tmp_path / "elsewhere" / "planning.nii.gz")
+    release.path(P, "__RTDOSE", "Task 2").symlink_to(tmp_path / "elsewhere" / "dose.nii.gz")
+    links = [("Task 2", "__CTPlanning"), ("Task 2", "__RTDOSE"), *((task, "__CT") for task in TASKS)]
+    expected = [("error", "unreadable", f"{task}/{P}/{P}{role}.nii.gz", "a broken link") for task, role in links]
+    expected.append(("error", "unreadable", f"Task 1/{P}/{P}.nii.gz", "not a regular file"))
+    assert sorted(problems_of(release, tmp_path)) == sorted(expected)
+
+
+@pytest.mark.parametrize("content", [b"", b"text and no image " * 30], ids=["empty", "text"])
+def test_copies_of_one_broken_file_are_named_once(release: Release, tmp_path: Path, content: bytes) -> None:
+    for task in TASKS:
+        release.path(P, "__PT", task).unlink()
+        release.path(P, "__PT", task).write_bytes(content)
+    found = problems_of(release, tmp_path)
+    assert [one[:3] for one in found] == [("error", "unreadable", f"Task 1/{P}/{P}__PT.nii.gz")]
+
+
+def test_a_folder_in_another_spelling_is_the_same_patient(release: Release, tmp_path: Path) -> None:
+    folder, other = release.root / "Task 2" / P, release.root / "Task 2" / P.lower()
+    folder.rename(other)
+    for path in sorted(other.iterdir()):
+        path.rename(path.with_name(path.name.replace(P, P.lower())))
+    assert problems_of(release, tmp_path) == [
+        ("warning", "folder-name", f"Task 2/{P.lower()}", f"another spelling of {P}")
+    ]
+
+
+@pytest.mark.parametrize("name", ["task 3", "Task3", "HECKTOR_2025_Task_3"])
+def test_a_task_under_another_name_is_not_passed_over_in_silence(release: Release, tmp_path: Path, name: str) -> None:
+    release.write_tables()
+    (release.root / "Task 3").rename(release.root / name)
+    (release.root / "truth").mkdir()
+    read = read_release(release.root, EDITION)
+    assert [(one.severity, one.kind, one.file) for one in read.problems] == [("warning", "unexpected-file", name)]
+    assert all("HPV Status" not in case.outcomes for case in read.cases)
+
+
+def test_a_folder_called_like_a_table_is_none(release: Release, tmp_path: Path) -> None:
+    (release.root / "Task 1" / "old.csv").mkdir()
+    kinds = [(severity, kind) for severity, kind, _, _ in problems_of(release, tmp_path)]
+    assert kinds == [("error", "images-without-row")] + [("error", "missing-file")] * 3
+
+
+def with_dose(
+    release: Release, dose: Callable[[np.ndarray], np.ndarray] = lambda array: array, **geometry: Any
+) -> None:
+    """A planning CT like the CT, and on its grid a dose of 0 to 70 Gy, spoilt by `dose`."""
+    ct = release.read(P, "__CT")
+    release.write(P, "__CTPlanning", ct, tasks=("Task 2",))
+    gray = dose(np.clip(ct.array, 0, 70).astype(np.float32))
+    release.write(P, "__RTDOSE", Volume(gray, replace(ct.geometry, **geometry)), tasks=("Task 2",))
+
+
+def test_a_sound_dose_is_no_problem(release: Release, tmp_path: Path) -> None:
+    with_dose(release)
+    assert problems_of(release, tmp_path) == []
+
+
+@pytest.mark.parametrize("role", ["__CTPlanning", "__RTDOSE"])
+def test_a_planning_ct_or_dose_that_is_cut_off(release: Release, tmp_path: Path, role: str) -> None:
+    """Its header is sound; only who reads to the end notices."""
+    with_dose(release)
+    path = release.path(P, role, "Task 2")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    ((severity, kind, file, found),) = problems_of(release, tmp_path)
+    assert (severity, kind, file) == ("error", "unreadable", f"Task 2/{P}/{P}{role}.nii.gz")
+    assert found.startswith("truncated")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "geometry", "expected"),
+    [
+        (lambda dose: dose * 100, {}, ("warning", "dose", "highest value 7000: another unit")),
+        (lambda dose: dose * 0, {}, ("warning", "dose", "highest value 0: another unit")),
+        (lambda dose: dose - 1, {}, ("warning", "dose", "lowest value -1: the dose is ignored")),
+        (lambda dose: dose, {"origin_mm": (5000.0, 0.0, 0.0)}, ("warning", "geometry", "no overlap with the CT")),
+    ],
+    ids=["cGy", "zeros", "negative", "elsewhere"],
+)
+def test_a_dose_that_cannot_be_one(
+    release: Release,
+    tmp_path: Path,
+    spoil: Callable[[np.ndarray], np.ndarray],
+    geometry: dict[str, Any],
+    expected: tuple[str, str, str],
+) -> None:
+    with_dose(release, spoil, **geometry)
+    ((severity, kind, file, found),) = problems_of(release, tmp_path)
+    assert (severity, kind, file) == (*expected[:2], f"Task 2/{P}/{P}__RTDOSE.nii.gz")
+    assert found.startswith(expected[2])
+
+
+def test_axes_swapped_in_a_header(release: Release, tmp_path: Path) -> None:
+    """Spacing (z, y, x) where (x, y, z) belongs, in CT and mask alike and in the PET."""
+    spacings = {}
+    for role in ("__CT", "__PT", ""):
+        spacing = release.read(P, role).geometry.spacing_mm
+        spacings[role] = "({2:.4g}, {1:.4g}, {0:.4g})".format(*spacing)
+        release.change(P, role, lambda array: array, spacing_mm=spacing[::-1])
+    assert sorted(problems_of(release, tmp_path)) == [
+        ("warning", "geometry", f"Task 1/{P}/{P}{role}.nii.gz", f"spacing {spacings[role]} mm")
+        for role in ("__CT", "__PT")
+    ]
+
+
+def respelled(release: Release, spell: Callable[[str], str]) -> None:
+    """Task 3's table in another spelling."""
+    release.spoil_table["Task 3"].append(spell)
+
+
+TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
+
+
+@pytest.mark.parametrize(
+    ("spell", "expected"),
+    [
+        (
+            lambda text: text.replace("MDA-001", "M" * 200_000),
+            ("error", "csv-unreadable", "not a readable table (field"),
+        ),
+        (
+            lambda text: text.replace("PatientID", "Name"),
+            ("error", "csv-unreadable", "no column PatientID (found Name"),
+        ),
+        (lambda text: text.replace("\n", "\r"), ("warning", "csv-dialect", "lines that end with a carriage return")),
+        (
+            lambda text: text.replace("\n", ",7\n").replace(",7", ",", 1),
+            ("warning", "csv-column", "unknown columns"),
+        ),
+    ],
+    ids=["endless cell", "no ID", "old line ends", "column without a name"],
+)
+def test_a_table_is_named_once(
+    release: Release, tmp_path: Path, spell: Callable[[str], str], expected: tuple[str, str, str]
+) -> None:
+    respelled(release, spell)
+    ((severity, kind, file, found),) = problems_of(release, tmp_path)
+    assert (severity, kind, file) == (*expected[:2], TABLE)
+    assert found.startswith(expected[2])
+
+
+def test_a_column_of_nothing_is_nobodys_business(release: Release, tmp_path: Path) -> None:
+    """As a spreadsheet leaves behind where a cell was touched."""
+    respelled(release, lambda text: text.replace("\n", ",\n"))
+    assert problems_of(release, tmp_path) == []
+
+
+def turned(array: np.ndarray) -> np.ndarray:
+    """Head for feet."""
+    return np.ascontiguousarray(array[::-1])
+
+
+def moved(array: np.ndarray) -> np.ndarray:
+    """Into a corner of the slices, where there is air."""
+    corner = np.zeros_like(array)
+    corner[2:4, 2:4, 2:4] = 1
+    return corner
+
+
+def cooled(array: np.ndarray) -> np.ndarray:
+    """No voxel above SUV 0.9 but the hottest one of the lowest slice, where no lesion is."""
+    cold = np.minimum(array, 0.9)
+    cold[0].flat[array[0].argmax()] = 3
+    return cold
+
+
+@pytest.mark.parametrize(
+    ("role", "spoil", "slices", "found"),
+    [
+        ("__PT", turned, 0, "% of the voxels above SUV 1 lie in the CT's air"),
+        ("__PT", lambda pet: pet, 50, "of the smaller field of view"),
+        ("", moved, 0, "100% of the lesions lie in the CT's air"),
+        ("__PT", cooled, 0, "the lesions' highest SUV is 0.9"),
+    ],
+    ids=["PET head for feet", "PET of another region", "lesions in air", "cold lesions"],
+)
+def test_images_that_do_not_fit_together(
+    release: Release, tmp_path: Path, role: str, spoil: Callable[[np.ndarray], np.ndarray], slices: int, found: str
+) -> None:
+    grid = release.read(P, role).geometry
+    x, y, z = grid.origin_mm
+    release.change(P, role, spoil, origin_mm=(x, y, z + slices * grid.spacing_mm[2]))
+    ((severity, kind, file, text),) = problems_of(release, tmp_path)
+    where = P + ("" if "lesions" in found else role)
+    assert (severity, kind, file) == ("warning", "together", f"Task 1/{P}/{where}.nii.gz")
+    assert found in text
+
+
+def test_lesions_beyond_the_pet(release: Release, tmp_path: Path) -> None:
+    """The PET begins above the lowest lesion: cut to where the middle of the lesions is."""
+    mask, pet = release.read(P, ""), release.read(P, "__PT")
+    middle = float(np.median(np.nonzero(mask.array)[0])) * mask.geometry.spacing_mm[2] + mask.geometry.origin_mm[2]
+    first = round((middle - pet.geometry.origin_mm[2]) / pet.geometry.spacing_mm[2])
+    part = pet.geometry.cropped((0, 0, first), (*pet.geometry.size[:2], pet.geometry.size[2] - first))
+    release.change(P, "__PT", lambda array: array[first:], size=part.size, origin_mm=part.origin_mm)
+    ((severity, kind, file, text),) = problems_of(release, tmp_path)
+    assert (severity, kind, file) == ("warning", "together", f"Task 1/{P}/{P}.nii.gz")
+    assert text.endswith("% of the lesions lie outside the PET")

@@ -1,0 +1,208 @@
+"""`hecktor train prepare`: nothing before the check, nothing twice, nothing lost, nobody dropped without a name."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baseline.cli import main
+from baseline.release import data_set as preparing
+from baseline.release.cases import read_cases
+from baseline.work import DATASET_NAME, WorkFolders
+from contract.errors import HecktorError, InputError
+from contract.images.volumes import read_volume
+
+Release = Any  # tests/baseline/conftest.py: TinyRelease
+PATIENTS = ("CHUM-001", "CHUM-002", "MDA-003", "MDA-004")
+
+
+@pytest.fixture
+def release(tiny_release: Release) -> Release:
+    for patient in PATIENTS:
+        tiny_release.add(patient)
+    tiny_release.write_tables()
+    return tiny_release
+
+
+def run(release: Release, *more: str) -> int:
+    work = release.root.parent / "work"
+    return main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "1", "--folds", "2", *more])
+
+
+def data(release: Release) -> Path:
+    return release.root.parent / "work" / "nnunet" / "raw" / DATASET_NAME
+
+
+def names(release: Release) -> dict[str, list[str]]:
+    return {
+        folder: sorted(path.name.removesuffix(".nii.gz") for path in (data(release) / folder).iterdir())
+        for folder in ("imagesTr", "imagesTs", "labelsTr")
+    }
+
+
+def record(release: Release) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((release.root.parent / "work" / "prepare.json").read_text())
+    return content
+
+
+def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(release) == 0
+    assert names(release) == {
+        "imagesTr": [f"{patient}_000{channel}" for patient in PATIENTS for channel in (0, 1)],
+        "imagesTs": [],
+        "labelsTr": list(PATIENTS),
+    }
+    ct, pet = (read_volume(data(release) / "imagesTr" / f"MDA-003_000{channel}.nii.gz") for channel in (0, 1))
+    mask = read_volume(data(release) / "labelsTr" / "MDA-003.nii.gz")
+    assert ct.geometry == pet.geometry
+    assert not ct.geometry.differences(mask.geometry)
+    assert ct.geometry.spacing_mm == (3, 3, 3)
+    assert set(np.unique(mask.array)) == {0, 1, 2}
+    assert json.loads((data(release) / "dataset.json").read_text())["numTraining"] == 4
+    done = record(release)
+    assert done["options"]["release"] == str(release.root)
+    assert {"python", "numpy", "SimpleITK", "torch", "nnunetv2", "hecktor"} == set(done["versions"])
+    assert (done["counts"]["centres"], done["counts"]["written"]) == ({"CHUM": 2, "MDA": 2}, 4)
+    assert (done["left_out"], done["mask_outside_region"]) == ([], {})
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "0 errors, 0 warnings\n4 patients of 2 centres: 4 with mask, 4 with rfs, 0 relapses, 4 with hpv"
+    )
+    assert [case.patient_id for case in read_cases(WorkFolders(release.root.parent / "work"))] == list(PATIENTS)
+
+
+def times(release: Release) -> dict[str, int]:
+    return {p.relative_to(data(release)).as_posix(): p.stat().st_mtime_ns for p in data(release).rglob("*.nii.gz")}
+
+
+def test_a_patient_is_written_again_only_where_its_files_or_the_spacing_changed(release: Release) -> None:
+    run(release)
+    before, key = times(release), record(release)["data"]
+    run(release)
+    assert times(release) == before
+    assert (record(release)["counts"]["written"], record(release)["data"]) == (0, key)
+    os.utime(release.path("MDA-003", "__PT"), (1, 1))
+    run(release)
+    changed = {name for name, time in times(release).items() if time != before[name]}
+    assert changed == {"imagesTr/MDA-003_0000.nii.gz", "imagesTr/MDA-003_0001.nii.gz", "labelsTr/MDA-003.nii.gz"}
+    (data(release) / "labelsTr" / "CHUM-001.nii.gz").unlink()
+    run(release)
+    assert record(release)["counts"]["written"] == 1
+    run(release, "--spacing-mm", "4", "4", "4")
+    assert record(release)["counts"]["written"] == 4
+
+
+def test_an_interruption_loses_only_what_is_unfinished(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third patient's mask is never written; the two before it are kept, and its halves do no harm."""
+    real, calls = preparing.resample_mask, [0]
+
+    def interrupted(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(preparing, "resample_mask", interrupted)
+    with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved"):
+        run(release)
+    before = times(release)
+    assert "imagesTr/MDA-003_0000.nii.gz" in before
+    assert not (release.root.parent / "work" / "prepare.json").exists()
+    (data(release) / "imagesTr" / ".partial-x.nii.gz").write_text("a killed process leaves such a file")
+    assert run(release) == 0
+    assert record(release)["counts"]["written"] == 2
+    assert record(release)["removed"] == ["imagesTr/.partial-x.nii.gz"]
+    assert {n for n, t in times(release).items() if t == before.get(n)} >= {n for n in before if "CHUM" in n}
+
+
+def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    release.change("MDA-003", "__PT", np.zeros_like)
+    release.change("CHUM-002", "", np.zeros_like)
+    with pytest.raises(InputError, match=r"^release: 1 errors, expected none \(--keep-going"):
+        run(release)
+    work = release.root.parent / "work"
+    assert sorted(path.name for path in work.iterdir()) == ["checks", "problems.csv", "problems.json"]
+    with (work / "problems.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows == json.loads((work / "problems.json").read_text())
+    assert [(row["severity"], row["patient_id"], row["file"]) for row in rows] == [
+        ("error", "MDA-003", "Task 1/MDA-003/MDA-003__PT.nii.gz"),
+        ("warning", "CHUM-002", "Task 1/CHUM-002/CHUM-002.nii.gz"),
+    ]
+    assert " ".join(capsys.readouterr().out.split()) == (
+        "Errors (1) MDA-003 suv Task 1/MDA-003/MDA-003__PT.nii.gz: all voxels are zero, expected SUV: zero or more, "
+        "highest above 1 and up to 500 Warnings (1) CHUM-002 labels Task 1/CHUM-002/CHUM-002.nii.gz: an empty mask, "
+        "expected a GTVp or a GTVn 1 errors, 1 warnings"
+    )
+
+
+def test_cases_with_errors_are_left_out_by_name(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was prepared of a patient that has an error since goes, or nnU-Net would train on it."""
+    run(release)
+    release.change("MDA-003", "__PT", np.zeros_like)
+    with pytest.raises(InputError, match=r"splits\.json: 0 new patients \(none\) and 1 missing ones \(MDA-003\)"):
+        run(release, "--keep-going")
+    (release.root.parent / "work" / "splits.json").unlink()
+    assert run(release, "--keep-going") == 0
+    assert "excluded because of errors: MDA-003\n" in capsys.readouterr().out
+    assert record(release)["left_out"] == ["MDA-003"]
+    assert names(release)["labelsTr"] == ["CHUM-001", "CHUM-002", "MDA-004"]
+    assert "imagesTr/MDA-003_0000.nii.gz" in record(release)["removed"]
+    assert (data(release) / "notes" / "MDA-003.json").exists() is False
+
+
+def test_a_table_that_cannot_be_read_stops_also_with_keep_going(release: Release) -> None:
+    release.table("Task 2").write_text("nonsense")
+    with pytest.raises(
+        InputError, match=r"^Task 2/.*csv: no column PatientID .* \(no single case can be excluded for it\)$"
+    ):
+        run(release, "--keep-going")
+
+
+def test_check_only(release: Release) -> None:
+    assert run(release, "--check-only") == 0
+    release.path("MDA-003", "").unlink()
+    assert run(release, "--check-only") == 1
+    assert not (release.root.parent / "work" / "splits.json").exists()
+
+
+def test_patients_without_a_mask_are_prepared_for_the_heads(release: Release) -> None:
+    release.forget("MDA-004", "Task 1")
+    release.write_tables()
+    assert run(release) == 0
+    assert names(release)["imagesTs"] == ["MDA-004_0000", "MDA-004_0001"]
+    assert names(release)["labelsTr"] == list(PATIENTS[:3])
+    assert json.loads((data(release) / "dataset.json").read_text())["numTraining"] == 3
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_same(release: Release) -> None:
+    run(release)
+    one = {p.name: p.read_bytes() for p in data(release).rglob("*.nii.gz")}
+    key = record(release)["data"]
+    work = release.root.parent / "other"
+    assert main(["prepare", "--release", str(release.root), "--work", str(work), "--jobs", "2", "--folds", "2"]) == 0
+    assert {p.name: p.read_bytes() for p in work.rglob("*.nii.gz")} == one
+    assert json.loads((work / "prepare.json").read_text())["data"] == key
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["plan"], r"prepare\.json: not found in empty, expected `hecktor train prepare` before"),
+        (["fold", "--fold", "0"], r"splits\.json: not found in empty, expected `hecktor train prepare` before"),
+        (["fold"], r"splits\.json: not found in empty, expected `hecktor train prepare` before"),
+        (["heads"], r"cases\.json: not found in empty, expected `hecktor train prepare` before"),
+        (["export", "--output", "x"], r"heads\.json: not found in empty, expected `hecktor train heads` before"),
+    ],
+    ids=["plan", "one fold", "all folds", "heads", "export"],
+)
+def test_a_step_before_its_time(tmp_path: Path, command: list[str], message: str) -> None:
+    with pytest.raises(HecktorError, match=message):
+        main([*command, "--work", str(tmp_path / "empty")])

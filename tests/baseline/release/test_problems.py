@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from baseline.release.problems import Problem, as_text, from_error, in_order, patients_with_errors, write_problems
+from contract.errors import InputError
+
+BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
+WORSE = Problem("error", "csv-missing", "", "Task 2", "0 CSV files", "one")
+ODD = Problem("warning", "labels", "A-1", "Task 1/A-1/A-1.nii.gz", "an empty mask", "a GTVp or a GTVn")
+
+
+def test_errors_come_first_then_patients_and_nothing_twice() -> None:
+    assert in_order([ODD, BAD, WORSE, BAD]) == (WORSE, BAD, ODD)
+    assert patients_with_errors([ODD, BAD, WORSE]) == ("B-2",)
+
+
+def test_the_table_aligns_and_wraps_below_its_text() -> None:
+    long = Problem("error", "suv", "B-2", "x", " ".join(["word"] * 30), "less")
+    assert as_text([long]).splitlines() == [
+        "Errors (1)",
+        "  B-2  suv  x: " + " ".join(["word"] * 20),
+        "            " + " ".join(["word"] * 9) + " word, expected less",
+        "",
+        "1 errors, 0 warnings",
+    ]
+    lines = as_text([WORSE, BAD, ODD]).splitlines()
+    assert lines[1:3] == [
+        "       csv-missing  Task 2: 0 CSV files, expected one",
+        "  B-2  suv          Task 1/B-2/B-2__PT.nii.gz: all voxels are zero, expected SUV",
+    ]
+    assert lines[4:] == [
+        "Warnings (1)",
+        "  A-1  labels  Task 1/A-1/A-1.nii.gz: an empty mask, expected a GTVp or a GTVn",
+        "",
+        "2 errors, 1 warnings",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "found", "expected"),
+    [
+        (InputError("a.nii.gz", "empty file", "an image"), "empty file", "an image"),
+        (InputError("a.nii.gz", "truncated"), "truncated", "a sound file"),
+        (InputError("b is odd"), "b is odd", "a sound file"),
+    ],
+)
+def test_an_input_error_becomes_a_problem(error: InputError, found: str, expected: str) -> None:
+    assert from_error("unreadable", "A", "x/a.nii.gz", error) == Problem(
+        "error", "unreadable", "A", "x/a.nii.gz", found, expected
+    )
+
+
+@pytest.mark.parametrize("problems", [(), (BAD, ODD)])
+def test_both_files_say_the_same(tmp_path: Path, problems: tuple[Problem, ...]) -> None:
+    write_problems(tmp_path, problems)
+    records = json.loads((tmp_path / "problems.json").read_text())
+    assert [Problem(**record) for record in records] == list(problems)
+    with (tmp_path / "problems.csv").open() as file:
+        assert list(csv.DictReader(file)) == records

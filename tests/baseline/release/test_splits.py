@@ -1,0 +1,208 @@
+"""Nobody is trained on and validated on, no centre stands on both sides, and what can be even is even."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baseline.release.cases import ReleaseCase
+from baseline.release.splits import (
+    Splits,
+    as_nnunet_splits,
+    balanced_folds,
+    load_or_make_splits,
+    make_splits,
+    read_splits,
+)
+from baseline.work import WorkFolders
+from contract.errors import HecktorError, InputError
+from contract.patient import Patient
+from tests.baseline.prepared import ANSWERS, outcomes
+
+Stratum = tuple[str, bool | None, bool | None]
+STRATA = st.tuples(
+    st.sampled_from(["MDA", "CHUM", "USZ"]), st.sampled_from([True, False, None]), st.sampled_from([True, False, None])
+)
+FEW = {"deals": 20}
+
+
+def cases_of(strata: list[Stratum], masks: Callable[[int], bool] = lambda n: True) -> list[ReleaseCase]:
+    nowhere = Path("x")
+    return [
+        ReleaseCase(
+            f"{centre}-{n:03d}",
+            centre,
+            nowhere,
+            nowhere,
+            nowhere if masks(n) else None,
+            Patient(),
+            outcomes(relapse, 100.0, hpv),
+        )
+        for n, (centre, relapse, hpv) in enumerate(strata)
+    ]
+
+
+def statuses(case: ReleaseCase) -> tuple[object, ...]:
+    """Relapse and HPV status."""
+    return tuple(case.outcome(answer) for answer in ANSWERS)
+
+
+def spread(folds: tuple[tuple[str, ...], ...], value: dict[str, object]) -> int:
+    """Largest difference between two folds in how many patients share a value."""
+    counts = [Counter(value[patient] for patient in fold) for fold in folds]
+    return max(max(c[key] for c in counts) - min(c[key] for c in counts) for key in set(value.values()))
+
+
+@given(st.lists(STRATA, min_size=1, max_size=80), st.integers(2, 5), st.integers(0, 2**32 - 1))
+def test_folds_share_out_everyone_and_every_stratum_evenly(strata: list[Stratum], folds: int, seed: int) -> None:
+    """Dealt in turn, a run of n cards gives each fold n // k or one more; so do the runs of a centre and its events.
+
+    Of three centres each adds at most one to the difference between folds in an event status, and of nine pairs of
+    centre and event at most one each in an HPV status.
+    """
+    cases = cases_of(strata)
+    dealt = balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
+    assert sorted(patient for fold in dealt for patient in fold) == sorted(case.patient_id for case in cases)
+    assert spread(dealt, dict.fromkeys((case.patient_id for case in cases), "everyone")) <= 1
+    assert spread(dealt, {case.patient_id: case.centre for case in cases}) <= 1
+    assert spread(dealt, {case.patient_id: (case.centre, statuses(case)[0]) for case in cases}) <= 1
+    assert spread(dealt, {case.patient_id: (case.centre, *statuses(case)) for case in cases}) <= 1
+    assert spread(dealt, {case.patient_id: statuses(case)[0] for case in cases}) <= 3
+    assert spread(dealt, {case.patient_id: statuses(case)[1] for case in cases}) <= 9
+
+
+def test_events_and_hpv_are_even_in_a_cohort_of_the_release_s_size() -> None:
+    """680 patients of seven centres: 136 a fold, where a random fold's relapses would spread by a dozen or so."""
+    rng = np.random.default_rng(5)
+    names = ["MDA", "CHUM", "CHUP", "CHUS", "HGJ", "HMR", "USZ"]
+    cases = cases_of(
+        [
+            (
+                names[int(rng.choice(7, p=[0.4, 0.08, 0.1, 0.11, 0.08, 0.03, 0.2]))],
+                bool(rng.random() < 0.2),
+                None if rng.random() < 0.14 else bool(rng.random() < 0.9),
+            )
+            for _ in range(680)
+        ]
+    )
+    folds = make_splits(cases, ANSWERS, 5, 0).folds
+    assert [len(fold) for fold in folds] == [136] * 5
+    assert spread(folds, {case.patient_id: statuses(case)[0] for case in cases}) <= 2
+    assert spread(folds, {case.patient_id: statuses(case)[1] for case in cases}) <= 3
+
+
+@given(st.lists(STRATA, min_size=5, max_size=40), st.integers(2, 5), st.integers(0, 99))
+def test_no_patient_and_no_centre_leaks(strata: list[Stratum], folds: int, seed: int) -> None:
+    cases = cases_of(strata)
+    centre = {case.patient_id: case.centre for case in cases}
+    dealt = balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
+    splits = Splits(seed, dealt, make_splits(cases, ANSWERS, 2, seed).centres)
+    entries = as_nnunet_splits(splits, centre)
+    assert len(entries) == len(splits.names) == len(splits.held_out)
+    for entry in entries:
+        assert not set(entry["train"]) & set(entry["val"])
+        assert set(entry["train"]) | set(entry["val"]) == set(centre)
+    for entry in entries[folds:]:
+        assert len({centre[patient] for patient in entry["val"]}) == 1
+        assert not {centre[patient] for patient in entry["train"]} & {centre[patient] for patient in entry["val"]}
+    for kind in (entries[:folds], entries[folds:]):
+        if kind:
+            assert Counter(patient for entry in kind for patient in entry["val"]) == Counter(dict.fromkeys(centre, 1))
+    assert (len(entries) == folds) == (len(set(centre.values())) == 1)
+
+
+def cohort(count: int = 12) -> list[ReleaseCase]:
+    return cases_of([(("MDA", "CHUM")[n % 2], n % 3 == 0, n % 4 > 0) for n in range(count)])
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    cases = cohort(30)
+    assert make_splits(cases, ANSWERS, 3, 1) == make_splits(cases[::-1], ANSWERS, 3, 1)
+    assert make_splits(cases, ANSWERS, 3, 1) != make_splits(cases, ANSWERS, 3, 2)
+
+
+def test_splits_are_stored_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "splits.json"
+    splits = load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    before = path.read_bytes()
+    assert load_or_make_splits(path, cohort()[::-1], ANSWERS, 3, 7) == splits == read_splits(WorkFolders(tmp_path))
+    assert path.read_bytes() == before
+    assert list(splits.centres) == ["CHUM", "MDA"]
+    assert [fold["patients"] for fold in json.loads(before)["balance"]] == [4, 4, 4]
+    # By hand: even numbers are MDA's, 6 of 12; every third relapses, 4 of 12.
+    assert [fold["centre"] for fold in json.loads(before)["balance"]] == [{"CHUM": 2, "MDA": 2}] * 3
+    assert sum(fold["relapse"]["True"] for fold in json.loads(before)["balance"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("count", "folds", "seed", "message"),
+    [
+        (12, 4, 7, "3 folds with seed 7, now 4 and 7"),
+        (12, 3, 8, "3 folds with seed 7, now 3 and 8"),
+        (13, 3, 7, r"1 new patients \(MDA-012\) and 0 missing ones \(none\)"),
+        (8, 3, 7, r"0 new patients \(none\) and 4 missing ones \(CHUM-009, CHUM-011, MDA-008, ...\)"),
+    ],
+)
+def test_kept_splits_of_something_else_are_refused(
+    tmp_path: Path, count: int, folds: int, seed: int, message: str
+) -> None:
+    path = tmp_path / "splits.json"
+    load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    with pytest.raises(InputError, match=rf"^splits\.json: {message}, expected the same \(remove the file"):
+        load_or_make_splits(path, cohort(count), ANSWERS, folds, seed)
+
+
+def test_a_patient_that_moved_to_another_centre(tmp_path: Path) -> None:
+    path = tmp_path / "splits.json"
+    load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    path.write_text(path.read_text().replace('"CHUM": [', '"USZ": [', 1))
+    with pytest.raises(InputError, match=r"CHUM-001 is of USZ, now of CHUM"):
+        load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["folds"][0].append(c["folds"][1][0]), "is held out 2 times in one kind of splits"),
+        (lambda c: c["centres"]["MDA"].pop(), "is held out 0 times in one kind of splits"),
+        (lambda c: c["centres"]["MDA"].append("X-1"), "X-1 is held out 0 times in one kind of splits"),
+        (lambda c: c.pop("seed"), "not a record of splits"),
+        (lambda c: c.update(folds=3), "not a record of splits"),
+        (lambda c: c.update(format_version=2), "format 2, expected 1"),
+    ],
+)  # fmt: skip
+def test_damaged_splits_are_refused(tmp_path: Path, change: Callable[[dict], None], message: str) -> None:
+    path = tmp_path / "splits.json"
+    load_or_make_splits(path, cohort(), ANSWERS, 3, 7)
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=rf"^splits\.json: .*({message})"):
+        read_splits(WorkFolders(tmp_path))
+
+
+@pytest.mark.parametrize("folds", [0, 1, 13])
+def test_a_number_of_folds_that_cannot_be(folds: int) -> None:
+    with pytest.raises(InputError, match=re.escape(f"--folds: found {folds}, expected 2 to 12")):
+        make_splits(cohort(), ANSWERS, folds, 0)
+
+
+def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
+    cases = cohort()
+    splits = make_splits(cases, ANSWERS, 3, 0)
+    with_mask = [case.patient_id for case in cases if case.centre == "MDA"]
+    entries = as_nnunet_splits(Splits(0, splits.folds, {}), with_mask)
+    assert all(set(entry["train"]) | set(entry["val"]) == set(with_mask) for entry in entries)
+    without_chum, without_mda = as_nnunet_splits(splits, with_mask)[3:]
+    assert without_chum == {"train": sorted(with_mask), "val": []}
+    assert without_mda == {"train": [], "val": sorted(with_mask)}
+    with pytest.raises(HecktorError, match=r"fold \d: no patient with a reference mask in '(train|val)', expected"):
+        as_nnunet_splits(splits, with_mask[:1])

@@ -1,0 +1,66 @@
+"""Out-of-fold masks are scored by the evaluation package, and the worst of them are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from baseline.heads.metrics import mask_metric_titles
+from baseline.release.cases import ReleaseCase
+from baseline.report.segmentation import score_masks, worst_cases
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
+from contract.patient import Patient
+from tests.baseline.prepared import EDITION
+
+GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
+
+
+def blocks(shift: int = 0) -> np.ndarray:
+    """A GTVp of 4 x 4 x 4 voxels, moved along x by `shift`, and a GTVn of the same size."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[3:7, 4:8, 4 + shift : 8 + shift] = 1
+    mask[9:13, 10:14, 14:18] = 2
+    return mask
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
+    """Two patients: the first's GTVp is found half a lesion off, the second's exactly."""
+    work, cases = WorkFolders(tmp_path / "work"), []
+    for name, shift in (("CHUM-001", 2), ("HMR-002", 0)):
+        ct, pet, mask = (tmp_path / f"{name}{role}.nii.gz" for role in ("__CT", "__PT", ""))
+        write_volume(ct, Volume(np.full(GRID.array_shape, 40, np.int16), GRID))
+        write_volume(pet, Volume(blocks().astype(np.float32) * 4, GRID))
+        write_mask(mask, blocks(), GRID)
+        write_mask(work.mask(name), blocks(shift), GRID)
+        cases.append(ReleaseCase(name, name.split("-")[0], ct, pet, mask, Patient()))
+    return work, cases
+
+
+def test_scores_and_the_worst_case(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
+    """GTVp: 32 of 64 voxels in common, DSC 0.5, and 1: mean 0.75. GTVn is exact. Means of both: 0.75 and 1."""
+    work, cases = trained
+    report = score_masks(work, cases, EDITION, seed=0, jobs=1)
+    values = {name: report["aggregates"][name]["value"] for name in mask_metric_titles(EDITION)}
+    assert values == pytest.approx({"gtvp_dsc_mean": 0.75, "gtvn_dsc_agg": 1.0, "gtvn_f1_agg": 1.0})
+    assert {name: found["cases"] for name, found in report["centres"].items()} == {"CHUM": 1, "HMR": 1}
+    first, second = worst_cases(work, cases, report["results"])
+    assert (first.case, second.case) == ("CHUM-001", "HMR-002")
+    assert "GTVp 0.8 ml, predicted 0.8 ml, DSC 0.500" in first.facts
+    assert "nodes true/false/missed 1/0/0" in first.facts
+    assert first.jpeg.startswith(b"\xff\xd8")
+
+
+def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
+    work, cases = trained
+    work.mask("HMR-002").write_bytes(b"damaged")
+    with pytest.raises(HecktorError, match=r"1 out-of-fold masks cannot be scored, expected all: HMR-002: "):
+        score_masks(work, cases, EDITION, seed=0, jobs=1)
+    work.mask("HMR-002").unlink()
+    with pytest.raises(HecktorError, match=r"expected all: HMR-002: no out-of-fold mask"):
+        score_masks(work, cases, EDITION, seed=0, jobs=1)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from baseline.cache import cache, each, key_of, load_cached
+from contract.errors import InputError
+
+
+def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "x.json"
+    assert load_cached(path, "key") is None
+    cache(path, "key", [])
+    assert load_cached(path, "key") == []
+    assert load_cached(path, "other") is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "null", '{"key": "key"}'])
+def test_a_damaged_result_is_made_again(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    assert load_cached(tmp_path / "x.json", "key") is None
+
+
+def test_a_key_follows_size_time_presence_and_options(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"1")
+    os.utime(path, ns=(5, 5))
+    first = key_of((path, None), {"spacing": 3})
+    assert key_of((path, None), {"spacing": 3}) == first
+    keys = {
+        first,
+        key_of((path, None), {"spacing": 4}),
+        key_of((path,), {"spacing": 3}),
+        key_of((None, path), {"spacing": 3}),
+    }
+    os.utime(path, ns=(5, 6))
+    keys.add(key_of((path, None), {"spacing": 3}))
+    path.write_bytes(b"12")
+    os.utime(path, ns=(5, 5))
+    keys.add(key_of((path, None), {"spacing": 3}))
+    assert len(keys) == 6
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"^ct\.nii\.gz: No such file or directory, expected it in {tmp_path}$"):
+        key_of((tmp_path / "ct.nii.gz",), {})
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_item_is_worked_on_once(jobs: int) -> None:
+    assert sorted(each(abs, [-3, 1, -2], jobs, "test")) == [1, 2, 3]
+    assert list(each(abs, [], jobs, "test")) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failure_comes_through(jobs: int) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(each(int, ["1", "x"], jobs, "test"))

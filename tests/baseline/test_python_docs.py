@@ -1,0 +1,53 @@
+"""The examples of docs/python.md: preparing runs on a tiny release, the whole training with stubs for its steps."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import baseline
+from baseline import pipeline
+from baseline.release.prepare import CheckedRelease
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+SECTION = PAGE.read_text(encoding="utf-8").partition("\n## Train\n")[2].partition("\n## ")[0]
+WHOLE, STEPS = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
+
+
+def test_preparing_a_release(tiny_release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for patient in ("CHUM-001", "MDA-002"):
+        tiny_release.add(patient)
+    tiny_release.write_tables()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(STEPS, str(PAGE), "exec"), names)
+    assert names["record"]["counts"]["patients"] == 2
+    assert (tmp_path / "work" / "splits.json").is_file()
+
+
+def test_a_whole_training_runs_every_step_of_the_table_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[str] = []
+
+    def stub(name: str, result: Any) -> None:
+        monkeypatch.setattr(pipeline, name, lambda *_: calls.append(name) or result)
+
+    for name in re.findall(r"^\| \w+ \| `(\w+)\(", SECTION, flags=re.MULTILINE):
+        assert name in baseline.__all__
+        results = {"check_release": CheckedRelease(None, (), 0.0), "fit_heads": "a summary"}  # type: ignore[arg-type]
+        stub(name, results.get(name))
+    stub("check_device", None)
+    monkeypatch.setattr(pipeline.prepare, "summary", lambda _: "prepared")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(WHOLE, str(PAGE), "exec"), names)
+    assert calls == [
+        "check_device", "check_release", "prepare_release", "plan_networks", "train_networks", "measure_out_of_fold",
+        "fit_heads", "make_report", "export_model",
+    ]  # fmt: skip
+    assert names["package"] == Path("package")
+    assert capsys.readouterr().out.startswith("0 errors, 0 warnings\nprepared\n")
