@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.network.package import ModelPackage
-from contract import files, platform, predictions, sockets
-from contract.editions import Socket
+from contract import files, platform, predictions
+from contract.editions import Socket, load_edition
 from contract.images import volumes as images
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.layouts import link_or_copy
@@ -24,6 +24,9 @@ from rehearsal.phantoms.truth import CohortOptions
 SEED: Final = 1
 SIZES: Final = ("head_and_neck", "whole_body")
 DISTINCT_PATIENTS: Final = 5
+EDITION: Final = load_edition()
+CT, PET = EDITION.inputs["ct"], EDITION.inputs["pet"]
+MASK: Final = EDITION.algorithm("segmentation").answers[0].socket
 JOB_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "benchmarks.hecktor.invalid")
 
 
@@ -89,9 +92,7 @@ def facts(data: BenchData, model: ModelPackage) -> dict[str, Any]:
         "generator_seed": SEED,
         "evaluation_cases": data.cases,
         "distinct_evaluation_cases": _patients("head_and_neck", data.quick),
-        "grids": {
-            size: {socket.slug: _grid(data, size, socket) for socket in (sockets.CT, sockets.PET)} for size in SIZES
-        },
+        "grids": {size: {socket.slug: _grid(data, size, socket) for socket in (CT, PET)} for size in SIZES},
     }
 
 
@@ -138,10 +139,10 @@ def _make_evaluation(data: BenchData) -> None:
         patient, case = distinct[number % len(distinct)], f"BENCH-{number + 1:03d}"
         relink(cohort / "ground_truth" / f"{patient}.mha", data.evaluation / "ground_truth" / f"{case}.mha")
         job = str(uuid.uuid5(JOB_NAMESPACE, case))
-        output = sockets.MASK.path_under(data.evaluation / "input" / job / "output")
+        output = MASK.path_under(data.evaluation / "input" / job / "output")
         relink(cohort / "predictions" / f"{patient}.mha", output / platform.MASK_FILE_NAME)
-        inputs = [predictions.socket_entry(sockets.CT, 1, image=(job, f"{case}.mha"))]
-        outputs = [predictions.socket_entry(sockets.MASK, 1)]
+        inputs = [predictions.socket_entry(CT, 1, image=(job, f"{case}.mha"))]
+        outputs = [predictions.socket_entry(MASK, 1)]
         jobs.append(predictions.job_entry(job, inputs, outputs, algorithm_image="benchmarks", exec_duration_s=0.0))
     files.write_json(data.evaluation / "input" / platform.PREDICTIONS_JSON, jobs)
 

@@ -17,8 +17,9 @@ from benchmarks.harness.measurement import ONCE, PROCESS, Measurement, Work
 from benchmarks.harness.suite import run_suite, suite_parser
 from benchmarks.harness.timing import Command
 from benchmarks.peers import results as nnunet
-from benchmarks.peers.results import NnunetResults
-from contract import platform, sockets
+from benchmarks.peers.results import PeerResults
+from contract import platform
+from contract.editions import load_edition
 
 CASE: Final = "patient"
 # nnU-Net's worker processes: its default, one each before and after the network, none.
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measurements(package: ModelPackage, data: BenchData, results: NnunetResults) -> Iterator[Measurement]:
+def measurements(package: ModelPackage, data: BenchData, results: PeerResults) -> Iterator[Measurement]:
     """Every way of sharing out nnU-Net's work, then ours against the best of them."""
     for size in SIZES:
         folder = results.root.parent / size
@@ -64,7 +65,7 @@ def measurements(package: ModelPackage, data: BenchData, results: NnunetResults)
         yield Measurement(size, "hecktor", ours, against, BOUNDS[size], PROCESS)
 
 
-def predict_command(results: NnunetResults, input_dir: Path, output_dir: Path, processes: int) -> list[str]:
+def predict_command(results: PeerResults, input_dir: Path, output_dir: Path, processes: int) -> list[str]:
     """`nnUNetv2_predict` on a CPU with all folds, the package's mirror axes and steps of half a patch."""
     command = [str(Path(sys.executable).with_name("nnUNetv2_predict")), "-i", str(input_dir), "-o", str(output_dir)]
     command += ["-d", nnunet.DATASET, "-p", results.plans_name, "-tr", nnunet.TRAINER, "-c", results.configuration]
@@ -73,7 +74,7 @@ def predict_command(results: NnunetResults, input_dir: Path, output_dir: Path, p
     return [*command, "--disable_progress_bar"]
 
 
-def _nnunet(results: NnunetResults, folder: Path, reference: Path, processes: int, _: Path) -> Work:
+def _nnunet(results: PeerResults, folder: Path, reference: Path, processes: int, _: Path) -> Work:
     environment = {"nnUNet_results": str(results.root)}
     environment |= dict.fromkeys(("nnUNet_raw", "nnUNet_preprocessed"), str(folder))
     command = predict_command(results, folder / "input", folder / "output", processes)
@@ -83,7 +84,7 @@ def _nnunet(results: NnunetResults, folder: Path, reference: Path, processes: in
 
 def _ours(model: Path, input_dir: Path, folder: Path, reference: Path, scratch: Path) -> Work:
     command = algorithm_command("segmentation", model, input_dir, scratch, "--device", "cpu")
-    mask = sockets.MASK.path_under(scratch) / platform.MASK_FILE_NAME
+    mask = load_edition().algorithm("segmentation").answers[0].socket.path_under(scratch) / platform.MASK_FILE_NAME
     others = {"nnU-Net": _nnunet_mask(folder), "reference": reference}
     return Command(command, figures=partial(_agreement, mask, others))
 

@@ -13,7 +13,8 @@ import torch
 
 from algorithm.network.networks import build_network, load_weights
 from algorithm.network.package import ModelPackage
-from contract import labels, sockets
+from contract import labels
+from contract.editions import load_edition
 from contract.files import write_json
 from contract.images.volumes import find_single_image, read_volume
 
@@ -30,7 +31,7 @@ _ABSENT: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class NnunetResults:
+class PeerResults:
     """A folder of nnU-Net's training results; `root` is the value of `nnUNet_results`."""
 
     root: Path
@@ -44,7 +45,7 @@ class NnunetResults:
         return self.root / DATASET / f"{TRAINER}__{self.plans_name}__{self.configuration}"
 
 
-def results_folder(package: ModelPackage, root: Path) -> NnunetResults:
+def results_folder(package: ModelPackage, root: Path) -> PeerResults:
     """Write the package's plans and weights as nnU-Net's trainer writes them.
 
     Raises:
@@ -52,7 +53,7 @@ def results_folder(package: ModelPackage, root: Path) -> NnunetResults:
     """
     plans = {**_ABSENT, **package.plans}
     configuration = str(package.manifest["configuration"])
-    results = NnunetResults(root, str(plans["plans_name"]), configuration, len(package.fold_files))
+    results = PeerResults(root, str(plans["plans_name"]), configuration, len(package.fold_files))
     write_json(results.folder / "plans.json", plans)
     dataset = {
         "channel_names": {str(number): name for number, name in enumerate(package.manifest["channels"])},
@@ -83,7 +84,8 @@ def nnunet_input(input_dir: Path, folder: Path, case: str) -> None:
     uncompressed, which is faster to read.
     """
     folder.mkdir(parents=True)
-    ct_path, pet_path = (find_single_image(socket.path_under(input_dir)) for socket in (sockets.CT, sockets.PET))
+    inputs = load_edition().inputs
+    ct_path, pet_path = (find_single_image(inputs[name].path_under(input_dir)) for name in ("ct", "pet"))
     shutil.copyfile(ct_path, folder / f"{case}_0000{FILE_ENDING}")
     ct, pet = sitk.ReadImage(str(ct_path)), sitk.ReadImage(str(pet_path))
     on_ct = sitk.Resample(pet, ct, sitk.Transform(), sitk.sitkLinear, 0.0, sitk.sitkFloat32)

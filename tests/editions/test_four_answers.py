@@ -1,0 +1,125 @@
+"""An edition is a declaration: a made-up one with four answers goes the whole way, by data alone.
+
+`four_answers.json` declares other sockets and other clinical keys than the challenge, and one algorithm with a mask,
+two stages of four classes and a survival written as a time. No line of the product knows of it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm.network.package import DEFAULT_PACKAGE
+from contract.files import read_json, write_json
+from contract.images.volumes import read_volume
+from hecktor.cli import main
+from tests.conftest import head_json, write_manifest
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+EDITION, PROFILE = HERE / "four_answers.json", HERE / "four_answers_profile.json"
+PATIENTS = 6
+
+
+def hecktor(*arguments: object) -> None:
+    assert main([str(argument) for argument in arguments]) == 0
+
+
+def stage_head(classes: Sequence[str], feature: str, per_unit: float) -> dict[str, Any]:
+    """The higher the feature, the higher the class: class k has the score k (value - k / 2 / per_unit) per_unit.
+
+    Scores k u - k^2 / 2 with u = value x per_unit are largest at the k nearest to u.
+    """
+    heads = {}
+    for k, name in enumerate(classes):
+        head = head_json((feature, k * per_unit))
+        heads[name] = head | {"intercept": -k * k / 2}
+    return {"classes": heads}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped networks with simple heads for the edition's answers."""
+    root = tmp_path_factory.mktemp("model") / "package"
+    shutil.copytree(DEFAULT_PACKAGE, root)
+    shutil.rmtree(root / "heads")
+    write_json(root / "heads" / "t_stage.json", stage_head(("T1", "T2", "T3", "T4"), "gtvp_diameter_mm", 1 / 20))
+    write_json(root / "heads" / "n_stage.json", stage_head(("N0", "N1", "N2", "N3"), "gtvn_count", 1.0))
+    survival = head_json(("total_volume_ml", 0.02), ("hpv_status", -0.5))
+    write_json(root / "heads" / "survival.json", survival | {"median_days": 1000.0})
+    manifest = read_json(root / "manifest.json")
+    write_manifest(root, **{name: value for name, value in manifest.items() if name != "files"})
+    return root
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cohort")
+    hecktor("phantoms", "--edition", EDITION, "--layout", "platform", "--patients", PATIENTS, "--seed", 294,
+            "--output", root, "--jobs", 2, "--head-and-neck-only")  # fmt: skip
+    return root
+
+
+def test_phantoms_have_the_sockets_and_keys_of_the_edition(cohort: Path) -> None:
+    case = next(path for path in sorted(cohort.glob("*/input")))
+    assert len(list((case / "images" / "ct-volume").glob("*.mha"))) == 1
+    assert len(list((case / "images" / "pet-volume").glob("*.mha"))) == 1
+    record = json.loads((case / "health-record.json").read_text())
+    assert set(record) <= {"Years", "HPV", "Site"}
+    slugs = [entry["socket"]["slug"] for entry in json.loads((case / "inputs.json").read_text())]
+    assert slugs == ["ct-volume", "pet-volume", "health-record"]
+
+
+def test_predict_writes_four_answers_and_a_record(cohort: Path, package: Path, tmp_path: Path) -> None:
+    case = next(path for path in sorted(cohort.glob("*/input")))
+    hecktor("predict", "--edition", EDITION, "--input", case, "--output", tmp_path / "output", "--model", package,
+            "--passes", 1, "--device", "cpu", "--record", tmp_path / "record.json")  # fmt: skip
+    mask = read_volume(tmp_path / "output" / "images" / "tumour-mask" / "output.mha")
+    ct = read_volume(next((case / "images" / "ct-volume").glob("*.mha")))
+    assert mask.geometry == ct.geometry
+    answers = {name: json.loads((tmp_path / "output" / f"{name}.json").read_text()) for name in
+               ("t-stage", "n-stage", "survival")}  # fmt: skip
+    assert answers["t-stage"] in ("T1", "T2", "T3", "T4")
+    assert answers["n-stage"] in ("N0", "N1", "N2", "N3")
+    assert 0 < answers["survival"] < 1e6
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert (record["edition"], record["task"], record["stand_ins"]) == ("four-answers", "everything", [])
+    assert record["answers"]["t_stage"] == answers["t-stage"]
+
+
+def test_rehearse_evaluate_and_rank(cohort: Path, package: Path, tmp_path: Path) -> None:
+    for team, passes in (("careful", 2), ("quick", 1)):
+        hecktor("rehearse", "--edition", EDITION, "--cases", cohort, "--process", "--model", package,
+                "--ground-truth", cohort / "ground_truth", "--output", tmp_path / team, "--team", team,
+                f"--arguments=--device cpu --passes {passes}", "--jobs", 2)  # fmt: skip
+        report = read_json(tmp_path / team / "metrics.json")
+        check_metrics(report)
+    files = [tmp_path / team / "metrics.json" for team in ("careful", "quick")]
+    hecktor("rank", "--edition", PROFILE, "--task", "everything", *files, "--output", tmp_path / "board")
+    board = read_json(tmp_path / "board" / "leaderboard.json")
+    assert {row["team"] for row in board["teams"]} == {"careful", "quick"}
+
+
+def check_metrics(report: dict[str, Any]) -> None:
+    """Metrics of each answer, from rows that a recount reproduces."""
+    values = {name: one["value"] for name, one in report["aggregates"].items()}
+    assert values["mask_gtvp_dsc_mean"] > 0.5
+    rows = report["results"]
+    assert len(rows) == PATIENTS
+    for stage in ("t_stage", "n_stage"):
+        pairs = [(row[stage][stage], row[stage][f"predicted_{stage}"]) for row in rows]
+        recalls = [
+            sum(found == wanted for wanted, found in pairs if wanted == one) / sum(wanted == one for wanted, _ in pairs)
+            for one in sorted({wanted for wanted, _ in pairs})
+        ]
+        assert values[f"{stage}_balanced_accuracy"] == pytest.approx(sum(recalls) / len(recalls))
+    times = [(row["survival"]["rfs_days"], row["survival"]["relapse"], row["survival"]["risk"]) for row in rows]
+    comparable = [(a, b) for a in times for b in times if a[1] and (a[0] < b[0] or (a[0] == b[0] and not b[1]))]
+    concordant = sum(1.0 if a[2] < b[2] else 0.5 * (a[2] == b[2]) for a, b in comparable)
+    assert values["survival_c_index"] == pytest.approx(concordant / len(comparable))
