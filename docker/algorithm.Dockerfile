@@ -1,11 +1,11 @@
-# The algorithm image: one target a task (segmentation, rfs, hpv), which differ in nothing but their entry point.
+# The algorithm images: one target per task (segmentation, rfs, hpv). The targets differ only in their entry point.
 #
-#   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one where no registry is reachable
+#   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one without a registry
 #   TORCH        cpu, or cuda for the CUDA 12.8 build, which runs on the platform's T4
-#   VERSION      what the packages say of themselves
-#   API_METHOD   exec, a process a case, or invoke, a server on port 4743: entry point and label together
-#   secret `ca`  the host's CA bundle, for networks that need one; may be absent
-#   build/wheelhouse  wheels that pip takes before it asks an index; may be empty
+#   VERSION      version of the packages
+#   API_METHOD   exec, one process per case, or invoke, a server on port 4743; sets entry point and label
+#   secret `ca`  the host's CA bundle, for networks that need one; optional
+#   build/wheelhouse  wheels that pip prefers to an index; may be empty
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 ARG API_METHOD=exec
 
@@ -15,7 +15,7 @@ ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
 COPY docker/pip-install docker/pip-check /usr/local/bin/
-# torch first and alone: by far the largest part, it changes least.
+# torch first, in its own layer: it is by far the largest part and changes least.
 COPY requirements/torch-${TORCH}.txt /requirements/torch.txt
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
@@ -27,13 +27,13 @@ RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     pip-install /requirements/algorithm.txt
-# All packages must accept each other's versions, and the CUDA build must hold code for the T4, which is sm_75.
+# All packages must accept each other's versions, and the CUDA build must support the T4 (sm_75).
 RUN pip-check /opt/venv/bin/python \
     && if [ "$TORCH" = cuda ]; then \
         /opt/venv/bin/python -c "import torch; assert 'sm_75' in torch._C._cuda_getArchFlags().split()"; \
     fi
-# Header files and pip serve nobody at run time; byte code is compiled now, since the image's user cannot write it
-# (some packages carry templates that are no Python, hence `|| true`).
+# Header files and pip are not needed at run time. Byte code is compiled now, since the image's user cannot write it
+# (some packages contain templates that are not valid Python, hence `|| true`).
 RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
     && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
@@ -43,7 +43,7 @@ RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home -
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY algorithm /opt/app/algorithm
-# The packages are copied, not installed; this is what tells them their version.
+# The packages are copied, not installed; this file provides their version.
 ARG VERSION=0
 RUN mkdir /opt/app/hecktor.dist-info \
     && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \

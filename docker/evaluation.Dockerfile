@@ -1,5 +1,5 @@
-# The evaluation image: one target a task (segmentation, rfs, hpv). No torch in it.
-# Its arguments, secret and wheelhouse are those of algorithm.Dockerfile. The ground truth is uploaded apart.
+# The evaluation images: one target per task (segmentation, rfs, hpv), without torch.
+# Arguments, secret and wheelhouse are those of algorithm.Dockerfile. The ground truth is uploaded separately.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS dependencies
@@ -21,7 +21,7 @@ RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home -
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY evaluation /opt/app/evaluation
-# The packages are copied, not installed; this is what tells them their version.
+# The packages are copied, not installed; this file provides their version.
 ARG VERSION=0
 RUN mkdir /opt/app/hecktor.dist-info \
     && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \

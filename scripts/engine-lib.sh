@@ -1,6 +1,6 @@
-# Sourced by the scripts that call a container engine: which client answers, and which can build.
+# Sourced by the scripts that call a container engine.
 
-# The first client that reaches a daemon (or needs none). HECKTOR_ENGINE names one outright.
+# The first client that reaches a daemon or needs none; HECKTOR_ENGINE names a client.
 find_engine() {
     local client
     for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do
@@ -12,8 +12,8 @@ find_engine() {
     return 1
 }
 
-# The first such client that also builds with secrets and bind mounts: BuildKit is part of a Docker client older
-# than 23 and a plug-in (buildx) of a newer one; Podman brings its own builder.
+# The first such client that can build with secrets and bind mounts: a Docker client older than 23 includes BuildKit,
+# a newer one needs the buildx plug-in, and Podman has its own builder.
 find_builder() {
     local client major
     for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do

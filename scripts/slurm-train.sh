@@ -3,10 +3,10 @@
 #
 #   WORK=/data/work PACKAGE=/data/package scripts/slurm-train.sh
 #
-# submits an array with one task for each network that remains (fold x backbone), and a job for heads, report and
-# export that starts once all of them are done, or goes where one of them fails. Run it again once the array has ended
-# with a failure or a time-out: only what remains is submitted, and begun trainings go on from their last checkpoint.
-# Settings, with what they are without being set:
+# submits an array with one task for each unfinished network (fold x backbone), and a job for heads, report and export
+# that starts once all tasks have succeeded and is removed if one fails. After a failure or time-out, run it again once
+# the array has ended: it submits the unfinished networks, which continue from their last checkpoint.
+# Settings with their defaults:
 #
 #   HECKTOR=hecktor     the command, e.g. /opt/hecktor/.venv/bin/hecktor
 #   GPUS=1              cards for each network; above 1 they share each batch
@@ -26,13 +26,13 @@ submit() {
 case "${1:-submit}" in
 submit)
     mkdir -p "$WORK/slurm"
-    # A list of this submission's own, written once: what remains gets fewer while the array works through it.
+    # Each submission has its own list, since the number of unfinished networks falls while the array runs.
     jobs=$(mktemp "$WORK/slurm/jobs-XXXXXX")
     "$HECKTOR" train fold --work "$WORK" --list >"$jobs"
     count=$(wc -l <"$jobs")
     after=()
     if [ "$count" -gt 0 ]; then
-        # --requeue: a task whose node is taken away begins again by itself.
+        # --requeue: a task that loses its node starts again.
         array=$(submit "$GPUS" --job-name=hecktor-train --array="0-$((count - 1))" --requeue "$0" network "$jobs")
         after=(--dependency="afterok:${array%%;*}" --kill-on-invalid-dep=yes)
     fi
@@ -40,7 +40,7 @@ submit)
     ;;
 network)
     read -r fold backbone < <(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" "$2")
-    # exec: the training itself gets SIGTERM at the time limit.
+    # exec: the training process itself receives SIGTERM at the time limit.
     exec "$HECKTOR" train fold --work "$WORK" --fold "$fold" --backbone "$backbone" \
         --device cuda --gpus "$GPUS" --jobs "$CPUS"
     ;;
