@@ -59,6 +59,15 @@ class RankingProfile:
     ties: str
     schemes: Mapping[str, Scheme]
 
+    @property
+    def official_metrics(self) -> tuple[str, ...]:
+        """The metrics that decide the official ranking, in the scheme's order."""
+        return tuple(dict.fromkeys(_metrics_of(self.schemes[self.official])))
+
+
+def _metrics_of(scheme: Scheme) -> list[str]:
+    return [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in _metrics_of(part)]
+
 
 def parse_ranking(raw: Any, metrics: Collection[str], where: str) -> RankingProfile:
     """Check a task's `ranking`; `metrics` are the names that it may use."""

@@ -8,46 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Final
 
 from contract.errors import HecktorError
+from evaluation.execution.pool import Workers
 
 CONNECT_TIMEOUT_S: Final = 30
 
 
-@dataclass(frozen=True)
-class DaskWorkers:
+def dask_workers(address: str) -> Workers:
     """The workers behind a scheduler's address, such as `tcp://10.0.0.1:8786`.
 
     Raises:
-        HecktorError: dask.distributed is not installed.
+        HecktorError: dask.distributed is not installed; when the executor opens: no scheduler answers, or it has no
+            worker, within 30 seconds.
     """
-
-    address: str
-
-    def __post_init__(self) -> None:
-        try:
-            import distributed  # noqa: F401
-        except ImportError:
-            raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
-
-    @property
-    def deaths(self) -> tuple[type[Exception], ...]:
-        """The exception that Dask raises when it gives up a case."""
+    try:
         from distributed.scheduler import KilledWorker
-
-        return (KilledWorker,)
-
-    def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """The cluster's workers; leaving the context only disconnects.
-
-        Raises:
-            HecktorError: no scheduler answers, or it has no worker, within 30 seconds.
-        """
-        del n_items
-        return _connected(self.address)
+    except ImportError:
+        raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
+    return Workers(lambda _: _connected(address), (KilledWorker,))
 
 
 @contextmanager

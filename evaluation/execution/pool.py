@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from tqdm import tqdm
 
@@ -24,31 +24,22 @@ Step = TypeVar("Step")
 IN_THIS_PROCESS: Final = 0
 
 
-class Workers(Protocol):
-    """A place that runs work: local processes or a cluster."""
-
-    @property
-    def deaths(self) -> tuple[type[Exception], ...]:
-        """Exceptions raised by a future when its worker process dies."""
-
-    def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """Processes for `n_items` items; leaving the context ends them."""
-
-
 @dataclass(frozen=True)
-class LocalProcesses:
-    """Processes on this machine, at most `count`."""
+class Workers:
+    """A place that runs work: local processes or a cluster.
 
-    count: int
+    Attributes:
+        executor: opens processes for a number of items; leaving the context ends or disconnects them.
+        deaths: exceptions raised by a future when its worker process dies.
+    """
 
-    @property
-    def deaths(self) -> tuple[type[Exception], ...]:
-        """The exception of every pending future when the pool breaks."""
-        return (BrokenProcessPool,)
+    executor: Callable[[int], AbstractContextManager[Executor]]
+    deaths: tuple[type[Exception], ...]
 
-    def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """A pool of fresh interpreters."""
-        return fresh_processes(max(1, min(self.count, n_items)), _be_silent)
+
+def local_processes(count: int) -> Workers:
+    """Fresh interpreters on this machine, at most `count`."""
+    return Workers(lambda n_items: fresh_processes(max(1, min(count, n_items)), _be_silent), (BrokenProcessPool,))
 
 
 def _be_silent() -> None:
@@ -79,7 +70,7 @@ def map_cases(
     """
     if workers == IN_THIS_PROCESS or not items:
         return [work(item) for item in _progress(items)]
-    place = LocalProcesses(workers) if isinstance(workers, int) else workers
+    place = local_processes(workers) if isinstance(workers, int) else workers
     rows: dict[int, Row] = {}
     _process_all(work, items, place, rows)
     while waiting := [index for index in range(len(items)) if index not in rows]:

@@ -9,14 +9,11 @@ higher bits, and within a block the weight of all j of lower risk is one running
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Booleans: TypeAlias = npt.NDArray[np.bool_]
-Integers: TypeAlias = npt.NDArray[np.intp]
+from evaluation.metrics.overlap import Booleans, Floats, Integers, ratio
 
 # Numbers in one block of replicates: about the size of a processor's cache.
 _BLOCK_NUMBERS: Final = 400_000
@@ -73,6 +70,11 @@ class PairSums:
     concordant: Floats
     unknown: Floats
 
+    def concordance(self, missing_score: float = 0.0) -> Floats:
+        """The concordant fraction, a pair with a missing risk counted `missing_score`; NaN without comparable pairs."""
+        # Fractional weights leave a perfect order an ulp above 1.
+        return np.clip(ratio(self.concordant + missing_score * self.unknown, self.comparable), 0.0, 1.0)
+
 
 class PairCounter:
     """Counts the pairs of one cohort under many weights.
@@ -103,11 +105,11 @@ class PairCounter:
         earlier = weights if earlier_weights is None else earlier_weights
         replicates, n = weights.shape
         step = max(1, _BLOCK_NUMBERS // max(1, n))
-        blocks = [slice(start, start + step) for start in range(0, replicates, step)]
-        parts = [self._count_block(weights[block], earlier[block]) for block in blocks]
-        if not parts:
-            return PairSums(*(np.zeros(0) for _ in range(3)))
-        return PairSums(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        sums: Floats = np.zeros((3, replicates))
+        for start in range(0, replicates, step):
+            block = slice(start, start + step)
+            sums[:, block] = self._count_block(weights[block], earlier[block])
+        return PairSums(*sums)
 
     def _count_block(self, weights: Floats, earlier_weights: Floats) -> tuple[Floats, Floats, Floats]:
         # Patients along the first axis, so that running sums and look-ups move whole rows of replicates.

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Booleans: TypeAlias = npt.NDArray[np.bool_]
+Integers: TypeAlias = npt.NDArray[np.intp]
 WeightedMetric: TypeAlias = Callable[[Floats], Floats]
 Box: TypeAlias = tuple[slice, slice, slice]
 
@@ -134,17 +136,11 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
     def weighted(weights: Floats) -> Floats:
         mine, theirs = first(weights), second(weights)
         total = mine + theirs
-        mean: Floats = np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
-        return mean
+        return np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
 
     return weighted
 
 
 def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
     """The plain mean of several metrics; NaN where one is undefined."""
-
-    def weighted(weights: Floats) -> Floats:
-        average: Floats = np.mean([metric(weights) for metric in metrics], axis=0)
-        return average
-
-    return weighted
+    return lambda weights: np.asarray(np.mean([metric(weights) for metric in metrics], axis=0))

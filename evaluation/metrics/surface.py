@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from evaluation.editions.rules import MaskRules
-from evaluation.metrics.overlap import Floats, foreground_box
+from evaluation.metrics.overlap import Booleans, Floats, foreground_box
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 Spacing: TypeAlias = tuple[float, float, float]
 
 MEASURED: Final = "measured"
@@ -65,7 +63,7 @@ class SurfaceRow:
 WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
 
 
-def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
+def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
     """Compare the surfaces of two masks of one shape, (z, y, x).
 
     Args:
@@ -93,7 +91,7 @@ def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rule
     return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
 
 
-def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: MaskRules) -> SurfaceRow:
+def _with_an_empty_mask(reference: Booleans, predicted: Booleans, rules: MaskRules) -> SurfaceRow:
     both = not (reference.any() or predicted.any())
     if rules.hd95 == "hecktor2021_code" and not predicted.any():
         return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, 0.0, None if both else np.inf, None if both else 0.0)
@@ -106,7 +104,7 @@ def _hd95(there: Floats, back: Floats, *, pooled: bool) -> float:
     return float(max(np.percentile(there, _PERCENT), np.percentile(back, _PERCENT)))
 
 
-def surface_voxels(mask: Mask) -> Mask:
+def surface_voxels(mask: Booleans) -> Booleans:
     """The voxels of a (z, y, x) mask that share a face with the background or with the border of the array."""
     inner = mask.copy()
     for axis in range(mask.ndim):
@@ -115,11 +113,11 @@ def surface_voxels(mask: Mask) -> Mask:
         eroded[:-1] &= along[1:]
         eroded[0] = False
         eroded[-1] = False
-    outer: Mask = mask & ~inner
+    outer: Booleans = mask & ~inner
     return outer
 
 
-def surface_distances(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     """The distance in mm of each voxel of one surface to the other surface, both ways; neither is empty.
 
     Args:
@@ -133,12 +131,12 @@ def surface_distances(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[F
     return _by_transform(first, second, spacing_mm), _by_transform(second, first, spacing_mm)
 
 
-def _by_transform(these: Mask, others: Mask, spacing_mm: Spacing) -> Floats:
+def _by_transform(these: Booleans, others: Booleans, spacing_mm: Spacing) -> Floats:
     far: Floats = ndimage.distance_transform_edt(~others, sampling=spacing_mm)
     return far[these]
 
 
-def _by_tree(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+def _by_tree(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     # Grid points lie in equal planes, on which balancing a tree wastes time.
     points = [np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second)]
     shared = second[first], first[second]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
-from evaluation.editions.edge_cases import dsc_of_case, precision_of_case, recall_of_case
+from evaluation.editions.edge_cases import scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
@@ -121,11 +121,9 @@ def compare_pair(pair: MaskPair) -> MaskRow:
     masks = MaskArrays(mine, reference.geometry.voxel_volume_mm3)
     try:
         path = answer_file(pair.answer, is_image=True)
-        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]
+        masks = replace(masks, predicted=read_prediction(path, reference.geometry, pair.rules.geometry)[region])
     except PredictionError as problem:
         masks = replace(masks, error=problem.message, tried=pair.answer.tried)
-    else:
-        masks = replace(masks, predicted=predicted)
     return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)
 
 
@@ -156,10 +154,8 @@ def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: Mask
     failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp = overlaps[labels.GTVP]
-    dsc, precision, recall = (
-        of_case(gtvp.intersection, gtvp.reference, gtvp.predicted, failed=failed, rule=rules.gtvp_empty)
-        for of_case in (dsc_of_case, precision_of_case, recall_of_case)
-    )
+    counts = (gtvp.intersection, gtvp.reference, gtvp.predicted)
+    dsc, precision, recall = scores_of_case(*counts, failed=failed, rule=rules.gtvp_empty)
     return MaskRow(
         case=case,
         voxel_volume_mm3=masks.voxel_volume_mm3,
