@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from contract.errors import HecktorError
-from evaluation.editions.checks import choice, nonempty, object_with
+from evaluation.editions.checks import choice, nonempty, object_with, shown
 
 
 @dataclass(frozen=True)
@@ -79,12 +78,7 @@ def parse_ranking(raw: Any, metrics: Collection[str], where: str) -> RankingProf
 
 
 def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
-    """Check one entry of a profile's `schemes`.
-
-    Args:
-        node: the entry.
-        metrics: the names that it may use.
-        where: its place, for messages.
+    """Check an entry of a profile's `schemes`; `metrics` are the names that it may use, `where` its place.
 
     Raises:
         HecktorError: not a ranking; the message names the place.
@@ -111,9 +105,8 @@ def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
 def _weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
     numbers = raw if isinstance(raw, list) else []
     if len(numbers) != count or not all(map(_is_weight, numbers)):
-        found = json.dumps(raw)[:80]
-        raise HecktorError(f"{where}.weights", f"found {found}", f"{count} numbers above 0, one a part")
-    return tuple(float(weight) for weight in numbers)
+        raise HecktorError(f"{where}.weights", f"found {shown(raw)}", f"{count} numbers above 0, one a part")
+    return tuple(map(float, numbers))
 
 
 def _is_weight(number: object) -> bool:

@@ -90,11 +90,8 @@ def _is_secret(error: type[HecktorError]) -> bool:
 def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
     """A predicted mask on the reference's grid, (z, y, x).
 
-    Args:
-        path: the mask.
-        grid: the reference's grid.
-        geometry_rule: `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
-            background beyond the prediction.
+    The geometry rule `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
+    background beyond the prediction.
 
     Raises:
         PredictionError: the mask cannot be used.

@@ -32,11 +32,7 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
     """1 where the row's patient recurred before the column's last follow-up, else 0, shape (rows, patients).
 
     A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
-
-    Args:
-        times: follow-up, shape (patients,).
-        events: True = recurrence, shape (patients,).
-        rows: patients to take as rows.
+    `times` is the follow-up, `events` True for a recurrence, both of shape (patients,).
     """
     order = follow_up_order(times, events)
     pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
@@ -79,10 +75,8 @@ class PairSums:
 class PairCounter:
     """Counts the pairs of one cohort under many weights.
 
-    Args:
-        times: follow-up, shape (patients,).
-        events: True = recurrence, shape (patients,).
-        risks: higher for earlier recurrence, NaN where missing, shape (patients,).
+    `times` is the follow-up, `events` True for a recurrence, `risks` higher for earlier recurrence and NaN where
+    missing; all have shape (patients,).
     """
 
     def __init__(self, times: Floats, events: Booleans, risks: Floats) -> None:

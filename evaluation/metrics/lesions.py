@@ -80,13 +80,8 @@ def _candidates(
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
     """The largest one-to-one matching among candidate pairs; of several the one with the largest total IoU.
 
-    Args:
-        references: index of the reference lesion of each candidate pair.
-        predictions: index of its predicted lesion.
-        iou: its intersection over union, in (0, 1].
-
-    Returns:
-        The matched (reference, prediction) pairs, sorted.
+    Each candidate pair has the number of its reference lesion and of its predicted lesion, and an IoU in (0, 1].
+    Returns the matched (reference, prediction) pairs, sorted.
     """
     if iou.size == 0:
         return []

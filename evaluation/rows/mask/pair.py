@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, 
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
+_LESION_KEYS: Final = ("tp", "fp", "fn")
 
 Labels = npt.NDArray[np.uint8]
 
@@ -63,13 +64,11 @@ class MaskRow:
             "gtvp_recall": self.gtvp_recall,
         }
         for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
-            for part in ("intersection", "reference", "predicted"):
-                voxels = getattr(overlap, part)
+            for part, voxels in asdict(overlap).items():
                 flat[f"{name}_{part}_voxels"] = voxels
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
-        flat["gtvn_lesions_tp"] = self.gtvn_lesions.true_positives
-        flat["gtvn_lesions_fp"] = self.gtvn_lesions.false_positives
-        flat["gtvn_lesions_fn"] = self.gtvn_lesions.false_negatives
+        lesions = zip(_LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
+        flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
@@ -77,14 +76,13 @@ class MaskRow:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
         """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
-        parts = ("intersection", "reference", "predicted")
+        parts = [part.name for part in fields(Overlap)]
         overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
         return cls(
             case=raw["case"],
             voxel_volume_mm3=raw["voxel_volume_mm3"],
-            gtvp=overlaps["gtvp"],
-            gtvn=overlaps["gtvn"],
-            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))),
+            **overlaps,
+            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in _LESION_KEYS)),
             gtvp_dsc=raw["gtvp_dsc"],
             error=raw["error"],
             failed=raw["failed"],
@@ -142,14 +140,7 @@ class MaskArrays:
 
 
 def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: MaskRules) -> MaskRow:
-    """The row of one case.
-
-    Args:
-        case: its name.
-        masks: the reference and the prediction, or the reason why there is none.
-        spacing_mm: distances of voxel centres, (z, y, x).
-        rules: how masks are compared.
-    """
+    """The row of one case; `spacing_mm` holds the distances of voxel centres, (z, y, x)."""
     mine, theirs = _compact(masks)
     failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
