@@ -21,8 +21,7 @@ from contract.platform import METRICS_JSON
 from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
-from evaluation.execution.cluster import dask_workers
-from evaluation.execution.pool import IN_THIS_PROCESS, Workers
+from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.inputs.submission import Submission, read_submission

@@ -1,6 +1,8 @@
-"""Apply a function to every case in several processes, local or on a cluster, in a fixed order.
+"""Apply a function to every case in several processes, local or on an existing Dask cluster, in a fixed order.
 
-A process that dies costs only its own case: the other cases lost with it are repeated one at a time.
+A process that dies costs only its own case: the other cases lost with it are repeated one at a time. Dask itself passes
+the cases of a dead worker to another one, and gives up a case that kills several workers. The cluster's workers must
+see the masks under the same paths and have the same version of this package.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tqdm import tqdm
 
+from contract.errors import HecktorError
 from contract.processes import fresh_processes
 
 Item = TypeVar("Item")
@@ -22,6 +25,7 @@ Row = TypeVar("Row")
 Step = TypeVar("Step")
 
 IN_THIS_PROCESS: Final = 0
+CONNECT_TIMEOUT_S: Final = 30
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,38 @@ class Workers:
 def local_processes(count: int) -> Workers:
     """Fresh interpreters on this machine, at most `count`."""
     return Workers(lambda n_items: fresh_processes(max(1, min(count, n_items)), _be_silent), (BrokenProcessPool,))
+
+
+def dask_workers(address: str) -> Workers:
+    """The workers behind a scheduler's address, such as `tcp://10.0.0.1:8786`.
+
+    Raises:
+        HecktorError: dask.distributed is not installed; when the executor opens: no scheduler answers, or it has no
+            worker, within 30 seconds.
+    """
+    try:
+        from distributed.scheduler import KilledWorker
+    except ImportError:
+        raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
+    return Workers(lambda _: _connected(address), (KilledWorker,))
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Executor]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError):
+        raise HecktorError(f"--scheduler {address}", "no scheduler answers", "a running Dask scheduler") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_TIMEOUT_S)
+        except TimeoutError:
+            raise HecktorError(f"--scheduler {address}", "it has no worker", "at least one") from None
+        executor: Executor = client.get_executor(pure=False)
+        with executor:
+            yield executor
 
 
 def _be_silent() -> None:

@@ -67,8 +67,7 @@ def read_submission(
 
     Args:
         input_dir: holds `predictions.json` and `<job>/output/...`.
-        ct: socket of the CT.
-        output: socket of the answer.
+        ct, output: sockets of the CT and of the answer.
         cases: cases of the ground truth; each gets an answer.
         not_evaluated: cases without a target in the ground truth; answers to them are expected but not used.
 

@@ -21,9 +21,8 @@ NO_CLASS: Final = -1
 def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedMetric]:
     """Balanced accuracy, sensitivity and specificity as functions of case weights.
 
-    Args:
-        positive: whether the reference is the positive class, shape (patients,).
-        correct: whether the prediction agrees with the reference, False where missing, shape (patients,).
+    `positive` says whether the reference is the positive class, `correct` whether the prediction agrees with it, False
+    where missing; both have shape (patients,).
 
     Sensitivity is the fraction of positive patients predicted positive, specificity the fraction of negative patients
     predicted negative, and balanced accuracy their mean; NaN if the reference lacks a class.

@@ -69,18 +69,14 @@ def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
     `public` leaves out centres with few cases and the metrics of answers whose centres are private.
     """
     hidden = [answer.profile.prefix for answer in cohort.answers if public and not answer.scorer.public_centres]
-    metrics = {
-        name: metric for name, metric in cohort.metrics.items() if not any(name.startswith(prefix) for prefix in hidden)
-    }
-    if not metrics:
-        return {}
+    metrics = {name: metric for name, metric in cohort.metrics.items() if not name.startswith(tuple(hidden))}
     centre_of = cohort.centres
     of_case = [centre_of.get(case) for case in cohort.cases]
     blocks = {}
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
         count = int(weights.sum())
-        if public and count < MIN_PUBLIC_CASES:
+        if not metrics or (public and count < MIN_PUBLIC_CASES):
             continue
         values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
         figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class RiskRow:
 
     @property
     def reference(self) -> tuple[object, ...]:
-        return self.follow_up.rfs_days, self.follow_up.relapse
+        return astuple(self.follow_up)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -41,8 +41,7 @@ class RiskRow:
             "error": self.error,
             "failed": self.failed,
             "risk": self.risk,
-            "rfs_days": self.follow_up.rfs_days,
-            "relapse": self.follow_up.relapse,
+            **asdict(self.follow_up),
         }
 
 
