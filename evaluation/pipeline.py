@@ -133,10 +133,7 @@ def _read_references(request: EvaluationRequest, task: TaskProfile) -> dict[str,
 
 
 def _read_submissions(
-    request: EvaluationRequest,
-    profile: EvaluationProfile,
-    task: TaskProfile,
-    references: Mapping[str, Reference[Any]],
+    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
 ) -> dict[str, Submission]:
     """The submitted answers; names that any reference knows are not reported as unknown."""
     known = {case for one in references.values() for case in (*one.targets, *one.without_target)}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from contract.editions.fields import is_number
 from contract.errors import HecktorError
 from evaluation.editions.checks import choice, nonempty, object_with, shown
 
@@ -73,8 +74,8 @@ def parse_ranking(raw: Any, metrics: Collection[str], where: str) -> RankingProf
     content = object_with(raw, where, ("official", "ties", "schemes"))
     nodes = nonempty(content, "schemes", where, "ranking")
     schemes = {name: parse_scheme(node, metrics, f"{where}.schemes.{name}") for name, node in nodes.items()}
-    official = str(choice(content, "official", tuple(schemes), where))
-    return RankingProfile(official, str(choice(content, "ties", TIE_RULES, where)), schemes)
+    official = choice(content, "official", tuple(schemes), where)
+    return RankingProfile(official, choice(content, "ties", TIE_RULES, where), schemes)
 
 
 def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
@@ -104,10 +105,6 @@ def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
 
 def _weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
     numbers = raw if isinstance(raw, list) else []
-    if len(numbers) != count or not all(map(_is_weight, numbers)):
+    if len(numbers) != count or not all(is_number(weight) and 0 < weight <= MAX_WEIGHT for weight in numbers):
         raise HecktorError(f"{where}.weights", f"found {shown(raw)}", f"{count} numbers above 0, one a part")
     return tuple(map(float, numbers))
-
-
-def _is_weight(number: object) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= MAX_WEIGHT

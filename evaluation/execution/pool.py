@@ -87,10 +87,7 @@ def _be_silent() -> None:
 
 
 def map_cases(
-    work: Callable[[Item], Row],
-    items: Sequence[Item],
-    workers: int | Workers,
-    on_death: Callable[[Item], Row],
+    work: Callable[[Item], Row], items: Sequence[Item], workers: int | Workers, on_death: Callable[[Item], Row]
 ) -> list[Row]:
     """Apply `work` to every item, in the items' order.
 
@@ -116,12 +113,7 @@ def map_cases(
     return [rows[index] for index in range(len(items))]
 
 
-def _process_all(
-    work: Callable[[Item], Row],
-    items: Sequence[Item],
-    workers: Workers,
-    rows: dict[int, Row],
-) -> None:
+def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers, rows: dict[int, Row]) -> None:
     """Add the row of every item to `rows`, except for items whose process died."""
     with workers.executor(len(items)) as executor:
         try:
@@ -138,11 +130,7 @@ def _process_all(
 
 
 def _process_one_by_one(
-    work: Callable[[Item], Row],
-    items: Sequence[Item],
-    waiting: Sequence[int],
-    workers: Workers,
-    rows: dict[int, Row],
+    work: Callable[[Item], Row], items: Sequence[Item], waiting: Sequence[int], workers: Workers, rows: dict[int, Row]
 ) -> int | None:
     """Process one item at a time and return the index of the first that kills its process."""
     current = waiting[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from contract import platform
 from contract.editions import Answer, Socket
 from contract.editions.declaration import ClassValue
+from contract.editions.fields import is_member, is_number
 from contract.errors import PredictionError, printable
 from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix
@@ -162,15 +162,11 @@ def read_risk(path: Path) -> float:
         PredictionError: not JSON, or not a finite number; texts such as "0.7" and booleans are refused.
     """
     value = _read_value(path)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+    if is_number(value):
+        return float(value)
+    if _json_name(value) == "number":
         raise PredictionError(path.name, "the number is too large", "a finite one")
-    return number
+    raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
 
 
 def read_class(path: Path, answer: Answer) -> PredictedClass:
@@ -180,10 +176,8 @@ def read_class(path: Path, answer: Answer) -> PredictedClass:
         PredictionError: not JSON, or not one of the classes; of a boolean answer, 0, 1 and "true" are refused.
     """
     value = _read_value(path)
-    for one in answer.classes:
-        # `True == 1` in Python, so the type must agree as well
-        if type(value) is type(one) and value == one:
-            return PredictedClass(one)
+    if is_member(value, answer.classes):
+        return PredictedClass(value)
     same_type = isinstance(value, str) and all(isinstance(one, str) for one in answer.classes)
     shown = f"found {value[:40]!r}" if same_type else f"found a {_json_name(value)}"
     raise PredictionError(path.name, shown, class_names(answer))
