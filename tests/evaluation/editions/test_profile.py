@@ -46,6 +46,13 @@ def test_hecktor_2025_is_the_specification():
     assert official.schemes[official.official] == Lexicographic(("balanced_accuracy", "specificity"))
 
 
+def test_official_metrics_are_those_of_the_official_scheme_each_once():
+    """Sensitivity is a metric of task 3 but does not rank; in 2021 the HD95 stands in the Borda count and after it."""
+    assert load_profile("hecktor2025").task(HPV.name).ranking.official_metrics == ("balanced_accuracy", "specificity")
+    of_2021 = load_profile("hecktor2021").task(SEGMENTATION.name).ranking
+    assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
+
+
 def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):
     profile["name"] = "mine"
     profile["tasks"]["segmentation"]["rules"]["connectivity"] = 6
