@@ -113,9 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         help="method of the bootstrap's 95%% intervals (%(default)s)",
     )
     parser.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="score cases on the Dask cluster at this address (docs/evaluating.md)",
+        "--scheduler", metavar="ADDRESS", help="score cases on the Dask cluster at this address (docs/evaluating.md)"
     )
     add_workers(parser)
     parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")

@@ -21,15 +21,13 @@ from contract.platform import METRICS_JSON
 from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
-from evaluation.execution.cluster import DaskWorkers
-from evaluation.execution.pool import IN_THIS_PROCESS, Workers
+from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import read_bounding_boxes
-from evaluation.inputs.submission import Sockets, Submission, read_submission
+from evaluation.inputs.submission import Submission, read_submission
 from evaluation.results import metrics_json
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
-from evaluation.rows.kinds import scorer_of
-from evaluation.rows.scorer import CaseRow
+from evaluation.rows.kinds import CaseRow, scorer_of
 from evaluation.statistics.bootstrap import (
     DEFAULT_BOOTSTRAPS,
     DEFAULT_SEED,
@@ -46,18 +44,11 @@ class EvaluationRequest:
     """One evaluation of a submission.
 
     Attributes:
-        ground_truth: folder of reference masks and CSV tables, or one CSV file.
         submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
         output_dir: where metrics.json goes; None writes nothing.
-        task: name or number; None for the only task of the edition.
-        edition: name or path of the evaluation profile.
-        predictions: a folder of masks or a CSV table instead of the platform's layout.
-        bounding_boxes: CSV file of boxes outside which masks are not compared.
-        options: changes of the profile's rules, by name.
-        seed, bootstraps, interval: the bootstrap's seed, replicates and interval method.
-        workers: local processes that score cases; 0 stays in this one.
-        scheduler: address of a Dask cluster that scores cases instead.
-        public: leave out everything that a submitter must not see.
+        scheduler: address of a Dask cluster that scores cases instead of local processes.
+
+    The others are the arguments of `evaluation.evaluate`.
     """
 
     ground_truth: Path
@@ -142,10 +133,7 @@ def _read_references(request: EvaluationRequest, task: TaskProfile) -> dict[str,
 
 
 def _read_submissions(
-    request: EvaluationRequest,
-    profile: EvaluationProfile,
-    task: TaskProfile,
-    references: Mapping[str, Reference[Any]],
+    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
 ) -> dict[str, Submission]:
     """The submitted answers; names that any reference knows are not reported as unknown."""
     known = {case for one in references.values() for case in (*one.targets, *one.without_target)}
@@ -155,8 +143,8 @@ def _read_submissions(
         if request.predictions is not None:
             submissions[name] = scorer_of(answer).read_files(request.predictions, cases, known - cases)
         else:
-            sockets = Sockets(profile.declaration.inputs[CT], answer.answer.socket)
-            submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
+            ct, output = profile.declaration.inputs[CT], answer.answer.socket
+            submissions[name] = read_submission(request.submission, ct, output, cases, known - cases)
     return submissions
 
 
@@ -169,7 +157,7 @@ def _score(
     several: bool,
 ) -> ScoredAnswer:
     scorer = scorer_of(profile)
-    workers: int | Workers = request.workers if request.scheduler is None else DaskWorkers(request.scheduler)
+    workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
     rows = scorer.score(reference, submission, workers)
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
     return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
@@ -213,7 +201,7 @@ def _report(
         "cases": metrics_json.case_counts(cohort, public=request.public),
         "warnings": metrics_json.warnings(cohort, values),
         "provenance": {
-            **_provenance(request, task, cohort),
+            **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,
             "interval": request.interval,
             "bootstraps": request.bootstraps,
@@ -224,12 +212,10 @@ def _report(
     }
 
 
-def _provenance(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> dict[str, Any]:
-    origin = metrics_json.provenance(task, cohort)
+def _box_checksum(request: EvaluationRequest) -> dict[str, str]:
     if request.bounding_boxes is None:
-        return origin
+        return {}
     try:
-        digest = hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()
+        return {"bounding_boxes_sha256": hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()}
     except OSError:
         raise GroundTruthError(request.bounding_boxes.name, "cannot be read", "a CSV file") from None
-    return {**origin, "options": {**origin["options"], "bounding_boxes_sha256": digest}}

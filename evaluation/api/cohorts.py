@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError
-from contract.files import read_json
 from evaluation.editions.profile import DEFAULT_PROFILE
 from evaluation.editions.task import with_ranking
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.ranking.contest import profile_of
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard
-from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, parse_metrics
+from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS, Estimate
 
 
@@ -143,7 +142,5 @@ def _team(name: str, result: Path | str | Mapping[str, Any] | EvaluationResult) 
     if isinstance(result, EvaluationResult):
         return parse_metrics(result.to_dict(), name, name)
     if isinstance(result, Path | str):
-        path = Path(result)
-        content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-        return parse_metrics(content, f"{path.parent.name}/{path.name}", name)
+        return read_metrics(Path(result), name)
     return parse_metrics(dict(result), name, name)

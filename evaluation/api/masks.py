@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from evaluation.editions.edge_cases import dsc_of_case, precision_of_case, recall_of_case
+from evaluation.editions.edge_cases import scores_of_case
 from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import read_labels, read_prediction
@@ -118,13 +118,8 @@ def _check_array(mask: npt.NDArray[Any], name: str, error: type[HecktorError]) -
 
 def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float) -> LabelScores:
     counts = (overlap.intersection, overlap.reference, overlap.predicted)
-    dsc, precision, recall = (
-        of_case(*counts, failed=False, rule="skip") for of_case in (dsc_of_case, precision_of_case, recall_of_case)
-    )
     return LabelScores(
-        dsc,
-        precision,
-        recall,
+        *scores_of_case(*counts, failed=False, rule="skip"),
         surface.hd95_mm,
         surface.asd_mm,
         surface.surface_dsc,

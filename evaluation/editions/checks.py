@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from contract.editions.fields import is_member, is_number, is_text
 from contract.errors import HecktorError
 
 
@@ -31,25 +32,24 @@ def nonempty(content: Mapping[str, Any], key: str, where: str, entry: str) -> di
 def text(content: Mapping[str, Any], key: str, where: str) -> str:
     """The text `content[key]`, if it is not empty."""
     value = content[key]
-    if not isinstance(value, str) or not value.strip():
+    if not is_text(value):
         raise HecktorError(f"{where}.{key}", f"found {shown(value)}", "a text")
-    return value
+    return str(value)
 
 
-def choice(content: Mapping[str, Any], key: str, choices: tuple[object, ...], where: str) -> object:
+def choice(content: Mapping[str, Any], key: str, choices: tuple[object, ...], where: str) -> Any:
     """The value `content[key]`, if it is one of `choices`."""
     value = content[key]
-    # `True == 1` in Python, so the type must agree as well
-    if not any(type(value) is type(one) and value == one for one in choices):
+    if not is_member(value, choices):
         wanted = ", ".join(map(json.dumps, choices))
         raise HecktorError(f"{where}.{key}", f"found {shown(value)}", f"{'one of ' * (len(choices) > 1)}{wanted}")
-    return choices[choices.index(value)]
+    return value
 
 
 def number(content: Mapping[str, Any], key: str, bounds: tuple[float, float], where: str) -> float:
     """The number `content[key]`, if it lies within `bounds`, the upper one excluded."""
     value, (low, high) = content[key], bounds
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < high:
+    if not is_number(value) or not low <= value < high:
         raise HecktorError(
             f"{where}.{key}", f"found {shown(value)}", f"a number from {low:g} up to, not including, {high:g}"
         )

@@ -21,7 +21,6 @@ voxels and lesions missed, risk non-concordant, class wrong |
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 MISSING_RULES: Final = ("worst", "skip", "stop")
@@ -30,19 +29,12 @@ WORST_DSC: Final = 0.0
 MIN_PUBLIC_CASES: Final = 10
 
 
-@dataclass(frozen=True)
-class EmptyReference:
-    """DSC of a case without reference voxels; None leaves the case out of the mean."""
-
-    prediction_empty: float | None
-    prediction_present: float | None
-
-
-EMPTY_RULES: Final[dict[str, EmptyReference]] = {
-    "skip": EmptyReference(prediction_empty=None, prediction_present=0.0),
-    "one": EmptyReference(prediction_empty=1.0, prediction_present=0.0),
-    "zero": EmptyReference(prediction_empty=0.0, prediction_present=0.0),
-    "drop_empty_reference": EmptyReference(prediction_empty=None, prediction_present=None),
+# DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
+EMPTY_RULES: Final[dict[str, tuple[float | None, float | None]]] = {
+    "skip": (None, 0.0),
+    "one": (1.0, 0.0),
+    "zero": (0.0, 0.0),
+    "drop_empty_reference": (None, None),
 }
 
 # Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
@@ -65,8 +57,10 @@ DIRECTIONS: Final[dict[str, str]] = {
 }
 
 
-def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
-    """Dice similarity coefficient of one label in one case, from voxel counts; in [0, 1].
+def scores_of_case(
+    intersection: int, reference: int, predicted: int, *, failed: bool, rule: str
+) -> tuple[float | None, float | None, float | None]:
+    """Dice similarity coefficient, precision and recall of one label in one case, from voxel counts; in [0, 1].
 
     Args:
         intersection: voxels in both masks.
@@ -76,33 +70,18 @@ def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bo
         rule: a key of `EMPTY_RULES`.
 
     Returns:
-        2 intersection / (reference + predicted), or None if the case does not count.
+        2 intersection / (reference + predicted), the fraction of the predicted voxels that are correct, and the
+        fraction of the reference voxels that are predicted; all None if the case does not count. An empty prediction
+        of a tumour has precision 0.
     """
     if reference > 0:
-        return 2 * intersection / (reference + predicted)
-    return _with_empty_reference(predicted, failed=failed, rule=rule)
-
-
-def precision_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
-    """Fraction of the predicted voxels that are correct; an empty prediction of a tumour has precision 0.
-
-    Arguments and empty references as in `dsc_of_case`.
-    """
-    if reference > 0:
-        return intersection / predicted if predicted > 0 else WORST_DSC
-    return _with_empty_reference(predicted, failed=failed, rule=rule)
-
-
-def recall_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
-    """Fraction of the reference voxels that are predicted; arguments and empty references as in `dsc_of_case`."""
-    if reference > 0:
-        return intersection / reference
-    return _with_empty_reference(predicted, failed=failed, rule=rule)
-
-
-def _with_empty_reference(predicted: int, *, failed: bool, rule: str) -> float | None:
-    empty = EMPTY_RULES[rule]
+        precision = intersection / predicted if predicted > 0 else WORST_DSC
+        return 2 * intersection / (reference + predicted), precision, intersection / reference
     # An empty reference does not excuse a failed case, unless the rule drops every empty reference.
-    if predicted > 0 or failed:
-        return empty.prediction_present
-    return empty.prediction_empty
+    score = EMPTY_RULES[rule][predicted > 0 or failed]
+    return score, score, score
+
+
+def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
+    """The DSC alone; arguments as in `scores_of_case`."""
+    return scores_of_case(intersection, reference, predicted, failed=failed, rule=rule)[0]

@@ -119,7 +119,7 @@ def _declaration(name: Any, folder: Path | None) -> Edition:
 
 def _task_of_format_1(raw: Any, edition: str, algorithm: Algorithm, where: str) -> TaskProfile:
     content = object_with(raw, where, ("kind", "metrics", "rules", "ranking"))
-    kind = _KINDS_OF_FORMAT_1[str(choice(content, "kind", tuple(_KINDS_OF_FORMAT_1), where))]
+    kind = _KINDS_OF_FORMAT_1[choice(content, "kind", tuple(_KINDS_OF_FORMAT_1), where)]
     answer = algorithm.answers[0]
     rules = parse_rules(content["rules"], answer, f"{where}.rules", may_lack_direction=False)
     if kind != answer.kind or len(algorithm.answers) > 1:

@@ -91,7 +91,8 @@ Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
 RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
 
-SURFACE_METRICS: Final[dict[str, tuple[str, ...]]] = {
+# Measured besides those of the kind, for the labels that `surfaces` names.
+SURFACE_METRICS: Final[dict[str, tuple[str, str, str]]] = {
     label: (f"{label}_hd95_median_mm", f"{label}_asd_median_mm", f"{label}_surface_dsc_mean")
     for label in ("gtvp", "gtvn")
 }
@@ -108,8 +109,6 @@ METRICS_OF_KIND: Final[dict[Kind, tuple[str, ...]]] = {
         "gtvp_precision_mean",
         "gtvp_recall_mean",
         "gtvp_f1",
-        *SURFACE_METRICS["gtvp"],
-        *SURFACE_METRICS["gtvn"],
     ),
     "risk": ("c_index", "uno_c", "auc_1y", "auc_2y", "auc_3y"),
     "class": (
@@ -128,11 +127,7 @@ RECALL_PREFIX: Final = "recall_"
 
 # The meaning of a metric fixes its direction: lower is better for these, higher for all others.
 LOWER_IS_BETTER: Final = frozenset(
-    {
-        *(f"{label}_{name}" for label in ("gtvp", "gtvn") for name in ("hd95_median_mm", "asd_median_mm")),
-        "brier",
-        "calibration_error",
-    }
+    {"brier", "calibration_error", *(name for hd95, asd, _ in SURFACE_METRICS.values() for name in (hd95, asd))}
 )
 # Best at 0, between both ends: teams cannot be ranked by them.
 WITHOUT_GOOD_END: Final = frozenset({"calibration_in_the_large"})
@@ -142,9 +137,5 @@ def measurable(answer: Answer, rules: Rules) -> tuple[str, ...]:
     """Names of the metrics that these rules measure for an answer."""
     if answer.kind == "class" and not answer.is_binary:
         return (*MANY_CLASSES_METRICS, *(f"{RECALL_PREFIX}{value}" for value in answer.classes))
-    if not isinstance(rules, MaskRules):
-        return METRICS_OF_KIND[answer.kind]
-    left_out = {
-        name for label, names in SURFACE_METRICS.items() if label not in SURFACES_OF[rules.surfaces] for name in names
-    }
-    return tuple(name for name in METRICS_OF_KIND[answer.kind] if name not in left_out)
+    surfaces = SURFACES_OF[rules.surfaces] if isinstance(rules, MaskRules) else ()
+    return (*METRICS_OF_KIND[answer.kind], *(name for label in surfaces for name in SURFACE_METRICS[label]))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from contract.editions.fields import is_number
 from contract.errors import HecktorError
-from evaluation.editions.checks import choice, nonempty, object_with
+from evaluation.editions.checks import choice, nonempty, object_with, shown
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,27 @@ class RankingProfile:
     ties: str
     schemes: Mapping[str, Scheme]
 
+    @property
+    def official_metrics(self) -> tuple[str, ...]:
+        """The metrics that decide the official ranking, in the scheme's order."""
+        return tuple(dict.fromkeys(_metrics_of(self.schemes[self.official])))
+
+
+def _metrics_of(scheme: Scheme) -> list[str]:
+    return [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in _metrics_of(part)]
+
 
 def parse_ranking(raw: Any, metrics: Collection[str], where: str) -> RankingProfile:
     """Check a task's `ranking`; `metrics` are the names that it may use."""
     content = object_with(raw, where, ("official", "ties", "schemes"))
     nodes = nonempty(content, "schemes", where, "ranking")
     schemes = {name: parse_scheme(node, metrics, f"{where}.schemes.{name}") for name, node in nodes.items()}
-    official = str(choice(content, "official", tuple(schemes), where))
-    return RankingProfile(official, str(choice(content, "ties", TIE_RULES, where)), schemes)
+    official = choice(content, "official", tuple(schemes), where)
+    return RankingProfile(official, choice(content, "ties", TIE_RULES, where), schemes)
 
 
 def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
-    """Check one entry of a profile's `schemes`.
-
-    Args:
-        node: the entry.
-        metrics: the names that it may use.
-        where: its place, for messages.
+    """Check an entry of a profile's `schemes`; `metrics` are the names that it may use, `where` its place.
 
     Raises:
         HecktorError: not a ranking; the message names the place.
@@ -101,11 +105,6 @@ def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
 
 def _weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
     numbers = raw if isinstance(raw, list) else []
-    if len(numbers) != count or not all(map(_is_weight, numbers)):
-        found = json.dumps(raw)[:80]
-        raise HecktorError(f"{where}.weights", f"found {found}", f"{count} numbers above 0, one a part")
-    return tuple(float(weight) for weight in numbers)
-
-
-def _is_weight(number: object) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= MAX_WEIGHT
+    if len(numbers) != count or not all(is_number(weight) and 0 < weight <= MAX_WEIGHT for weight in numbers):
+        raise HecktorError(f"{where}.weights", f"found {shown(raw)}", f"{count} numbers above 0, one a part")
+    return tuple(map(float, numbers))

@@ -77,7 +77,7 @@ def parse_metrics(raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], 
         content = object_with(value, place, ("title", "higher_is_better"))
         if measure in WITHOUT_GOOD_END:
             raise HecktorError(place, "is best at 0", "a metric that is best at one end")
-        higher = bool(choice(content, "higher_is_better", (measure not in LOWER_IS_BETTER,), place))
+        higher = choice(content, "higher_is_better", (measure not in LOWER_IS_BETTER,), place)
         metrics[name] = MetricProfile(text(content, "title", place), higher, answer, measure)
     return metrics
 
@@ -95,14 +95,10 @@ def parse_rules(raw: Any, answer: Answer, where: str, *, may_lack_direction: boo
     if may_lack_direction and "direction" in names and isinstance(raw, dict):
         raw = {"direction": answer.direction, **raw}
     content = object_with(raw, where, names)
-    rules: Rules = kind(**{name: _rule(kind, name, content, where) for name in names})
+    choices = {name: choice(content, name, values, where) for name, values in kind.CHOICES.items()}
+    numbers = {name: number(content, name, bounds, where) for name, bounds in kind.RANGES.items()}
+    rules: Rules = kind(**choices, **numbers)
     return rules
-
-
-def _rule(kind: type[Rules], name: str, content: Mapping[str, Any], where: str) -> object:
-    if name in kind.CHOICES:
-        return choice(content, name, kind.CHOICES[name], where)
-    return number(content, name, kind.RANGES[name], where)
 
 
 _OPTION: Final = "--option"
@@ -156,6 +152,5 @@ def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, w
     """
     ranking = profile.ranking
     wanted = {"official": official or ranking.official, "ties": ties or ranking.ties}
-    chosen = str(choice(wanted, "official", tuple(ranking.schemes), where))
-    ties = str(choice(wanted, "ties", TIE_RULES, where))
-    return replace(profile, ranking=replace(ranking, official=chosen, ties=ties))
+    chosen = choice(wanted, "official", tuple(ranking.schemes), where)
+    return replace(profile, ranking=replace(ranking, official=chosen, ties=choice(wanted, "ties", TIE_RULES, where)))

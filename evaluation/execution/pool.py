@@ -1,6 +1,8 @@
-"""Apply a function to every case in several processes, local or on a cluster, in a fixed order.
+"""Apply a function to every case in several processes, local or on an existing Dask cluster, in a fixed order.
 
-A process that dies costs only its own case: the other cases lost with it are repeated one at a time.
+A process that dies costs only its own case: the other cases lost with it are repeated one at a time. Dask itself passes
+the cases of a dead worker to another one, and gives up a case that kills several workers. The cluster's workers must
+see the masks under the same paths and have the same version of this package.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from tqdm import tqdm
 
+from contract.errors import HecktorError
 from contract.processes import fresh_processes
 
 Item = TypeVar("Item")
@@ -22,33 +25,57 @@ Row = TypeVar("Row")
 Step = TypeVar("Step")
 
 IN_THIS_PROCESS: Final = 0
-
-
-class Workers(Protocol):
-    """A place that runs work: local processes or a cluster."""
-
-    @property
-    def deaths(self) -> tuple[type[Exception], ...]:
-        """Exceptions raised by a future when its worker process dies."""
-
-    def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """Processes for `n_items` items; leaving the context ends them."""
+CONNECT_TIMEOUT_S: Final = 30
 
 
 @dataclass(frozen=True)
-class LocalProcesses:
-    """Processes on this machine, at most `count`."""
+class Workers:
+    """A place that runs work: local processes or a cluster.
 
-    count: int
+    Attributes:
+        executor: opens processes for a number of items; leaving the context ends or disconnects them.
+        deaths: exceptions raised by a future when its worker process dies.
+    """
 
-    @property
-    def deaths(self) -> tuple[type[Exception], ...]:
-        """The exception of every pending future when the pool breaks."""
-        return (BrokenProcessPool,)
+    executor: Callable[[int], AbstractContextManager[Executor]]
+    deaths: tuple[type[Exception], ...]
 
-    def executor(self, n_items: int) -> AbstractContextManager[Executor]:
-        """A pool of fresh interpreters."""
-        return fresh_processes(max(1, min(self.count, n_items)), _be_silent)
+
+def local_processes(count: int) -> Workers:
+    """Fresh interpreters on this machine, at most `count`."""
+    return Workers(lambda n_items: fresh_processes(max(1, min(count, n_items)), _be_silent), (BrokenProcessPool,))
+
+
+def dask_workers(address: str) -> Workers:
+    """The workers behind a scheduler's address, such as `tcp://10.0.0.1:8786`.
+
+    Raises:
+        HecktorError: dask.distributed is not installed; when the executor opens: no scheduler answers, or it has no
+            worker, within 30 seconds.
+    """
+    try:
+        from distributed.scheduler import KilledWorker
+    except ImportError:
+        raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
+    return Workers(lambda _: _connected(address), (KilledWorker,))
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Executor]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError):
+        raise HecktorError(f"--scheduler {address}", "no scheduler answers", "a running Dask scheduler") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_TIMEOUT_S)
+        except TimeoutError:
+            raise HecktorError(f"--scheduler {address}", "it has no worker", "at least one") from None
+        executor: Executor = client.get_executor(pure=False)
+        with executor:
+            yield executor
 
 
 def _be_silent() -> None:
@@ -60,10 +87,7 @@ def _be_silent() -> None:
 
 
 def map_cases(
-    work: Callable[[Item], Row],
-    items: Sequence[Item],
-    workers: int | Workers,
-    on_death: Callable[[Item], Row],
+    work: Callable[[Item], Row], items: Sequence[Item], workers: int | Workers, on_death: Callable[[Item], Row]
 ) -> list[Row]:
     """Apply `work` to every item, in the items' order.
 
@@ -79,7 +103,7 @@ def map_cases(
     """
     if workers == IN_THIS_PROCESS or not items:
         return [work(item) for item in _progress(items)]
-    place = LocalProcesses(workers) if isinstance(workers, int) else workers
+    place = local_processes(workers) if isinstance(workers, int) else workers
     rows: dict[int, Row] = {}
     _process_all(work, items, place, rows)
     while waiting := [index for index in range(len(items)) if index not in rows]:
@@ -89,12 +113,7 @@ def map_cases(
     return [rows[index] for index in range(len(items))]
 
 
-def _process_all(
-    work: Callable[[Item], Row],
-    items: Sequence[Item],
-    workers: Workers,
-    rows: dict[int, Row],
-) -> None:
+def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers, rows: dict[int, Row]) -> None:
     """Add the row of every item to `rows`, except for items whose process died."""
     with workers.executor(len(items)) as executor:
         try:
@@ -111,11 +130,7 @@ def _process_all(
 
 
 def _process_one_by_one(
-    work: Callable[[Item], Row],
-    items: Sequence[Item],
-    waiting: Sequence[int],
-    workers: Workers,
-    rows: dict[int, Row],
+    work: Callable[[Item], Row], items: Sequence[Item], waiting: Sequence[int], workers: Workers, rows: dict[int, Row]
 ) -> int | None:
     """Process one item at a time and return the index of the first that kills its process."""
     current = waiting[0]

@@ -57,7 +57,8 @@ def read_mask_folder(folder: Path) -> Reference[Path]:
     Raises:
         GroundTruthError: no folder, no mask, or two masks of one case.
     """
-    _check_folder(folder)
+    if not folder.is_dir():
+        raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
     masks: dict[str, Path] = {}
     for path in list_images(folder):
         case = case_of(path.name)
@@ -155,8 +156,3 @@ def _centres(table: Table) -> dict[str, str]:
         return {}
     known = [row for row in table.rows if row[CENTRE_COLUMN].strip()]
     return {row[ID_COLUMN].strip(): centre_code(row[CENTRE_COLUMN]) for row in known}
-
-
-def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")

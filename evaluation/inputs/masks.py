@@ -58,9 +58,8 @@ def read_labels(path: Path, error: type[HecktorError]) -> Volume:
 def _labels(volume: Volume, name: str, error: type[HecktorError]) -> Volume:
     if volume.array.dtype.kind == "f":
         return Volume(_whole(volume.array, name, error), volume.geometry)
-    unsigned = volume.array.dtype.kind == "u"
-    low, high = 0 if unsigned else int(volume.array.min()), int(volume.array.max())
-    _check_labels(low, high, name, error)
+    low = 0 if volume.array.dtype.kind == "u" else int(volume.array.min())
+    _check_labels(low, int(volume.array.max()), name, error)
     return volume
 
 
@@ -72,8 +71,7 @@ def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt
         if odd.size:
             shown = "a pixel" if _is_secret(error) else f"a pixel of {float(odd.flat[0]):g}"
             raise error(name, f"{shown} in a floating mask that is no whole number", "whole numbers")
-        low, high = float(plane.min()), float(plane.max())
-        _check_labels(low, high, name, error)
+        _check_labels(float(plane.min()), float(plane.max()), name, error)
         whole[z] = plane
     return whole
 
@@ -92,11 +90,8 @@ def _is_secret(error: type[HecktorError]) -> bool:
 def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
     """A predicted mask on the reference's grid, (z, y, x).
 
-    Args:
-        path: the mask.
-        grid: the reference's grid.
-        geometry_rule: `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
-            background beyond the prediction.
+    The geometry rule `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
+    background beyond the prediction.
 
     Raises:
         PredictionError: the mask cannot be used.
@@ -122,13 +117,8 @@ def _predicted_labels(path: Path) -> Volume:
 
 
 def _resampled(mask: Volume, grid: Geometry) -> npt.NDArray[Any]:
-    resampler = sitk.ResampleImageFilter()
-    resampler.SetSize(grid.size)
-    resampler.SetOutputSpacing(grid.spacing_mm)
-    resampler.SetOutputOrigin(grid.origin_mm)
-    resampler.SetOutputDirection(grid.direction)
-    resampler.SetInterpolator(sitk.sitkNearestNeighbor)
-    resampler.SetDefaultPixelValue(labels.BACKGROUND)
-    compact = Volume(mask.array.astype(np.uint8, copy=False), mask.geometry)
-    resampled: npt.NDArray[Any] = sitk.GetArrayFromImage(resampler.Execute(to_sitk(compact)))
+    image = to_sitk(Volume(mask.array.astype(np.uint8, copy=False), mask.geometry))
+    frame = (grid.origin_mm, grid.spacing_mm, grid.direction)
+    moved = sitk.Resample(image, grid.size, sitk.Transform(), sitk.sitkNearestNeighbor, *frame, labels.BACKGROUND)
+    resampled: npt.NDArray[Any] = sitk.GetArrayFromImage(moved)
     return resampled

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Answer
-from contract.errors import GroundTruthError, PredictionError, printable
+from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import list_images
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.submission import PredictedClass, Submission, SubmittedAnswer
+from evaluation.inputs.submission import PredictedClass, Submission, SubmittedAnswer, matched, unusable
 from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_submitted_table, read_table
 
 RISK_COLUMN: Final = "risk"
@@ -31,15 +31,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     paths_of: dict[str, list[Path]] = {}
     for path in list_images(folder):
         paths_of.setdefault(case_of(path.name), []).append(path)
-
-    def answer(case: str) -> SubmittedAnswer:
-        paths = paths_of.get(case, [])
-        if len(paths) > 1:
-            return SubmittedAnswer(case, None, f"{len(paths)} masks, expected one", failed=True)
-        return SubmittedAnswer(case, paths[0]) if paths else SubmittedAnswer(case, None, "no prediction")
-
-    counts = {case: len(paths) for case, paths in paths_of.items()}
-    return _submission(cases, not_evaluated, counts, answer)
+    return matched(paths_of, cases, set(paths_of) - set(cases) - set(not_evaluated), "masks", SubmittedAnswer)
 
 
 def read_risk_table(path: Path, title: str, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
@@ -103,33 +95,16 @@ def _read_values(
     for index, row in enumerate(table.rows):
         rows_of.setdefault(row[ID_COLUMN].strip(), []).append(index)
 
-    def answer(case: str) -> SubmittedAnswer:
-        rows = rows_of.get(case, [])
-        if not rows:
-            return SubmittedAnswer(case, None, "no prediction")
-        if len(rows) > 1:
-            return SubmittedAnswer(case, None, f"{len(rows)} rows, expected one", failed=True)
-        if rows[0] in table.faults:
-            return SubmittedAnswer(case, None, f"{table.where(rows[0])}: {table.faults[rows[0]]}", failed=True)
+    def answer(case: str, row: int) -> SubmittedAnswer:
+        if row in table.faults:
+            return unusable(case, f"{table.where(row)}: {table.faults[row]}")
         try:
-            value = parse(table.rows[rows[0]])
+            value = parse(table.rows[row])
         except PredictionError as problem:
-            return SubmittedAnswer(case, None, f"{table.where(rows[0])}: {problem.message}", failed=True)
+            return unusable(case, f"{table.where(row)}: {problem.message}")
         return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
-    return _submission(cases, not_evaluated, {case: len(rows) for case, rows in rows_of.items()}, answer)
-
-
-def _submission(
-    cases: Collection[str],
-    not_evaluated: Collection[str],
-    counts: Mapping[str, int],
-    answer: Callable[[str], SubmittedAnswer],
-) -> Submission:
-    known = set(cases)
-    unknown = sorted(map(printable, set(counts) - known - set(not_evaluated)))
-    duplicate = sorted(case for case, count in counts.items() if count > 1 and case in known)
-    return Submission(tuple(answer(case) for case in sorted(cases)), tuple(unknown), tuple(duplicate))
+    return matched(rows_of, cases, set(rows_of) - set(cases) - set(not_evaluated), "rows", answer)
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:

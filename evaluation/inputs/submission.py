@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from contract import platform
 from contract.editions import Answer, Socket
 from contract.editions.declaration import ClassValue
+from contract.editions.fields import is_member, is_number
 from contract.errors import PredictionError, printable
 from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix
@@ -19,6 +20,7 @@ from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.hostile import hostile
 
 MAX_VALUE_BYTES = 64 * 1024
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,6 @@ class SubmittedAnswer:
 
 
 @dataclass(frozen=True)
-class Sockets:
-    """The socket of the CT, which names the case of a job, and the socket of one answer."""
-
-    ct: Socket
-    answer: Socket
-
-
-@dataclass(frozen=True)
 class Submission:
     """One answer for each case of the ground truth, sorted; names that match no case, and cases submitted twice."""
 
@@ -67,60 +61,77 @@ class Submission:
 
 
 def read_submission(
-    input_dir: Path, sockets: Sockets, cases: Collection[str], not_evaluated: Collection[str]
+    input_dir: Path, ct: Socket, output: Socket, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
     """Match the jobs of `predictions.json` to cases by the file name of their CT.
 
     Args:
         input_dir: holds `predictions.json` and `<job>/output/...`.
-        sockets: the CT's and the answer's.
+        ct, output: sockets of the CT and of the answer.
         cases: cases of the ground truth; each gets an answer.
         not_evaluated: cases without a target in the ground truth; answers to them are expected but not used.
 
     Raises:
         PredictionError: `predictions.json` cannot be used. A fault of one job becomes the problem of its case.
     """
-    output = sockets.answer
     jobs_of: dict[str, list[Job]] = {}
-    unknown: list[str] = []
-    for job in _jobs(input_dir):
-        name = job.input_image_name(sockets.ct.slug)
+    jobs_file = input_dir / platform.PREDICTIONS_JSON
+    if not jobs_file.is_file():
+        raise PredictionError(jobs_file.name, "not found or no regular file", "the platform's list of jobs")
+    for job in read_predictions(jobs_file):
+        name = job.input_image_name(ct.slug)
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
-        if case in cases:
-            jobs_of.setdefault(case, []).append(job)
-        elif case not in not_evaluated:
-            unknown.append(case)
-    answers = tuple(_answer(case, jobs_of.get(case, []), input_dir, output) for case in sorted(cases))
-    duplicate = tuple(sorted(case for case, jobs in jobs_of.items() if len(jobs) > 1))
-    return Submission(answers, tuple(sorted(map(printable, unknown))), duplicate)
+        jobs_of.setdefault(case, []).append(job)
+    unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
+    return matched(jobs_of, cases, unknown, "predictions", partial(_answer_of_job, input_dir=input_dir, output=output))
 
 
-def _jobs(input_dir: Path) -> tuple[Job, ...]:
-    path = input_dir / platform.PREDICTIONS_JSON
-    if not path.is_file():
-        raise PredictionError(path.name, "not found or no regular file", "the platform's list of jobs")
-    return tuple(read_predictions(path))
+def matched(
+    entries_of: Mapping[str, Sequence[Entry]],
+    cases: Collection[str],
+    unknown: Iterable[str],
+    plural: str,
+    answer_of: Callable[[str, Entry], SubmittedAnswer],
+) -> Submission:
+    """A submission from the entries of each case; no entry, or more than one, is a problem of the case.
+
+    Args:
+        entries_of: jobs, masks or rows by case.
+        cases: cases of the ground truth.
+        unknown: names that match no case.
+        plural: the word for several entries, for messages.
+        answer_of: the answer of a case with one entry.
+    """
+
+    def answer(case: str) -> SubmittedAnswer:
+        entries = entries_of.get(case, ())
+        if not entries:
+            return SubmittedAnswer(case, None, "no prediction")
+        if len(entries) > 1:
+            return unusable(case, f"{len(entries)} {plural}, expected one")
+        return answer_of(case, entries[0])
+
+    duplicate = tuple(case for case in sorted(cases) if len(entries_of.get(case, ())) > 1)
+    return Submission(tuple(map(answer, sorted(cases))), tuple(sorted(map(printable, unknown))), duplicate)
 
 
-def _answer(case: str, jobs: list[Job], input_dir: Path, output: Socket) -> SubmittedAnswer:
-    if not jobs:
-        return SubmittedAnswer(case, None, "no prediction")
-    if len(jobs) > 1:
-        return SubmittedAnswer(case, None, f"{len(jobs)} predictions, expected one", failed=True)
-    job = jobs[0]
+def unusable(case: str, problem: str) -> SubmittedAnswer:
+    """The answer to a case for which something was submitted that cannot be used."""
+    return SubmittedAnswer(case, None, problem, failed=True)
+
+
+def _answer_of_job(case: str, job: Job, input_dir: Path, output: Socket) -> SubmittedAnswer:
     if job.status != SUCCEEDED:
-        return SubmittedAnswer(
-            case, None, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}", failed=True
-        )
+        return unusable(case, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}")
     path = output.path_under(input_dir / job.pk / "output")
     try:
         with hostile(output.relative_path):
             # A link could lead to the ground truth, so a path outside the submission is refused.
             inside, present = path.resolve().is_relative_to(input_dir.resolve()), path.exists()
     except PredictionError as problem:
-        return SubmittedAnswer(case, None, problem.message, failed=True)
+        return unusable(case, problem.message)
     if not inside:
-        return SubmittedAnswer(case, None, f"{output.relative_path} leads outside the submission", failed=True)
+        return unusable(case, f"{output.relative_path} leads outside the submission")
     return SubmittedAnswer(case, path) if present else SubmittedAnswer(case, None, f"no {output.relative_path}")
 
 
@@ -151,15 +162,11 @@ def read_risk(path: Path) -> float:
         PredictionError: not JSON, or not a finite number; texts such as "0.7" and booleans are refused.
     """
     value = _read_value(path)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+    if is_number(value):
+        return float(value)
+    if _json_name(value) == "number":
         raise PredictionError(path.name, "the number is too large", "a finite one")
-    return number
+    raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
 
 
 def read_class(path: Path, answer: Answer) -> PredictedClass:
@@ -169,10 +176,8 @@ def read_class(path: Path, answer: Answer) -> PredictedClass:
         PredictionError: not JSON, or not one of the classes; of a boolean answer, 0, 1 and "true" are refused.
     """
     value = _read_value(path)
-    for one in answer.classes:
-        # `True == 1` in Python, so the type must agree as well
-        if type(value) is type(one) and value == one:
-            return PredictedClass(one)
+    if is_member(value, answer.classes):
+        return PredictedClass(value)
     same_type = isinstance(value, str) and all(isinstance(one, str) for one in answer.classes)
     shown = f"found {value[:40]!r}" if same_type else f"found a {_json_name(value)}"
     raise PredictionError(path.name, shown, class_names(answer))

@@ -21,9 +21,8 @@ NO_CLASS: Final = -1
 def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedMetric]:
     """Balanced accuracy, sensitivity and specificity as functions of case weights.
 
-    Args:
-        positive: whether the reference is the positive class, shape (patients,).
-        correct: whether the prediction agrees with the reference, False where missing, shape (patients,).
+    `positive` says whether the reference is the positive class, `correct` whether the prediction agrees with it, False
+    where missing; both have shape (patients,).
 
     Sensitivity is the fraction of positive patients predicted positive, specificity the fraction of negative patients
     predicted negative, and balanced accuracy their mean; NaN if the reference lacks a class.
@@ -48,19 +47,15 @@ def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> 
     present. The recall of an absent class is NaN.
     """
     correct = np.asarray(reference == predicted, dtype=np.bool_)
-    ones = np.ones(reference.size)
+    everybody = np.ones(reference.size, dtype=np.bool_)
     recalls = {str(code): _recall(reference == code, correct) for code in range(n_classes)}
 
     def balanced_accuracy(weights: Floats) -> Floats:
         values = np.stack([recall(weights) for recall in recalls.values()])
         present = (~np.isnan(values)).sum(axis=0)
-        sums: Floats = np.nansum(values, axis=0)
-        return ratio(np.where(present > 1, sums, 0.0), np.where(present > 1, present, 0.0))
+        return ratio(np.nansum(values, axis=0), np.where(present > 1, present, 0.0))
 
-    def accuracy(weights: Floats) -> Floats:
-        return weighted_ratio(weights, correct.astype(np.float64), ones)
-
-    return {"balanced_accuracy": balanced_accuracy, "accuracy": accuracy, **recalls}
+    return {"balanced_accuracy": balanced_accuracy, "accuracy": _recall(everybody, correct), **recalls}
 
 
 def _recall(members: Booleans, correct: Booleans) -> Callable[[Floats], Floats]:
@@ -108,12 +103,7 @@ def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, We
 def auc_metric(positive: Booleans, score: Floats) -> WeightedMetric:
     """Area under the ROC curve as a function of case weights; NaN without both classes."""
     counter = case_control_pairs(positive, score)
-
-    def weighted(weights: Floats) -> Floats:
-        pairs = counter.count(weights)
-        return ratio(pairs.concordant, pairs.comparable)
-
-    return weighted
+    return lambda weights: counter.count(weights).concordance()
 
 
 def calibration_table(positive: Booleans, probability: Floats) -> list[dict[str, Any]]:

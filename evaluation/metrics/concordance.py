@@ -9,14 +9,11 @@ higher bits, and within a block the weight of all j of lower risk is one running
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-Booleans: TypeAlias = npt.NDArray[np.bool_]
-Integers: TypeAlias = npt.NDArray[np.intp]
+from evaluation.metrics.overlap import Booleans, Floats, Integers, ratio
 
 # Numbers in one block of replicates: about the size of a processor's cache.
 _BLOCK_NUMBERS: Final = 400_000
@@ -35,11 +32,7 @@ def comparable_pairs(times: Floats, events: Booleans, rows: Integers) -> Floats:
     """1 where the row's patient recurred before the column's last follow-up, else 0, shape (rows, patients).
 
     A recurrence counts as earlier than a censoring at the same time; two recurrences at one time are not compared.
-
-    Args:
-        times: follow-up, shape (patients,).
-        events: True = recurrence, shape (patients,).
-        rows: patients to take as rows.
+    `times` is the follow-up, `events` True for a recurrence, both of shape (patients,).
     """
     order = follow_up_order(times, events)
     pairs: Floats = ((order[rows, None] < order[None, :]) & events[rows, None]).astype(np.float64)
@@ -73,14 +66,17 @@ class PairSums:
     concordant: Floats
     unknown: Floats
 
+    def concordance(self, missing_score: float = 0.0) -> Floats:
+        """The concordant fraction, a pair with a missing risk counted `missing_score`; NaN without comparable pairs."""
+        # Fractional weights leave a perfect order an ulp above 1.
+        return np.clip(ratio(self.concordant + missing_score * self.unknown, self.comparable), 0.0, 1.0)
+
 
 class PairCounter:
     """Counts the pairs of one cohort under many weights.
 
-    Args:
-        times: follow-up, shape (patients,).
-        events: True = recurrence, shape (patients,).
-        risks: higher for earlier recurrence, NaN where missing, shape (patients,).
+    `times` is the follow-up, `events` True for a recurrence, `risks` higher for earlier recurrence and NaN where
+    missing; all have shape (patients,).
     """
 
     def __init__(self, times: Floats, events: Booleans, risks: Floats) -> None:
@@ -103,11 +99,11 @@ class PairCounter:
         earlier = weights if earlier_weights is None else earlier_weights
         replicates, n = weights.shape
         step = max(1, _BLOCK_NUMBERS // max(1, n))
-        blocks = [slice(start, start + step) for start in range(0, replicates, step)]
-        parts = [self._count_block(weights[block], earlier[block]) for block in blocks]
-        if not parts:
-            return PairSums(*(np.zeros(0) for _ in range(3)))
-        return PairSums(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        sums: Floats = np.zeros((3, replicates))
+        for start in range(0, replicates, step):
+            block = slice(start, start + step)
+            sums[:, block] = self._count_block(weights[block], earlier[block])
+        return PairSums(*sums)
 
     def _count_block(self, weights: Floats, earlier_weights: Floats) -> tuple[Floats, Floats, Floats]:
         # Patients along the first axis, so that running sums and look-ups move whole rows of replicates.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from evaluation.editions.rules import MaskRules
-from evaluation.metrics.overlap import Floats, WeightedMetric, foreground_box, weighted_ratio
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
-Integers: TypeAlias = npt.NDArray[np.intp]
+from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, weighted_ratio
 
 _NEIGHBOURS: Final = {6: 1, 18: 2, 26: 3}
 
@@ -30,16 +27,7 @@ class LesionCounts:
     false_negatives: int
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Pairs of lesions with a sufficient IoU: indices from 0 into reference and predicted lesions, and the IoU."""
-
-    references: Integers
-    predictions: Integers
-    iou: Floats
-
-
-def label_components(mask: Mask, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
+def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
     """Number the connected components of a (z, y, x) mask from 1; connectivity is 6, 18 or 26."""
     structure = ndimage.generate_binary_structure(3, _NEIGHBOURS[connectivity])
     numbered = np.zeros(mask.shape, dtype=np.int32)
@@ -47,7 +35,7 @@ def label_components(mask: Mask, connectivity: int) -> tuple[npt.NDArray[np.int3
     return numbered, int(count)
 
 
-def count_lesions(reference: Mask, predicted: Mask, rules: MaskRules) -> LesionCounts:
+def count_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> LesionCounts:
     """Compare the lesions of two masks of one shape, (z, y, x).
 
     A lesion is a connected component. A pair may match if its IoU is above `rules.iou_threshold` (or equal, if
@@ -60,13 +48,12 @@ def count_lesions(reference: Mask, predicted: Mask, rules: MaskRules) -> LesionC
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     numbered_reference, n_reference = label_components(reference[box], rules.connectivity)
     numbered_predicted, n_predicted = label_components(predicted[box], rules.connectivity)
-    candidates = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
+    references, predictions, iou = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
     if rules.matching == "any_overlap":
-        detected = np.unique(candidates.predictions).size
-        covered = np.unique(candidates.references).size
+        detected, covered = np.unique(predictions).size, np.unique(references).size
         return LesionCounts(detected, n_predicted - detected, n_reference - covered)
     match = match_greedily if rules.matching == "greedy" else match_one_to_one
-    matched = len(match(candidates.references, candidates.predictions, candidates.iou))
+    matched = len(match(references, predictions, iou))
     return LesionCounts(matched, n_predicted - matched, n_reference - matched)
 
 
@@ -76,8 +63,8 @@ def _candidates(
     predictions: npt.NDArray[np.int32],
     n_predictions: int,
     rules: MaskRules,
-) -> _Candidates:
-    """Pairs of numbered lesions with an IoU above the threshold."""
+) -> tuple[Integers, Integers, Floats]:
+    """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
     both = (references > 0) & (predictions > 0)
     # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
     pair = references[both].astype(np.int64) * (n_predictions + 1) + predictions[both]
@@ -87,37 +74,26 @@ def _candidates(
     predicted_size = np.bincount(predictions.ravel(), minlength=n_predictions + 1)[predicted_index]
     iou = intersection / (reference_size + predicted_size - intersection)
     passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
-    return _Candidates(
-        (reference_index[passes] - 1).astype(np.intp), (predicted_index[passes] - 1).astype(np.intp), iou[passes]
-    )
+    return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
     """The largest one-to-one matching among candidate pairs; of several the one with the largest total IoU.
 
-    Args:
-        references: index of the reference lesion of each candidate pair.
-        predictions: index of its predicted lesion.
-        iou: its intersection over union, in (0, 1].
-
-    Returns:
-        The matched (reference, prediction) pairs, sorted.
+    Each candidate pair has the number of its reference lesion and of its predicted lesion, and an IoU in (0, 1].
+    Returns the matched (reference, prediction) pairs, sorted.
     """
     if iou.size == 0:
         return []
-    reference_names, rows = np.unique(references, return_inverse=True)
-    prediction_names, columns = np.unique(predictions, return_inverse=True)
-    n_rows, n_columns = reference_names.size, prediction_names.size
-    nodes = n_rows + n_columns
-    graph = coo_array((np.ones(iou.size), (rows, columns + n_rows)), shape=(nodes, nodes))
-    _, group = connected_components(graph, directed=False)
+    first_column = int(references.max()) + 1
+    nodes = first_column + int(predictions.max()) + 1
+    graph = coo_array((np.ones(iou.size), (references, predictions + first_column)), shape=(nodes, nodes))
+    group = connected_components(graph, directed=False)[1][references]
     matched: list[tuple[int, int]] = []
     # Groups share no lesion, so each is solved alone, which keeps the cost small with many lesions.
-    order = np.argsort(group[rows], kind="stable")
-    bounds = np.flatnonzero(np.diff(group[rows][order])) + 1
-    for members in np.split(order, bounds):
-        chosen = _match_group(rows[members], columns[members], iou[members])
-        matched += [(int(reference_names[row]), int(prediction_names[column])) for row, column in chosen]
+    order = np.argsort(group, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        matched += _match_group(references[members], predictions[members], iou[members])
     return sorted(matched)
 
 
@@ -134,9 +110,9 @@ def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> 
     return sorted(matched)
 
 
-def _match_group(rows: Integers, columns: Integers, iou: Floats) -> list[tuple[int, int]]:
-    row_names, row = np.unique(rows, return_inverse=True)
-    column_names, column = np.unique(columns, return_inverse=True)
+def _match_group(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
+    row_names, row = np.unique(references, return_inverse=True)
+    column_names, column = np.unique(predictions, return_inverse=True)
     # A pair weighs more than any total IoU, so that the number of pairs decides and the IoU breaks ties.
     pair_worth = min(row_names.size, column_names.size) + 1.0
     worth = np.zeros((row_names.size, column_names.size))

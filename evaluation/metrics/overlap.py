@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+Booleans: TypeAlias = npt.NDArray[np.bool_]
+Integers: TypeAlias = npt.NDArray[np.intp]
 WeightedMetric: TypeAlias = Callable[[Floats], Floats]
 Box: TypeAlias = tuple[slice, slice, slice]
 
@@ -29,13 +31,7 @@ class Overlap:
 
 
 def on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int) -> WeightedMetric:
-    """A metric of some cases as a function of the weights of a whole cohort.
-
-    Args:
-        metric: takes weights of shape (replicates, places).
-        places: the cases' places in the cohort.
-        n_cases: cases of the cohort.
-    """
+    """A metric of the cases at `places` of a cohort as a function of the weights of all its `n_cases` cases."""
     if np.array_equal(places, np.arange(n_cases)):
         return metric
     return lambda weights: metric(weights[:, places])
@@ -60,15 +56,9 @@ def _extent(profile: npt.NDArray[Any]) -> slice:
 
 
 def count_overlaps(reference: npt.NDArray[np.uint8], predicted: npt.NDArray[np.uint8], n_labels: int) -> list[Overlap]:
-    """Voxel counts of every label, from one pass over both masks.
+    """Voxel counts of every label, background first, from one pass over two masks of one shape, (z, y, x).
 
-    Args:
-        reference: labels 0 to n_labels - 1, (z, y, x).
-        predicted: the same, of the same shape.
-        n_labels: number of labels, background included.
-
-    Returns:
-        One `Overlap` a label, background first.
+    `n_labels` is the number of labels, background included.
     """
     pairs = reference.astype(np.uint8, copy=False) * np.uint8(n_labels) + predicted
     joint = np.bincount(pairs.ravel(), minlength=n_labels**2).reshape(n_labels, n_labels)
@@ -134,17 +124,11 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
     def weighted(weights: Floats) -> Floats:
         mine, theirs = first(weights), second(weights)
         total = mine + theirs
-        mean: Floats = np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
-        return mean
+        return np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
 
     return weighted
 
 
 def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
     """The plain mean of several metrics; NaN where one is undefined."""
-
-    def weighted(weights: Floats) -> Floats:
-        average: Floats = np.mean([metric(weights) for metric in metrics], axis=0)
-        return average
-
-    return weighted
+    return lambda weights: np.asarray(np.mean([metric(weights) for metric in metrics], axis=0))

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from evaluation.editions.rules import MaskRules
-from evaluation.metrics.overlap import Floats, foreground_box
+from evaluation.metrics.overlap import Booleans, Floats, foreground_box
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 Spacing: TypeAlias = tuple[float, float, float]
 
 MEASURED: Final = "measured"
@@ -65,14 +63,8 @@ class SurfaceRow:
 WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
 
 
-def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
-    """Compare the surfaces of two masks of one shape, (z, y, x).
-
-    Args:
-        reference: the reference.
-        predicted: the prediction.
-        spacing_mm: distances of voxel centres, (z, y, x).
-        rules: `hd95` names the definition, `surface_tolerance_mm` the tolerance of the surface DSC.
+def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
+    """Compare the surfaces of two masks of one shape, (z, y, x); so are the distances of voxel centres.
 
     The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the fraction
     of both surfaces that lies within the tolerance (bound included) of the other one.
@@ -82,31 +74,28 @@ def compare_surfaces(reference: Mask, predicted: Mask, spacing_mm: Spacing, rule
         return _with_an_empty_mask(reference, predicted, rules)
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     surfaces = surface_voxels(reference[box]), surface_voxels(predicted[box])
-    there, back = surface_distances(*surfaces, spacing_mm)
-    if rules.hd95 == "hecktor2021_code":
-        hd95 = _hd95(*surface_distances(*surfaces, spacing_mm[::-1]), pooled=False)
+    distances = surface_distances(*surfaces, spacing_mm)
+    pooled = np.concatenate(distances)
+    if rules.hd95 == "pooled":
+        hd95 = float(np.percentile(pooled, _PERCENT))
     else:
-        hd95 = _hd95(there, back, pooled=rules.hd95 == "pooled")
-    pooled = np.concatenate([there, back])
+        # The code of 2021 hands the spacing over as (x, y, z).
+        of_2021 = rules.hd95 == "hecktor2021_code"
+        directed = surface_distances(*surfaces, spacing_mm[::-1]) if of_2021 else distances
+        hd95 = float(max(np.percentile(one_way, _PERCENT) for one_way in directed))
     # Distances of equal grid steps differ in their last digits by the way of computing them.
     within = pooled <= rules.surface_tolerance_mm * (1 + 1e-12)
     return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
 
 
-def _with_an_empty_mask(reference: Mask, predicted: Mask, rules: MaskRules) -> SurfaceRow:
+def _with_an_empty_mask(reference: Booleans, predicted: Booleans, rules: MaskRules) -> SurfaceRow:
     both = not (reference.any() or predicted.any())
     if rules.hd95 == "hecktor2021_code" and not predicted.any():
         return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, 0.0, None if both else np.inf, None if both else 0.0)
     return SurfaceRow(BOTH_EMPTY, None, None, None) if both else SurfaceRow(ONE_EMPTY, np.inf, np.inf, 0.0)
 
 
-def _hd95(there: Floats, back: Floats, *, pooled: bool) -> float:
-    if pooled:
-        return float(np.percentile(np.concatenate([there, back]), _PERCENT))
-    return float(max(np.percentile(there, _PERCENT), np.percentile(back, _PERCENT)))
-
-
-def surface_voxels(mask: Mask) -> Mask:
+def surface_voxels(mask: Booleans) -> Booleans:
     """The voxels of a (z, y, x) mask that share a face with the background or with the border of the array."""
     inner = mask.copy()
     for axis in range(mask.ndim):
@@ -115,17 +104,14 @@ def surface_voxels(mask: Mask) -> Mask:
         eroded[:-1] &= along[1:]
         eroded[0] = False
         eroded[-1] = False
-    outer: Mask = mask & ~inner
+    outer: Booleans = mask & ~inner
     return outer
 
 
-def surface_distances(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+def surface_distances(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     """The distance in mm of each voxel of one surface to the other surface, both ways; neither is empty.
 
-    Args:
-        first: surface voxels, (z, y, x).
-        second: the same, of the same shape.
-        spacing_mm: distances of voxel centres, (z, y, x).
+    Masks of surface voxels and distances of voxel centres are (z, y, x).
     """
     count = np.count_nonzero(first) + np.count_nonzero(second)
     if count * _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL < first.size:
@@ -133,19 +119,19 @@ def surface_distances(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[F
     return _by_transform(first, second, spacing_mm), _by_transform(second, first, spacing_mm)
 
 
-def _by_transform(these: Mask, others: Mask, spacing_mm: Spacing) -> Floats:
+def _by_transform(these: Booleans, others: Booleans, spacing_mm: Spacing) -> Floats:
     far: Floats = ndimage.distance_transform_edt(~others, sampling=spacing_mm)
     return far[these]
 
 
-def _by_tree(first: Mask, second: Mask, spacing_mm: Spacing) -> tuple[Floats, Floats]:
+def _by_tree(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     # Grid points lie in equal planes, on which balancing a tree wastes time.
-    points = [np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second)]
-    shared = second[first], first[second]
-    results = []
-    for mine, others, on_both in ((points[0], points[1], shared[0]), (points[1], points[0], shared[1])):
-        distances = np.zeros(len(mine))
-        tree = cKDTree(others, balanced_tree=False, compact_nodes=False)
-        distances[~on_both] = tree.query(mine[~on_both])[0]
-        results.append(distances)
-    return results[0], results[1]
+    mine, theirs = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
+    return _to_nearest(mine, theirs, second[first]), _to_nearest(theirs, mine, first[second])
+
+
+def _to_nearest(points: Floats, others: Floats, on_both: Booleans) -> Floats:
+    distances = np.zeros(len(points))
+    tree = cKDTree(others, balanced_tree=False, compact_nodes=False)
+    distances[~on_both] = tree.query(points[~on_both])[0]
+    return distances

@@ -69,18 +69,14 @@ def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
     `public` leaves out centres with few cases and the metrics of answers whose centres are private.
     """
     hidden = [answer.profile.prefix for answer in cohort.answers if public and not answer.scorer.public_centres]
-    metrics = {
-        name: metric for name, metric in cohort.metrics.items() if not any(name.startswith(prefix) for prefix in hidden)
-    }
-    if not metrics:
-        return {}
+    metrics = {name: metric for name, metric in cohort.metrics.items() if not name.startswith(tuple(hidden))}
     centre_of = cohort.centres
     of_case = [centre_of.get(case) for case in cohort.cases]
     blocks = {}
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
         count = int(weights.sum())
-        if public and count < MIN_PUBLIC_CASES:
+        if not metrics or (public and count < MIN_PUBLIC_CASES):
             continue
         values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
         figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
@@ -109,11 +105,10 @@ def case_counts(cohort: ScoredCohort, *, public: bool = False) -> dict[str, Any]
     }
     unusable, missing, failed = _unusable(cohort)
     reasons = _reasons_for_skipping(cohort)
-    cases = {row.case for answer in cohort.answers for row in answer.rows}
     return {
         "in_ground_truth": len(in_reference),
         "used": len(cohort.cases),
-        "answered": len(cases - unusable),
+        "answered": len({row.case for answer in cohort.answers for row in answer.rows} - unusable),
         "missing": missing,
         "failed": failed,
         "skipped": {why: len(names) for why, names in reasons.items()} if public else reasons,
@@ -126,13 +121,14 @@ def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[dict[str,
     """Cases that lack a usable answer, the missing ones among them, and the reasons of the others."""
     rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
     submitted = {row.case for _, row in rows if row.error is None or row.failed}
-    without = [(name, row) for name, row in rows if row.error is not None]
-    if not cohort.has_several_answers:
-        failed: list[dict[str, str | None]] = [{"case": row.case, "why": row.error} for _, row in without if row.failed]
-    else:
-        ordered = sorted(without, key=lambda entry: entry[1].case)
-        failed = [{"case": row.case, "why": f"{name}: {row.error}"} for name, row in ordered if row.case in submitted]
-    return {row.case for _, row in without}, sorted({row.case for _, row in without} - submitted), failed
+    without = sorted(((name, row) for name, row in rows if row.error is not None), key=lambda entry: entry[1].case)
+    failed = [
+        {"case": row.case, "why": f"{name}: {row.error}" if cohort.has_several_answers else row.error}
+        for name, row in without
+        if row.case in submitted
+    ]
+    unusable = {row.case for _, row in without}
+    return unusable, sorted(unusable - submitted), failed
 
 
 def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
@@ -148,15 +144,16 @@ def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
     return reasons
 
 
-def provenance(task: TaskProfile, cohort: ScoredCohort) -> dict[str, Any]:
-    """The version, task, edition and rules of an evaluation, and a checksum of its cases."""
+def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str]) -> dict[str, Any]:
+    """The version, task, edition, rules and ranked metrics of an evaluation, and a checksum of its cases."""
     names = "\n".join(sorted({case for answer in cohort.answers for case in answer.reference.targets}))
     return {
         "format": METRICS_FORMAT,
         "version": installed_version("hecktor"),
         "task": task.algorithm.name,
         "edition": task.edition,
-        "options": task.options,
+        "options": {**task.options, **more_options},
+        "ranked_metrics": list(task.ranking.official_metrics),
         "case_set_sha256": hashlib.sha256(names.encode()).hexdigest(),
     }
 
@@ -173,15 +170,10 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
 
 def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
-    parts: dict[str, tuple[str, type]] = {
-        "aggregates": ("object", dict),
-        "provenance": ("object", dict),
-        "cases": ("object", dict),
-        "results": ("list", list),
-        "warnings": ("list", list),
-    }
-    for key, (name, kind) in parts.items():
+    parts = {"aggregates": dict, "provenance": dict, "cases": dict, "results": list, "warnings": list}
+    for key, kind in parts.items():
         if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+            name = "object" if kind is dict else "list"
             raise HecktorError(where, f"no {name} `{key}`", "a metrics.json of `hecktor evaluate`")
     if content["provenance"].get("format") != METRICS_FORMAT:
         raise HecktorError(where, f"format {content['provenance'].get('format')!r}", f"{METRICS_FORMAT}")

@@ -11,8 +11,9 @@ import numpy as np
 from evaluation.editions.task import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
-from evaluation.metrics.overlap import WeightedMetric, on_cohort
-from evaluation.rows.scorer import CaseRow, RowMetrics, Scorer
+from evaluation.metrics.overlap import Integers, WeightedMetric, on_cohort
+from evaluation.rows.kinds import CaseRow
+from evaluation.rows.scorer import RowMetrics, Scorer
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,21 @@ class ScoredCohort:
 def joined_cohort(answers: Sequence[ScoredAnswer]) -> ScoredCohort:
     """The answers over the union of the cases that count."""
     cases = sorted({row.case for answer in answers for row in answer.counted})
-    place_of = {case: place for place, case in enumerate(cases)}
-    metrics = {}
+    metrics: dict[str, WeightedMetric] = {}
     for answer in answers:
-        places = np.array([place_of[row.case] for row in answer.counted], dtype=np.intp)
-        for name, metric in answer.measurement.metrics.items():
-            metrics[f"{answer.profile.prefix}{name}"] = on_cohort(metric, places, len(cases))
+        metrics |= metrics_on(places_among(cases, answer.counted), len(cases), answer.profile, answer.measurement)
     return ScoredCohort(tuple(answers), tuple(cases), metrics)
+
+
+def places_among(cases: Sequence[str], rows: Sequence[CaseRow]) -> Integers:
+    """The place of each row's case among the cases."""
+    place_of = {case: place for place, case in enumerate(cases)}
+    return np.array([place_of[row.case] for row in rows], dtype=np.intp)
+
+
+def metrics_on(
+    places: Integers, n_cases: int, profile: AnswerProfile, measurement: RowMetrics
+) -> dict[str, WeightedMetric]:
+    """An answer's metrics, under its prefix, as functions of the weights of all cases."""
+    metrics = measurement.metrics.items()
+    return {f"{profile.prefix}{name}": on_cohort(metric, places, n_cases) for name, metric in metrics}

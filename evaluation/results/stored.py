@@ -7,15 +7,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from contract.errors import HecktorError
 from evaluation.editions.rules import Rules
 from evaluation.editions.task import AnswerProfile, TaskProfile
-from evaluation.metrics.overlap import WeightedMetric, on_cohort
+from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows.kinds import scorer_of
-from evaluation.rows.scorer import CaseRow
+from evaluation.results.scored import metrics_on, places_among
+from evaluation.rows.kinds import CaseRow, scorer_of
 
 # Sums over cases in another order differ by rounding alone.
 _TOLERANCE: Final = 1e-9
@@ -26,7 +25,7 @@ class StoredRows:
     """One answer's rows that count, and their places among the cohort's cases."""
 
     rows: tuple[Any, ...]
-    places: npt.NDArray[np.intp]
+    places: Integers
 
 
 @dataclass(frozen=True)
@@ -116,16 +115,14 @@ def _restored(team: TeamMetrics, profile: TaskProfile) -> dict[str, list[CaseRow
 def _stored_team(
     team: TeamMetrics, rows: Mapping[str, Sequence[CaseRow]], cases: Sequence[str], profile: TaskProfile
 ) -> StoredTeam:
-    place_of = {case: place for place, case in enumerate(cases)}
     answers: dict[str, StoredRows] = {}
     measured: dict[str, WeightedMetric] = {}
     for name, one in profile.answers.items():
         skip = one.rules.missing == "skip"
         counted = tuple(row for row in rows[name] if not (skip and row.error is not None))
-        places = np.array([place_of[row.case] for row in counted], dtype=np.intp)
+        places = places_among(cases, counted)
         answers[name] = StoredRows(counted, places)
-        for metric, of_rows in scorer_of(one).measure(counted).metrics.items():
-            measured[f"{one.prefix}{metric}"] = on_cohort(of_rows, places, len(cases))
+        measured |= metrics_on(places, len(cases), one, scorer_of(one).measure(counted))
     metrics = {name: measured[name] for name in profile.metrics if name in measured}
     _check_stated(team, metrics, len(cases))
     return StoredTeam(team.team, answers, metrics)

@@ -46,7 +46,6 @@ class ClassRow:
 
     @property
     def reference(self) -> tuple[object, ...]:
-        """The patient's class."""
         return (self.actual,)
 
     @property
@@ -55,7 +54,6 @@ class ClassRow:
         return self.predicted is not None and self.predicted == self.actual
 
     def as_json(self) -> dict[str, Any]:
-        """The row for metrics.json."""
         probability = {"predicted_probability": self.probability} if self.answer.is_binary else {}
         return {
             "case": self.case,
@@ -75,17 +73,14 @@ class ClassScorer:
     public_centres: bool = False
 
     def read_reference(self, source: Path) -> Reference[ClassValue]:
-        """The class of each patient."""
         return read_classes(source, self.answer)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        """A table of classes."""
         return read_class_table(source, self.answer, cases, not_evaluated)
 
     def score(
         self, reference: Reference[ClassValue], submission: Submission, _workers: int | Workers
     ) -> list[ClassRow]:
-        """One row for each patient."""
         return [self._row(answer, reference.targets[answer.case]) for answer in submission.answers]
 
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
@@ -95,7 +90,6 @@ class ClassScorer:
         return ClassRow(answer.case, self.answer, actual, predicted.value, probability=predicted.probability)
 
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
-        """Metrics of two classes, or of more."""
         return self._measure_binary(rows) if self.answer.is_binary else self._measure_many(rows)
 
     def _measure_binary(self, rows: Sequence[ClassRow]) -> RowMetrics:
@@ -121,7 +115,6 @@ class ClassScorer:
         return RowMetrics({**measured, **recalls}, analyses={"confusion_matrix": matrix})
 
     def restore(self, raw: Mapping[str, Any]) -> ClassRow:
-        """The row that `as_json` wrote."""
         key = self.answer.row_key
         probability = raw["predicted_probability"] if self.answer.is_binary else None
         answer = (raw[f"predicted_{key}"], raw["error"], raw["failed"], probability)

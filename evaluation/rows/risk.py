@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission, read_risk
-from evaluation.metrics.censoring import censoring_metrics
-from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric, censoring_metrics
 from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
 
@@ -34,18 +33,15 @@ class RiskRow:
 
     @property
     def reference(self) -> tuple[object, ...]:
-        """Follow-up and recurrence."""
-        return self.follow_up.rfs_days, self.follow_up.relapse
+        return astuple(self.follow_up)
 
     def as_json(self) -> dict[str, Any]:
-        """The row for metrics.json."""
         return {
             "case": self.case,
             "error": self.error,
             "failed": self.failed,
             "risk": self.risk,
-            "rfs_days": self.follow_up.rfs_days,
-            "relapse": self.follow_up.relapse,
+            **asdict(self.follow_up),
         }
 
 
@@ -68,15 +64,12 @@ class RiskScorer:
     public_centres: bool = False
 
     def read_reference(self, source: Path) -> Reference[FollowUp]:
-        """Follow-up of each patient."""
         return read_follow_up(source, self.answer)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        """A table of risks."""
         return read_risk_table(source, self.answer.socket.title, cases, not_evaluated)
 
     def score(self, reference: Reference[FollowUp], submission: Submission, _workers: int | Workers) -> list[RiskRow]:
-        """One row for each patient."""
         read = partial(submitted_value, read=read_risk)
         return [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
 
@@ -90,6 +83,5 @@ class RiskScorer:
         return RowMetrics({"c_index": metric, **censoring_metrics(cohort, missing)}, warnings=warnings)
 
     def restore(self, raw: Mapping[str, Any]) -> RiskRow:
-        """The row that `as_json` wrote."""
         follow_up = FollowUp(raw["rfs_days"], raw["relapse"])
         return RiskRow(raw["case"], follow_up, raw["risk"], raw["error"], raw["failed"])

@@ -18,34 +18,6 @@ from evaluation.metrics.overlap import WeightedMetric
 Value = TypeVar("Value")
 
 
-class CaseRow(Protocol):
-    """Sufficient statistics of one case for one answer.
-
-    `error` is the reason why there is no usable prediction, None if there is one; `failed` is set if something was
-    submitted that cannot be used. `reference` holds the reference's part of the row, which must be equal for all
-    teams of a ranking.
-    """
-
-    @property
-    def case(self) -> str:
-        """Name of the case."""
-
-    @property
-    def error(self) -> str | None:
-        """Why there is no usable prediction."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether a submitted prediction cannot be used."""
-
-    @property
-    def reference(self) -> tuple[object, ...]:
-        """The reference's part of the row."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The row for metrics.json."""
-
-
 @dataclass(frozen=True)
 class RowMetrics:
     """Metrics of rows as functions of case weights, and all that is reported beside them.
@@ -73,8 +45,7 @@ class Scorer(Protocol):
     """
 
     @property
-    def public_centres(self) -> bool:
-        """Whether public results may hold metrics of each centre."""
+    def public_centres(self) -> bool: ...
 
     def read_reference(self, source: Path) -> Reference[Any]:
         """The targets of all cases, from a folder or file."""

@@ -81,8 +81,7 @@ def estimate(
 def interval(values: Floats, tails: tuple[float, float] = _TAILS) -> tuple[float, float]:
     """Quantiles of replicates, linear between neighbours; next to an infinite value, that value."""
     ordered = np.sort(values)
-    low, high = (_quantile(ordered, tail) for tail in tails)
-    return low, high
+    return _quantile(ordered, tails[0]), _quantile(ordered, tails[1])
 
 
 def _quantile(ordered: Floats, tail: float) -> float:

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import norm
 
 from evaluation.metrics.concordance import comparable_pairs
-from evaluation.metrics.overlap import Floats
-from evaluation.statistics.tests import Booleans, Test
-
-Rows = npt.NDArray[np.intp]
+from evaluation.metrics.overlap import Booleans, Floats, Integers
+from evaluation.statistics.tests import Test
 
 # Pairs in memory at once: some tens of MB, independent of the number of patients.
 _PAIRS_AT_ONCE: Final = 1_000_000
@@ -87,7 +84,7 @@ def kang(patients: PairedRisks) -> Test:
     return Test(difference, float(norm.sf(difference / np.sqrt(variance))))
 
 
-def _blocks(events: Booleans) -> Iterator[Rows]:
+def _blocks(events: Booleans) -> Iterator[Integers]:
     """The patients who recurred, in blocks; no other patient is the earlier one of a comparable pair."""
     recurred = np.flatnonzero(events)
     step = max(1, _PAIRS_AT_ONCE // max(1, events.size))
@@ -95,7 +92,7 @@ def _blocks(events: Booleans) -> Iterator[Rows]:
         yield recurred[start : start + step]
 
 
-def concordance_scores(risks: Floats, missing_score: float, rows: Rows) -> Floats:
+def concordance_scores(risks: Floats, missing_score: float, rows: Integers) -> Floats:
     """(rows, patients), 1 where the row's risk is higher, 0.5 where equal, `missing_score` where one is NaN."""
     mine, theirs = risks[rows, None], risks[None, :]
     score = (mine > theirs) + 0.5 * (mine == theirs)

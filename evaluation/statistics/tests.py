@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import binom, wilcoxon
 
-from evaluation.metrics.overlap import Floats
-
-Booleans: TypeAlias = npt.NDArray[np.bool_]
+from evaluation.metrics.overlap import Booleans, Floats
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,9 @@ def test_every_answer_has_its_metrics_over_one_cohort(challenge):
     assert matrix["counts"][:2] == [[1, 0, 0, 0, 1], [0, 1, 0, 0, 0]]
     assert found["provenance"]["options"]["survival"]["direction"] == "time"
     assert found["provenance"]["edition"] == "four-answers"
+    of_mask = ["mask_gtvp_dsc_mean", "mask_gtvn_dsc_agg"]
+    of_heads = ["t_stage_balanced_accuracy", "n_stage_balanced_accuracy", "survival_c_index"]
+    assert found["provenance"]["ranked_metrics"] == of_mask + of_heads
 
 
 def test_rows_are_joined_by_case_and_a_missing_answer_costs_its_own_row(challenge):

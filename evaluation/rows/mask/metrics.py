@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Any, Final
 
 import numpy as np
@@ -33,9 +34,7 @@ def mask_metrics(rows: Sequence[MaskRow], rules: MaskRules) -> dict[str, Weighte
     precision = mean_metric(_column(rows, lambda row: row.gtvp_precision))
     recall = mean_metric(_column(rows, lambda row: row.gtvp_recall))
     gtvp_agg, gtvn_agg = (_dsc_agg(rows, name, rules) for name in ("gtvp", "gtvn"))
-    tp = _column(rows, lambda row: row.gtvn_lesions.true_positives)
-    fp = _column(rows, lambda row: row.gtvn_lesions.false_positives)
-    fn = _column(rows, lambda row: row.gtvn_lesions.false_negatives)
+    tp, fp, fn = _counts(rows, "gtvn_lesions")
     metrics: dict[str, WeightedMetric] = {
         "gtvp_dsc_mean": mean_metric(_column(rows, lambda row: row.gtvp_dsc)),
         "gtvn_dsc_agg": gtvn_agg,
@@ -55,11 +54,13 @@ def mask_metrics(rows: Sequence[MaskRow], rules: MaskRules) -> dict[str, Weighte
 
 def _dsc_agg(rows: Sequence[MaskRow], label: str, rules: MaskRules) -> WeightedMetric:
     unit = np.array([row.voxel_volume_mm3 if rules.volume_unit == "mm3" else 1.0 for row in rows])
-    return dsc_agg_metric(
-        _column(rows, lambda row: getattr(row, label).intersection) * unit,
-        _column(rows, lambda row: getattr(row, label).reference) * unit,
-        _column(rows, lambda row: getattr(row, label).predicted) * unit,
-    )
+    intersections, references, predictions = _counts(rows, label)
+    return dsc_agg_metric(intersections * unit, references * unit, predictions * unit)
+
+
+def _counts(rows: Sequence[MaskRow], part: str) -> Floats:
+    """The three counts of an overlap or of lesions, shape (3, cases)."""
+    return np.array([astuple(getattr(row, part)) for row in rows], dtype=np.float64).reshape(-1, 3).T.copy()
 
 
 def _surface_metrics(rows: Sequence[MaskRow], label: str) -> dict[str, WeightedMetric]:
@@ -88,7 +89,10 @@ def dsc_by_volume(rows: Sequence[MaskRow], *, public: bool) -> dict[str, Any] | 
     parts = equal_bins(volume, VOLUME_BINS)
     if public and min(part.size for part in parts) < MIN_PUBLIC_CASES:
         parts = []
-    bins = [_bin(volume[part], dsc[part], public=public) for part in parts]
+    bins: list[dict[str, Any]] = [{"cases": int(part.size), "dsc_mean": float(dsc[part].mean())} for part in parts]
+    if not public:
+        for summary, part in zip(bins, parts, strict=True):
+            summary |= {"volume_ml_low": float(volume[part].min()), "volume_ml_high": float(volume[part].max())}
     return {"cases": len(counted), "spearman": spearman(volume, dsc), "bins": bins}
 
 
@@ -101,12 +105,6 @@ def equal_bins(values: Floats, n_bins: int) -> list[npt.NDArray[np.intp]]:
     order = np.argsort(values, kind="stable")
     size = order.size // n_bins
     return np.split(order, [order.size - size * (n_bins - number) for number in range(1, n_bins)])
-
-
-def _bin(volume_ml: Floats, dsc: Floats, *, public: bool) -> dict[str, Any]:
-    summary: dict[str, Any] = {"cases": int(dsc.size), "dsc_mean": float(dsc.mean())}
-    bounds = {"volume_ml_low": float(volume_ml.min()), "volume_ml_high": float(volume_ml.max())}
-    return summary if public else {**summary, **bounds}
 
 
 def spearman(first: Floats, second: Floats) -> float | None:

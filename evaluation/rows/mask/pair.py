@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
-from evaluation.editions.edge_cases import dsc_of_case, precision_of_case, recall_of_case
+from evaluation.editions.edge_cases import scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
@@ -22,6 +22,7 @@ from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, 
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
+_LESION_KEYS: Final = ("tp", "fp", "fn")
 
 Labels = npt.NDArray[np.uint8]
 
@@ -63,13 +64,11 @@ class MaskRow:
             "gtvp_recall": self.gtvp_recall,
         }
         for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
-            for part in ("intersection", "reference", "predicted"):
-                voxels = getattr(overlap, part)
+            for part, voxels in asdict(overlap).items():
                 flat[f"{name}_{part}_voxels"] = voxels
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
-        flat["gtvn_lesions_tp"] = self.gtvn_lesions.true_positives
-        flat["gtvn_lesions_fp"] = self.gtvn_lesions.false_positives
-        flat["gtvn_lesions_fn"] = self.gtvn_lesions.false_negatives
+        lesions = zip(_LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
+        flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
@@ -77,14 +76,13 @@ class MaskRow:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
         """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
-        parts = ("intersection", "reference", "predicted")
+        parts = [part.name for part in fields(Overlap)]
         overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
         return cls(
             case=raw["case"],
             voxel_volume_mm3=raw["voxel_volume_mm3"],
-            gtvp=overlaps["gtvp"],
-            gtvn=overlaps["gtvn"],
-            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))),
+            **overlaps,
+            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in _LESION_KEYS)),
             gtvp_dsc=raw["gtvp_dsc"],
             error=raw["error"],
             failed=raw["failed"],
@@ -121,11 +119,9 @@ def compare_pair(pair: MaskPair) -> MaskRow:
     masks = MaskArrays(mine, reference.geometry.voxel_volume_mm3)
     try:
         path = answer_file(pair.answer, is_image=True)
-        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)[region]
+        masks = replace(masks, predicted=read_prediction(path, reference.geometry, pair.rules.geometry)[region])
     except PredictionError as problem:
         masks = replace(masks, error=problem.message, tried=pair.answer.tried)
-    else:
-        masks = replace(masks, predicted=predicted)
     return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)
 
 
@@ -144,22 +140,13 @@ class MaskArrays:
 
 
 def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: MaskRules) -> MaskRow:
-    """The row of one case.
-
-    Args:
-        case: its name.
-        masks: the reference and the prediction, or the reason why there is none.
-        spacing_mm: distances of voxel centres, (z, y, x).
-        rules: how masks are compared.
-    """
+    """The row of one case; `spacing_mm` holds the distances of voxel centres, (z, y, x)."""
     mine, theirs = _compact(masks)
     failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp = overlaps[labels.GTVP]
-    dsc, precision, recall = (
-        of_case(gtvp.intersection, gtvp.reference, gtvp.predicted, failed=failed, rule=rules.gtvp_empty)
-        for of_case in (dsc_of_case, precision_of_case, recall_of_case)
-    )
+    counts = (gtvp.intersection, gtvp.reference, gtvp.predicted)
+    dsc, precision, recall = scores_of_case(*counts, failed=failed, rule=rules.gtvp_empty)
     return MaskRow(
         case=case,
         voxel_volume_mm3=masks.voxel_volume_mm3,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from evaluation.execution.pool import Workers, map_cases
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.inputs.plain_files import read_mask_files
-from evaluation.inputs.submission import Submission, SubmittedAnswer
+from evaluation.inputs.submission import Submission, unusable
 from evaluation.rows.mask.metrics import dsc_by_volume, mask_metrics
 from evaluation.rows.mask.pair import MaskPair, MaskRow, compare_pair
 from evaluation.rows.scorer import RowMetrics
@@ -27,11 +27,9 @@ class MaskScorer:
     public_centres: bool = True
 
     def read_reference(self, source: Path) -> Reference[Path]:
-        """The reference masks of a folder."""
         return read_mask_folder(source)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        """The predicted masks of a folder."""
         return read_mask_files(source, cases, not_evaluated)
 
     def score(self, reference: Reference[Path], submission: Submission, workers: int | Workers) -> list[MaskRow]:
@@ -55,7 +53,6 @@ class MaskScorer:
         )
 
     def restore(self, raw: Mapping[str, Any]) -> MaskRow:
-        """The row that `as_json` wrote."""
         return MaskRow.from_json(raw)
 
 
@@ -63,5 +60,4 @@ def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
     # The reference alone must be readable here; if the reference kills a process, the run stops with it.
     read_labels(pair.reference, GroundTruthError)
     why = "the process that compared it died, out of memory perhaps"
-    lost = SubmittedAnswer(pair.answer.case, None, why, failed=True)
-    return compare_pair(MaskPair(pair.reference, lost, pair.rules, pair.box))
+    return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))

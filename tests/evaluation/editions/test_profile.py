@@ -11,7 +11,7 @@ import pytest
 
 from contract.errors import HecktorError
 from evaluation.editions.profile import known_profiles, load_profile, parse_profile
-from evaluation.editions.rules import METRICS_OF_KIND, RULES_OF_KIND
+from evaluation.editions.rules import METRICS_OF_KIND, RULES_OF_KIND, SURFACE_METRICS
 from evaluation.editions.schemes import Borda, Lexicographic
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
@@ -44,6 +44,13 @@ def test_hecktor_2025_is_the_specification():
     assert nested == Borda(("gtvp_dsc_mean", Borda(("gtvn_dsc_agg", "gtvn_f1_agg"))))
     official = edition.task(HPV.name).ranking
     assert official.schemes[official.official] == Lexicographic(("balanced_accuracy", "specificity"))
+
+
+def test_official_metrics_are_those_of_the_official_scheme_each_once():
+    """Sensitivity is a metric of task 3 but does not rank; in 2021 the HD95 stands in the Borda count and after it."""
+    assert load_profile("hecktor2025").task(HPV.name).ranking.official_metrics == ("balanced_accuracy", "specificity")
+    of_2021 = load_profile("hecktor2021").task(SEGMENTATION.name).ranking
+    assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
 
 
 def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):
@@ -157,8 +164,8 @@ def test_no_code_asks_for_an_edition_by_name():
 def test_every_rule_and_metric_is_documented():
     rules = (DOCS / "editions.md").read_text()
     pages = (DOCS / "metrics.md").read_text()
-    for kind, names in METRICS_OF_KIND.items():
-        assert not [name for name in names if f"`{name}`" not in pages], kind
+    for names in (*METRICS_OF_KIND.values(), *SURFACE_METRICS.values()):
+        assert not [name for name in names if f"`{name}`" not in pages]
     for kind in RULES_OF_KIND.values():
         choices = [json.dumps(one).strip('"') for values in kind.CHOICES.values() for one in values]
         assert not [name for name in (*kind.CHOICES, *kind.RANGES, *choices) if f"`{name}`" not in rules]

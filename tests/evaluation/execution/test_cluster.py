@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.execution.cluster import DaskWorkers
-from evaluation.execution.pool import map_cases
+from evaluation.execution.pool import dask_workers, map_cases
 from tests.evaluation.tasks import SEGMENTATION
 
 pytest.importorskip("distributed")
@@ -94,7 +93,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     killer = threading.Thread(target=kill_one)
     killer.start()
     jobs = [(str(begun), number) for number in range(16)]
-    rows = map_cases(slow_double, jobs, DaskWorkers(cluster.address), on_death=lambda _: "lost")
+    rows = map_cases(slow_double, jobs, dask_workers(cluster.address), on_death=lambda _: "lost")
     killer.join()
     assert rows == [2 * number for number in range(16)]
     assert killed
@@ -113,6 +112,6 @@ def test_the_cluster_gives_the_table_of_local_processes(cluster, phase_of, blank
 
 
 def test_no_scheduler_is_an_error(monkeypatch):
-    monkeypatch.setattr("evaluation.execution.cluster.CONNECT_TIMEOUT_S", 1)
+    monkeypatch.setattr("evaluation.execution.pool.CONNECT_TIMEOUT_S", 1)
     with pytest.raises(HecktorError, match="no scheduler answers"):
-        map_cases(abs, [1], DaskWorkers("tcp://127.0.0.1:9"), on_death=lambda _: None)
+        map_cases(abs, [1], dask_workers("tcp://127.0.0.1:9"), on_death=lambda _: None)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.censoring import dynamic_auc_metric, uncensored_before, uno_c_metric
-from evaluation.metrics.survival import SurvivalCohort, c_index_metric
+from evaluation.metrics.survival import (
+    SurvivalCohort,
+    c_index_metric,
+    dynamic_auc_metric,
+    uncensored_before,
+    uno_c_metric,
+)
 
 
 def cohort(seed, n=40, censoring=0.5):
