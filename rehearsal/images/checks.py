@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal
-
-from contract.errors import EngineError
 
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
 API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
-ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
-_JSON_LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -37,40 +30,14 @@ class ImageFacts:
         names = [variable.split("=", 1)[0] for variable in self.variables]
         return tuple(name for name in names if name.startswith(STRIPPED_PREFIX))
 
-
-def facts_of_inspection(name: str, inspected: Mapping[str, Any]) -> ImageFacts:
-    """Read the output of `docker image inspect` or `podman image inspect` for one image."""
-    return _facts(
-        name, inspected.get("Config") or {}, inspected.get("Architecture", ""), int(inspected.get("Size", 0)), 1
-    )
-
-
-def facts_of_archive(path: Path) -> ImageFacts:
-    """Read a saved image without an engine.
-
-    Raises:
-        EngineError: the platform does not accept this kind of archive, or it contains no image.
-    """
-    if not path.name.endswith(ARCHIVE_SUFFIXES):
-        raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
-    try:
-        manifest, documents = _json_members(path)
-    except (tarfile.TarError, EOFError, OSError) as problem:
-        raise EngineError(path.name, f"not a readable archive ({problem})") from None
-    return facts_of_documents(path, manifest, documents)
-
-
-def facts_of_documents(path: Path, manifest: Any, documents: Mapping[str, Any]) -> ImageFacts:
-    """Properties of a saved image from its `manifest.json` and its other JSON files by name.
-
-    Raises:
-        EngineError: the archive contains no image.
-    """
-    if not isinstance(manifest, list) or not manifest:
-        raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
-    config = documents.get(str(manifest[0].get("Config")), {})
-    architecture = str(config.get("architecture", ""))
-    return _facts(path.name, config.get("config") or {}, architecture, path.stat().st_size, len(manifest))
+    @classmethod
+    def of(
+        cls, name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int = 1
+    ) -> ImageFacts:
+        """Properties of an image with the configuration `config` of its containers."""
+        user, labels = str(config.get("User") or "").strip(), config.get("Labels") or {}
+        api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(config.get("Env") or ())
+        return cls(name, user, architecture, api_method, size_bytes, variables, manifests)
 
 
 def upload_problems(facts: ImageFacts) -> list[str]:
@@ -89,37 +56,3 @@ def upload_problems(facts: ImageFacts) -> list[str]:
     if facts.size_bytes > SIZE_LIMIT_BYTES:
         problems.append(f"{facts.name}: {facts.size_bytes / 1e9:.2f} GB, expected at most 10 GB")
     return [f"{problem}; the platform would refuse the image" for problem in problems]
-
-
-def _facts(name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int) -> ImageFacts:
-    labels = config.get("Labels") or {}
-    return ImageFacts(
-        name=name,
-        user=str(config.get("User") or "").strip(),
-        architecture=architecture,
-        api_method=str(labels.get(API_METHOD_LABEL, "exec")),
-        size_bytes=size_bytes,
-        variables=tuple(config.get("Env") or ()),
-        manifests=manifests,
-    )
-
-
-def _json_members(path: Path) -> tuple[Any, dict[str, Any]]:
-    """`manifest.json` and all other small JSON files by name, in one pass over the archive."""
-    manifest: Any = None
-    documents: dict[str, Any] = {}
-    with tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            if not member.isfile() or member.size > _JSON_LIMIT_BYTES:
-                continue
-            file = archive.extractfile(member)
-            content = b"" if file is None else file.read()
-            try:
-                document = json.loads(content)
-            except ValueError:
-                continue
-            if member.name == "manifest.json":
-                manifest = document
-            elif isinstance(document, dict):
-                documents[member.name] = document
-    return manifest, documents

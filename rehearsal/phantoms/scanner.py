@@ -92,11 +92,7 @@ def _in_box(axes: Axes, surface: Surface) -> tuple[tuple[slice, slice, slice], F
 
 
 def _ct(
-    canvas: Canvas,
-    case: PhantomCase,
-    grid: Geometry,
-    surfaces: list[tuple[Lesion, Surface]],
-    rng: np.random.Generator,
+    canvas: Canvas, case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator
 ) -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
     axes = axes_of(grid)
     ct = np.empty(axes.shape, dtype=np.int16)

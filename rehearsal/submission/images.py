@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from contract.editions import Algorithm
 from contract.errors import EngineError
+from rehearsal.images.archives import facts_of_archive
 from rehearsal.images.checks import upload_problems
-from rehearsal.images.layers import facts_of_verified
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Runner
@@ -77,7 +77,7 @@ class BuiltImages:
         Raises:
             EngineError: the platform would refuse it, it is damaged, or the engine cannot load it.
         """
-        problems = upload_problems(facts_of_verified(archive))
+        problems = upload_problems(facts_of_archive(archive, verify=True))
         if problems:
             raise EngineError(problems[0])
         loaded = self.engine.load(archive)

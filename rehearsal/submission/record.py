@@ -41,12 +41,7 @@ class SubmissionRecord:
         """The content of `submission.json`."""
         return {
             "format_version": FORMAT_VERSION,
-            "model": {
-                "file": MODEL,
-                **self.model,
-                "name": self.package["name"],
-                "purpose": self.package["purpose"],
-            },
+            "model": {"file": MODEL, **self.model, "name": self.package["name"], "purpose": self.package["purpose"]},
             "images": [
                 {"file": one.file, **one.entry, "task": one.task.name, "image": one.image, "torch": self.torch}
                 for one in self.archives

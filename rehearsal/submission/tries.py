@@ -11,10 +11,9 @@ from contract.editions import Algorithm
 from contract.editions.declaration import CT
 from contract.errors import HecktorError
 from contract.images.volumes import read_header
-from rehearsal.jobs.execute import JobResult
+from rehearsal.jobs.execute import JobResult, Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.predictions import path_by_case
-from rehearsal.record import Rehearsal
 from rehearsal.runners.runner import GIB, Limits, Runner
 
 MEMORY_BYTES: Final = 16 * GIB
