@@ -14,9 +14,9 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
+from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.truth import CohortOptions
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,18 +1,44 @@
-"""A phantom patient before rendering: all parameters of the images and tables."""
+"""Phantom patients before rendering: all parameters of the images and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy as np
 
+from contract.editions import DEFAULT_EDITION, load_edition
 from rehearsal.phantoms.anatomy.body import Body, random_body
 from rehearsal.phantoms.anatomy.canvas import Frame
 from rehearsal.phantoms.anatomy.lesions import Disease, random_disease
-from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.centres import Centre, centre_named
 from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded
 from rehearsal.phantoms.protocol import Protocol, random_protocol
+
+GENERATOR_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class CohortOptions:
+    """Options that determine a cohort's files.
+
+    ``field_of_view`` None is each centre's own mixture; ``edition`` is a name or the path of a declaration.
+    """
+
+    seed: int
+    centres: tuple[str, ...]
+    layout: str
+    field_of_view: str | None = None
+    ct_coarsening: int = 1
+    edition: str = DEFAULT_EDITION
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of `truth/cohort.json`, by which a resumed run recognises its cohort."""
+        document = {"generator_version": GENERATOR_VERSION, **asdict(self), "centres": list(self.centres)}
+        del document["edition"]
+        edition = {} if self.edition == DEFAULT_EDITION else {"edition": load_edition(self.edition).name}
+        return {**document, **edition}
 
 
 @dataclass(frozen=True)
@@ -70,6 +96,12 @@ def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None
         outcome=random_outcome(fate, clinical, disease),
         noise_seed=noise_seed,
     )
+
+
+def cohort_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
+    """The first ``patients`` patients of a cohort, drawn but not rendered."""
+    centres = [centre_named(code) for code in options.centres]
+    return [make_case(options.seed, index, centres, options.field_of_view) for index in range(patients)]
 
 
 def _random_frame(rng: np.random.Generator, male: bool) -> Frame:

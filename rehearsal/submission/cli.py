@@ -11,8 +11,8 @@ from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_option
 from rehearsal.phantoms.protocol import HEIGHTS
 from rehearsal.submission.images import TAGS, BuiltImages, find_images
-from rehearsal.submission.phantoms import KINDS
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
+from rehearsal.submission.tries import KINDS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,9 +17,8 @@ from contract.files import write_json, write_text
 from contract.packages import file_entry, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.images import ImageMaker
-from rehearsal.submission.phantoms import KINDS, make_phantoms
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
-from rehearsal.submission.tries import TrialInputs, TriedTask, try_task
+from rehearsal.submission.tries import KINDS, TrialInputs, TriedTask, make_phantoms, try_task
 
 REHEARSAL: Final = "rehearsal"
 FAILED: Final = "failed"

@@ -12,8 +12,8 @@ from contract.files import read_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main
 from rehearsal.jobs.execute import Rehearsal
+from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.truth import CohortOptions
 from rehearsal.pipeline import rehearse
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner
 

@@ -20,11 +20,10 @@ from contract.predictions import read_inputs
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cli import main
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.make import cohort_cases, make_cohort
+from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
+from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.truth import CohortOptions
 
 CODES = ("CHUS", "HMR")
 SOCKETS = load_edition().inputs

@@ -23,8 +23,8 @@ from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
 from rehearsal.submission.images import BuiltImages, find_images
-from rehearsal.submission.phantoms import KINDS, _cases, make_phantoms
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission
+from rehearsal.submission.tries import KINDS, _cases, make_phantoms
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms
