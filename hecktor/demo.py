@@ -53,8 +53,9 @@ class Demo:
     def cohort(self) -> Path:
         return self.output / "cohort"
 
-    def team_dir(self, task: Algorithm, team: DemoTeam) -> Path:
-        return self.task_dir(task) / team.name
+    def metrics(self, task: Algorithm) -> list[Path]:
+        """The `metrics.json` of each team."""
+        return [self.task_dir(task) / team.name / METRICS_JSON for team in teams(task)]
 
     def task_dir(self, task: Algorithm) -> Path:
         return self.output / f"task{task.number}"
@@ -104,7 +105,7 @@ def _rehearse(demo: Demo, task: Algorithm, team: DemoTeam) -> None:
     _call(
         "rehearse",
         *("--task", task.number, "--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
-        *("--output", demo.team_dir(task, team), "--team", team.name, "--jobs", demo.jobs),
+        *("--output", demo.task_dir(task) / team.name, "--team", team.name, "--jobs", demo.jobs),
         *(*how, *demo.edition_option(demo.edition.source)),
         *(["--arguments=" + " ".join(team.arguments)] if team.arguments else []),
     )
@@ -112,9 +113,8 @@ def _rehearse(demo: Demo, task: Algorithm, team: DemoTeam) -> None:
 
 def _rank(demo: Demo, task: Algorithm) -> None:
     _step(f"task {task.number}: ranking")
-    files = [demo.team_dir(task, team) / METRICS_JSON for team in teams(task)]
     profile = demo.edition_option(demo.edition.evaluation_profile)
-    _call("rank", "--task", task.name, *files, "--output", demo.task_dir(task), *profile)
+    _call("rank", "--task", task.name, *demo.metrics(task), "--output", demo.task_dir(task), *profile)
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -132,9 +132,7 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. Results:")
     print(f"  {report}")
     for task in demo.edition.algorithms:
-        for team in teams(task):
-            print(f"  {demo.team_dir(task, team) / METRICS_JSON}")
-        print(f"  {demo.task_dir(task) / 'leaderboard.json'}")
+        print(*(f"  {path}" for path in (*demo.metrics(task), demo.task_dir(task) / "leaderboard.json")), sep="\n")
 
 
 def _parser() -> argparse.ArgumentParser:

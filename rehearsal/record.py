@@ -78,10 +78,8 @@ def _case_record(job: JobResult) -> dict[str, Any]:
 def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: Path) -> str:
     """A table of seconds (start-up, each case, total) for `exec` and `invoke`, and the number of equal answers.
 
-    Args:
-        executed: one process for each case, start-up included.
-        invoked: the same cases through one server.
-        output_dir: holds `exec/predictions` and `invoke/predictions`; answers are compared byte by byte.
+    The seconds of `exec` include the start-up. Answers in `exec/predictions` and `invoke/predictions` of `output_dir`
+    are compared byte by byte.
     """
     start_s = sum(invoked.startup_s)
     rows = [("seconds", "exec", "invoke"), ("start-up", "in each case", f"{start_s:.1f} once")]

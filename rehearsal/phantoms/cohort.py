@@ -62,14 +62,10 @@ class PhantomCase:
 
 
 def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None = None) -> PhantomCase:
-    """Draw patient ``index`` of the cohort ``seed``, independent of the number of other patients.
+    """Draw patient ``index`` of the cohort ``seed``, both 0 or more, independent of the number of other patients.
 
-    Args:
-        seed: the cohort's seed, 0 or more.
-        index: the patient's number, 0 or more.
-        centres: the centres, drawn by weight; their order matters.
-        only: a field of view ("head_and_neck", "head", "cut", "whole_body") for all patients instead of the
-            centre's own mixture.
+    Centres are drawn by weight, and their order matters. ``only`` is a field of view ("head_and_neck", "head", "cut",
+    "whole_body") for all patients instead of the centre's own mixture.
     """
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
     pick, who, ill, look, scan, fate, record = (np.random.default_rng(stream) for stream in streams)

@@ -59,10 +59,7 @@ class ContainerRunner:
         """Start one container as a server; an image labelled `exec` gets `--serve`.
 
         It has no network, as with `exec`, so the engine's `exec` starts the image's own `python3` in the container,
-        which calls the server from within.
-
-        Raises:
-            EngineError: the engine refused to start it.
+        which calls the server from within. Raises EngineError if the engine refuses to start it.
         """
         started_s = time.monotonic()
         process = self._started(call, ("--serve",) if self.api_method == "exec" else ())

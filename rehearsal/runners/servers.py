@@ -54,8 +54,7 @@ class RunningServer:
     def wait_until_ready(self, within_s: float) -> CallResult:
         """Ask for its health until it answers 200, for at most `within_s` since its start.
 
-        Raises:
-            EngineError: the image has no Python to run the client.
+        Raises EngineError if the image has no Python to run the client.
         """
         while True:
             left_s = max(0.0, within_s - (time.monotonic() - self.started_s))
