@@ -17,8 +17,7 @@ from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
-from rehearsal.images.archives import ARCHIVE_SUFFIXES, facts_of_archive
-from rehearsal.images.checks import API_METHODS, upload_problems
+from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.jobs.execute import JobResult, Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.record import REHEARSAL_JSON, RehearsalResult, comparison

@@ -13,7 +13,7 @@ from typing import Any, Final
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json
 from contract.platform import METRICS_JSON
-from rehearsal.images.checks import API_METHODS, upload_problems
+from rehearsal.images import API_METHODS, upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.runner import GIB, Call, Limits, Runner

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from contract import platform
 from contract.errors import EngineError
@@ -25,6 +25,7 @@ _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
 class ContainerRunner:
     """Runs an image as the platform does: its own user, no network, read-only input, limits, a fresh /tmp."""
 
+    is_isolated: ClassVar[bool] = True
     engine: ContainerEngine
     image: str
     arguments: tuple[str, ...] = ()
@@ -34,10 +35,6 @@ class ContainerRunner:
     def description(self) -> str:
         """The image and the arguments to its entry point."""
         return " ".join((self.image, *self.arguments))
-
-    @property
-    def is_isolated(self) -> bool:
-        return True
 
     @property
     def api_method(self) -> str:

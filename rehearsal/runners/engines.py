@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.errors import EngineError
-from rehearsal.images.checks import ImageFacts
+from rehearsal.images import ImageFacts
 from rehearsal.runners.runner import Limits, clean_environment
 
 # In this order: the first client in PATH, Debian's own client beside a newer one, Podman.

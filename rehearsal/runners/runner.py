@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError, InputError
 from contract.files import read_json
-from rehearsal.images.checks import STRIPPED_PREFIX
+from rehearsal.images import STRIPPED_PREFIX
 from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
 from rehearsal.runners.servers import RunningServer
 
@@ -120,20 +120,14 @@ class ProcessRunner:
     The time limit holds as in a container; memory is limited for each process separately (RLIMIT_DATA).
     """
 
+    is_isolated: ClassVar[bool] = False
+    api_method: ClassVar[str] = "exec"
     command: tuple[str, ...]
     arguments: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
         return " ".join((Path(self.command[0]).name, *self.command[1:], *self.arguments))
-
-    @property
-    def is_isolated(self) -> bool:
-        return False
-
-    @property
-    def api_method(self) -> str:
-        return "exec"
 
     def run(self, call: Call) -> RunOutcome:
         """Run the command in a session of its own. Raises EngineError if there is no such command."""

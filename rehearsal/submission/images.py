@@ -11,8 +11,7 @@ from typing import Final
 
 from contract.editions import Algorithm
 from contract.errors import EngineError
-from rehearsal.images.archives import facts_of_archive
-from rehearsal.images.checks import upload_problems
+from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Runner

@@ -15,8 +15,7 @@ from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from rehearsal.images.archives import facts_of_archive
-from rehearsal.images.checks import upload_problems
+from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
 from rehearsal.record import RehearsalResult

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.images.archives import facts_of_archive
+from rehearsal.images import facts_of_archive
 
 
 def saved(path: Path, layers: dict[str, bytes], contents: Sequence[bytes], links: dict[str, str] | None = None) -> Path:

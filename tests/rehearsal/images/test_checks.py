@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.images.archives import facts_of_archive
-from rehearsal.images.checks import ImageFacts, upload_problems
+from rehearsal.images import ImageFacts, facts_of_archive, upload_problems
 
 
 def facts(**changes) -> ImageFacts:

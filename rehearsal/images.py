@@ -1,7 +1,4 @@
-"""Saved images: their properties, and the integrity of their layers.
-
-An engine that already has the layers loads a damaged archive without an error.
-"""
+"""Container images: the platform's checks at an upload, and saved images with their layers."""
 
 from __future__ import annotations
 
@@ -10,16 +7,67 @@ import json
 import posixpath
 import tarfile
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from contract.errors import EngineError
-from rehearsal.images.checks import ImageFacts
 
+API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
+API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
+STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
+SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
 _BLOCK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """Properties of an image; `manifests` is 1 for an image in an engine."""
+
+    name: str
+    user: str
+    architecture: str
+    api_method: str
+    size_bytes: int
+    variables: tuple[str, ...]
+    manifests: int = 1
+
+    @property
+    def stripped_variables(self) -> tuple[str, ...]:
+        """Names of its environment variables that the platform removes."""
+        names = [variable.split("=", 1)[0] for variable in self.variables]
+        return tuple(name for name in names if name.startswith(STRIPPED_PREFIX))
+
+    @classmethod
+    def of(
+        cls, name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int = 1
+    ) -> ImageFacts:
+        """Properties of an image with the configuration `config` of its containers."""
+        user, labels = str(config.get("User") or "").strip(), config.get("Labels") or {}
+        api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(config.get("Env") or ())
+        return cls(name, user, architecture, api_method, size_bytes, variables, manifests)
+
+
+def upload_problems(facts: ImageFacts) -> list[str]:
+    """Reasons why the platform would refuse this image; empty if it would accept it."""
+    problems = []
+    user = facts.user.split(":", 1)[0]
+    if user in {"", "root", "0"}:
+        shown = f"USER {facts.user}" if facts.user else "no USER, so it runs as root"
+        problems.append(f"{facts.name}: {shown}, expected a user that is not root")
+    if facts.architecture != "amd64":
+        problems.append(f"{facts.name}: built for {facts.architecture or 'nothing known'}, expected amd64")
+    if facts.manifests != 1:
+        problems.append(f"{facts.name}: {facts.manifests} images in the archive, expected exactly one")
+    if facts.api_method not in API_METHODS:
+        problems.append(f"{facts.name}: label {API_METHOD_LABEL}={facts.api_method!r}, expected exec or invoke")
+    if facts.size_bytes > SIZE_LIMIT_BYTES:
+        problems.append(f"{facts.name}: {facts.size_bytes / 1e9:.2f} GB, expected at most 10 GB")
+    return [f"{problem}; the platform would refuse the image" for problem in problems]
 
 
 class _Bytes(Protocol):
@@ -29,8 +77,8 @@ class _Bytes(Protocol):
 def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     """Properties of a saved image, read without an engine.
 
-    With `verify` its layers are checked against the checksums in its configuration. Layers may be compressed in the
-    archive; the checksums are those of the uncompressed content.
+    With `verify` its layers are checked against the checksums in its configuration, those of the uncompressed content:
+    an engine that already has the layers loads a damaged archive without an error.
 
     Raises:
         EngineError: the platform does not accept this kind of archive, it cannot be read to its end, it contains no
