@@ -33,11 +33,7 @@ _OUTCOMES: Final[dict[str, Callable[[PhantomCase], Cell]]] = {
 
 
 def require_known(edition: Edition) -> None:
-    """Check that phantoms have all clinical variables and outcomes of an edition.
-
-    Raises:
-        InputError: a variable or an outcome column is unknown.
-    """
+    """Raise InputError for a clinical variable or an outcome column of an edition that phantoms do not have."""
     for variable in edition.clinical:
         if variable.name not in (CENTRE, _HPV, *VARIABLES):
             expected = f"one of {', '.join((*VARIABLES, _HPV))}"

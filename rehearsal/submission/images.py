@@ -53,8 +53,7 @@ class BuiltImages:
     def load(self, archive: Path) -> Runner:
         """Load an archive and run its image by its identity, since another build may reuse the name.
 
-        Raises:
-            EngineError: the platform would refuse it, it is damaged, or the engine cannot load it.
+        Raises EngineError if the platform would refuse it, it is damaged, or the engine cannot load it.
         """
         problems = upload_problems(facts_of_archive(archive, verify=True))
         if problems:
@@ -82,9 +81,7 @@ def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, sou
     """The image builder of this machine, with the engine's client `engine` or the first that can build.
 
     `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small).
-
-    Raises:
-        EngineError: there is no source tree, or no engine that can build.
+    Raises EngineError if there is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:

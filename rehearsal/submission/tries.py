@@ -101,9 +101,8 @@ def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
 def try_task(task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path) -> TriedTask:
     """Rehearse one task over all phantoms.
 
-    Raises:
-        HecktorError: an image would be refused, a job failed, an answer would not count in the evaluation, or the
-            network did not answer.
+    Raises HecktorError if an image would be refused, a job failed, an answer would not count in the evaluation, or the
+    network did not answer.
     """
     result = rehearse(
         Rehearsal(
