@@ -35,12 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     edition, task = chosen_algorithm(parser, options)
     if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / "ground_truth"
+    if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
+        options.cpus = max(1.0, usable_cpus() / options.jobs)
     rehearsal = Rehearsal(
         task=task,
         cohort=options.cases,
         output_dir=options.output,
         algorithm=_algorithm(options, edition, task),
-        limits=Limits(options.memory, options.time_limit or task.time_limit_s, _cpus(options)),
+        limits=Limits(options.memory, options.time_limit or task.time_limit_s, options.cpus),
         evaluation=None if options.ground_truth is None else _evaluation(options, edition, task),
         ground_truth_dir=options.ground_truth,
         model_dir=options.model,
@@ -102,14 +104,6 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     print(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         print(f"error: {problem}", file=sys.stderr)
-
-
-def _cpus(options: argparse.Namespace) -> float | None:
-    """CPUs of a case: the option, or else an equal share if several cases run at a time."""
-    cpus: float | None = options.cpus
-    if cpus is None and options.jobs > 1:
-        return max(1.0, usable_cpus() / int(options.jobs))
-    return cpus
 
 
 def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
