@@ -59,13 +59,5 @@ def command(name: str) -> Main:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {purpose}" for name, (_, purpose) in COMMANDS.items()]
-    return (
-        "usage: hecktor <command> [options]\n\n"
-        + "\n".join(lines)
-        + "\n\nhecktor <command> --help shows the options.\n"
-    )
-
-
-if __name__ == "__main__":
-    entry()
+    lines = "".join(f"  {name:<10} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
+    return f"usage: hecktor <command> [options]\n\n{lines}\nhecktor <command> --help shows the options.\n"

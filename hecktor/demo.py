@@ -23,19 +23,8 @@ from hecktor.cli import COMMANDS, command
 # With this seed six patients include each field of view, relapses, censored patients and both HPV classes.
 DEFAULT_SEED: Final = 294
 DEFAULT_PATIENTS: Final = 6
-
-
-@dataclass(frozen=True)
-class DemoTeam:
-    """A name on the leaderboard, and the arguments to its algorithm."""
-
-    name: str
-    arguments: tuple[str, ...] = ()
-
-
-BASELINE: Final = DemoTeam("baseline")
-PET_THRESHOLD: Final = DemoTeam("pet-threshold", ("--method", "threshold"))
-CLINICAL_ONLY: Final = DemoTeam("clinical-only", ("--method", "clinical"))
+# Arguments to the algorithm of each team.
+TEAMS: Final = {"baseline": "", "pet-threshold": "--method threshold", "clinical-only": "--method clinical"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +42,9 @@ class Demo:
     def cohort(self) -> Path:
         return self.output / "cohort"
 
-    def team_dir(self, task: Algorithm, team: DemoTeam) -> Path:
-        return self.task_dir(task) / team.name
+    def metrics(self, task: Algorithm) -> list[Path]:
+        """The `metrics.json` of each team."""
+        return [self.task_dir(task) / team / METRICS_JSON for team in teams(task)]
 
     def task_dir(self, task: Algorithm) -> Path:
         return self.output / f"task{task.number}"
@@ -72,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _make_phantoms(demo)
     for task in demo.edition.algorithms:
         for team in teams(task):
-            _step(f"task {task.number}, {task.title}: {team.name}")
+            _step(f"task {task.number}, {task.title}: {team}")
             _rehearse(demo, task, team)
         _rank(demo, task)
     _step("report")
@@ -82,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def teams(task: Algorithm) -> tuple[DemoTeam, ...]:
+def teams(task: Algorithm) -> tuple[str, ...]:
     """The baseline and a comparator: the PET threshold for a mask, clinical variables only for other answers."""
-    return (BASELINE, CLINICAL_ONLY if task.mask is None else PET_THRESHOLD)
+    return ("baseline", "clinical-only" if task.mask is None else "pet-threshold")
 
 
 def _make_phantoms(demo: Demo) -> None:
@@ -96,7 +86,7 @@ def _make_phantoms(demo: Demo) -> None:
     )
 
 
-def _rehearse(demo: Demo, task: Algorithm, team: DemoTeam) -> None:
+def _rehearse(demo: Demo, task: Algorithm, team: str) -> None:
     how: tuple[object, ...] = ("--process",)
     if demo.containers:
         algorithm, evaluation = f"hecktor-{task.name}:latest", f"hecktor-evaluation-{task.name}:latest"
@@ -104,17 +94,16 @@ def _rehearse(demo: Demo, task: Algorithm, team: DemoTeam) -> None:
     _call(
         "rehearse",
         *("--task", task.number, "--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
-        *("--output", demo.team_dir(task, team), "--team", team.name, "--jobs", demo.jobs),
+        *("--output", demo.task_dir(task) / team, "--team", team, "--jobs", demo.jobs),
         *(*how, *demo.edition_option(demo.edition.source)),
-        *(["--arguments=" + " ".join(team.arguments)] if team.arguments else []),
+        *([f"--arguments={TEAMS[team]}"] if TEAMS[team] else []),
     )
 
 
 def _rank(demo: Demo, task: Algorithm) -> None:
     _step(f"task {task.number}: ranking")
-    files = [demo.team_dir(task, team) / METRICS_JSON for team in teams(task)]
     profile = demo.edition_option(demo.edition.evaluation_profile)
-    _call("rank", "--task", task.name, *files, "--output", demo.task_dir(task), *profile)
+    _call("rank", "--task", task.name, *demo.metrics(task), "--output", demo.task_dir(task), *profile)
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -132,9 +121,7 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. Results:")
     print(f"  {report}")
     for task in demo.edition.algorithms:
-        for team in teams(task):
-            print(f"  {demo.team_dir(task, team) / METRICS_JSON}")
-        print(f"  {demo.task_dir(task) / 'leaderboard.json'}")
+        print(*(f"  {path}" for path in (*demo.metrics(task), demo.task_dir(task) / "leaderboard.json")), sep="\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,11 +17,10 @@ from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
-from rehearsal.comparison import comparison
-from rehearsal.images.checks import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
-from rehearsal.jobs.execute import JobResult
+from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
+from rehearsal.jobs.execute import JobResult, Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.record import REHEARSAL_JSON, Rehearsal, RehearsalResult
+from rehearsal.record import REHEARSAL_JSON, RehearsalResult, comparison
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command
@@ -30,22 +29,20 @@ _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rehearse; returns 0 if the platform would show a result, 1 otherwise.
-
-    Raises:
-        HecktorError: nothing can be run.
-    """
+    """Rehearse; returns 0 if the platform would show a result, 1 otherwise. HecktorError if nothing can be run."""
     parser = _parser()
     options = parser.parse_args(argv)
     edition, task = chosen_algorithm(parser, options)
     if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / "ground_truth"
+    if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
+        options.cpus = max(1.0, usable_cpus() / options.jobs)
     rehearsal = Rehearsal(
         task=task,
         cohort=options.cases,
         output_dir=options.output,
         algorithm=_algorithm(options, edition, task),
-        limits=Limits(options.memory, options.time_limit or task.time_limit_s, _cpus(options)),
+        limits=Limits(options.memory, options.time_limit or task.time_limit_s, options.cpus),
         evaluation=None if options.ground_truth is None else _evaluation(options, edition, task),
         ground_truth_dir=options.ground_truth,
         model_dir=options.model,
@@ -76,15 +73,12 @@ def _both_ways(rehearsal: Rehearsal) -> int:
 def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
     with tqdm(desc=f"{rehearsal.team}, {rehearsal.task.name}", unit="case") as bar:
 
-        def start(count: int) -> None:
-            bar.reset(total=count)
-
         def done(job: JobResult) -> None:
             bar.update()
             if job.failure is not None:
                 bar.write(f"failed: {job.job.case.case_id}: {job.failure}", file=sys.stderr)
 
-        result = rehearse(rehearsal, on_start=start, on_job=done)
+        result = rehearse(rehearsal, on_start=bar.reset, on_job=done)
     _print_result(result, rehearsal)
     return result
 
@@ -112,35 +106,32 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
         print(f"error: {problem}", file=sys.stderr)
 
 
-def _cpus(options: argparse.Namespace) -> float | None:
-    """CPUs of a case: the option, or else an equal share if several cases run at a time."""
-    cpus: float | None = options.cpus
-    if cpus is None and options.jobs > 1:
-        return max(1.0, usable_cpus() / int(options.jobs))
-    return cpus
-
-
 def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
-    arguments = tuple(shlex.split(options.arguments))
-    if options.algorithm_image is not None:
-        engine = find_engine(options.engine)
-        return ContainerRunner(engine, _image(engine, options.algorithm_image), arguments, options.gpus)
-    if options.command is not None:
-        return ProcessRunner(_command(options.command), arguments)
-    return ProcessRunner(algorithm_command(edition, task), arguments)
+    default = algorithm_command(edition, task)
+    return _runner(options, options.algorithm_image, options.command, default, options.arguments, options.gpus)
 
 
 def _evaluation(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
-    arguments = tuple(shlex.split(options.evaluation_arguments))
-    if options.evaluation_image is not None:
-        engine = find_engine(options.engine)
-        return ContainerRunner(engine, _image(engine, options.evaluation_image), arguments)
-    if options.evaluation_command is not None:
-        return ProcessRunner(_command(options.evaluation_command), arguments)
-    command = [sys.executable, "-m", "evaluation", "--task", task.name]
+    default: tuple[str, ...] = (sys.executable, "-m", "evaluation", "--task", task.name)
     if edition.evaluation_profile != load_edition(DEFAULT_EDITION).evaluation_profile:
-        command += ["--edition", edition.evaluation_profile]
-    return ProcessRunner(tuple(command), arguments)
+        default += ("--edition", edition.evaluation_profile)
+    return _runner(options, options.evaluation_image, options.evaluation_command, default, options.evaluation_arguments)
+
+
+def _runner(
+    options: argparse.Namespace,
+    image: str | None,
+    command: str | None,
+    default: tuple[str, ...],
+    arguments: str,
+    with_gpus: bool = False,
+) -> Runner:
+    """A runner of the image, or else of the command, or else of the default command."""
+    further = tuple(shlex.split(arguments))
+    if image is not None:
+        engine = find_engine(options.engine)
+        return ContainerRunner(engine, _image(engine, image), further, with_gpus)
+    return ProcessRunner(default if command is None else _command(command), further)
 
 
 def _command(text: str) -> tuple[str, ...]:
@@ -196,20 +187,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="memory of one case (16g)")
     add("--cpus", type=positive_number(), help="CPUs of one case (all)")
     add("--time-limit", type=positive_number(), help="seconds for one case (the task's limit)")
-    add(
-        "--api-method",
-        choices=("auto", *API_METHODS, "both"),
-        default="auto",
-        help="one process for each case (exec), one server for all (invoke), both in turn, or the image's label (auto)",
-    )
+    ways = "one process for each case (exec), one server for all (invoke), both in turn, or the image's label (auto)"
+    add("--api-method", choices=("auto", *API_METHODS, "both"), default="auto", help=ways)
     add("--jobs", type=whole_number(1), default=1, help="cases at a time (1)")
-    add(
-        "--on-failure",
-        choices=("abort", "mark-missing"),
-        default="abort",
-        help="after a failed job: no evaluation, as on the platform, or evaluate with the job marked as failed "
-        "(%(default)s)",
-    )
+    after = "after a failed job: no evaluation, as on the platform, or evaluate with the job marked as failed (abort)"
+    add("--on-failure", choices=("abort", "mark-missing"), default="abort", help=after)
     add("--team", default="team", help="the team's name in reports")
     add("--seed", type=whole_number(0), default=0, help="seed of the order in predictions.json (0)")
     return parser

@@ -1,9 +1,11 @@
-"""The platform's own steps: image checks at upload, the choice of the API method, and the evaluation."""
+"""The platform's own steps: image checks at upload, choice of the API method, evaluation, and the ranked values."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +13,7 @@ from typing import Any, Final
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json
 from contract.platform import METRICS_JSON
-from rehearsal.images.checks import API_METHODS, upload_problems
+from rehearsal.images import API_METHODS, upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
@@ -37,13 +39,7 @@ def refusals(*runners: Runner | None) -> tuple[str, ...]:
 def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
     """How the algorithm is called, and a warning if the platform would call it differently.
 
-    Args:
-        algorithm: its image's label decides for `auto`.
-        chosen: `auto`, `exec` or `invoke`.
-        parallel: cases at a time.
-
-    Raises:
-        EngineError: several cases at a time for one server.
+    For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server.
     """
     labelled = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"  # other labels are refused
     method = labelled if chosen == "auto" else chosen
@@ -54,23 +50,12 @@ def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[st
     return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)
 
 
-def require_exec(evaluation: Runner) -> None:
-    """Raise EngineError for an evaluation image that is not labelled `exec`."""
-    if evaluation.api_method != "exec":
-        raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
-
-
 def run_evaluation(
     evaluation: Runner, input_dir: Path, ground_truth_dir: Path, output_dir: Path, work_dir: Path
 ) -> EvaluationRun:
-    """Run the evaluation and copy its `metrics.json` to `output_dir`.
+    """Run the evaluation on staged predictions and copy its `metrics.json` to `output_dir`.
 
-    Args:
-        evaluation: the program.
-        input_dir: the staged predictions.
-        ground_truth_dir: the reference data.
-        output_dir: for `metrics.json` and `logs/`.
-        work_dir: for its temporary folders.
+    Its logs go to `logs/` in `output_dir`, its temporary folders to `work_dir`.
     """
     call = Call(
         name=f"hecktor-rehearsal-{uuid.uuid4()}",
@@ -96,3 +81,48 @@ def run_evaluation(
         return EvaluationRun(problem=reason, warnings=warnings)
     shutil.copyfile(call.output_dir / METRICS_JSON, output_dir / METRICS_JSON)
     return EvaluationRun(metrics, warnings=warnings)
+
+
+def value_at(metrics: Any, path: str) -> Any:
+    """The value at a dotted path of keys, None where it is absent; list indices are no keys."""
+    for key in path.split("."):
+        if not isinstance(metrics, Mapping) or key not in metrics:
+            return None
+        metrics = metrics[key]
+    return metrics
+
+
+def ranked_values(metrics: Any) -> tuple[dict[str, float], list[str]]:
+    """The ranked metrics of a result, and the reasons why the platform would leave it unranked (empty if it would not).
+
+    The evaluation names the metrics in `provenance.ranked_metrics`. Without that list all aggregates that are numbers
+    count, since an aggregate that nobody ranks may be undefined. `metrics` is the content of `metrics.json`.
+    """
+    names = value_at(metrics, "provenance.ranked_metrics")
+    paths = _paths(names) if isinstance(names, list) else _numeric_aggregates(metrics)
+    values, problems = {}, []
+    for path in paths or ("aggregates",):
+        value = value_at(metrics, path)
+        if _is_number(value):
+            values[path] = float(value)
+        else:
+            found = "nothing" if value is None else f"a {type(value).__name__}"
+            problems.append(
+                f"metrics.json: found {found} at {path}, expected a number; "
+                "the platform would leave the whole result unranked"
+            )
+    return values, problems
+
+
+def _numeric_aggregates(metrics: Any) -> tuple[str, ...]:
+    aggregates = value_at(metrics, "aggregates")
+    paths = _paths(aggregates) if isinstance(aggregates, Mapping) else ()
+    return tuple(path for path in paths if _is_number(value_at(metrics, path)))
+
+
+def _paths(names: Iterable[object]) -> tuple[str, ...]:
+    return tuple(f"aggregates.{name}.value" for name in names)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

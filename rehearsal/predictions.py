@@ -23,13 +23,10 @@ FAILED: Final = "Failed"
 def stage_predictions(
     results: Sequence[JobResult], input_dir: Path, algorithm: str, generator: np.random.Generator
 ) -> None:
-    """Lay out the evaluation's `/input`.
+    """Fill `input_dir` as the evaluation's `/input`: `predictions.json`, `inputs.json`, `<job pk>/output/...`.
 
-    Args:
-        results: all jobs; a failed one is listed with the status `Failed` and no output.
-        input_dir: the folder to fill: `predictions.json`, `inputs.json`, `<job pk>/output/...`.
-        algorithm: description of the algorithm's image in `predictions.json`.
-        generator: shuffles the jobs, since their order on the platform means nothing.
+    A failed job is listed with the status `Failed` and no output. `algorithm` describes the algorithm's image;
+    `generator` shuffles the jobs, since their order on the platform means nothing.
     """
     entries = [_job(result, input_dir, algorithm) for result in results]
     shuffled = [entries[index] for index in generator.permutation(len(entries))]

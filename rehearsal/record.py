@@ -1,45 +1,15 @@
-"""Options and result of a rehearsal, and `rehearsal.json`, which records both."""
+"""The result of a rehearsal, its record `rehearsal.json`, and the comparison of `exec` and `invoke`."""
 
 from __future__ import annotations
 
+import filecmp
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from contract.editions import Algorithm
-from rehearsal.jobs.execute import JobResult
-from rehearsal.runners.runner import Limits, Runner
+from rehearsal.jobs.execute import JobResult, Rehearsal
 
 REHEARSAL_JSON: Final = "rehearsal.json"
-
-OnFailure = Literal["abort", "mark-missing"]
-ApiMethod = Literal["auto", "exec", "invoke"]
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """Options of a rehearsal.
-
-    `evaluation` and `ground_truth_dir` come together; without them only the jobs run. `api_method` is how the
-    algorithm is called; `auto` follows the image's label. `with_run_record` asks the algorithm for its record of each
-    run, which an algorithm of this project can write.
-    """
-
-    task: Algorithm
-    cohort: Path
-    output_dir: Path
-    algorithm: Runner
-    limits: Limits
-    evaluation: Runner | None = None
-    ground_truth_dir: Path | None = None
-    model_dir: Path | None = None
-    on_failure: OnFailure = "abort"
-    team: str = "team"
-    parallel: int = 1
-    only: tuple[str, ...] = ()
-    seed: int = 0
-    api_method: ApiMethod = "auto"
-    with_run_record: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,3 +73,28 @@ def _case_record(job: JobResult) -> dict[str, Any]:
         "seconds": round(job.outcome.seconds, 3),
         "peak_memory_bytes": job.outcome.peak_memory_bytes,
     }
+
+
+def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: Path) -> str:
+    """A table of seconds (start-up, each case, total) for `exec` and `invoke`, and the number of equal answers.
+
+    The seconds of `exec` include the start-up. Answers in `exec/predictions` and `invoke/predictions` of `output_dir`
+    are compared byte by byte.
+    """
+    start_s = sum(invoked.startup_s)
+    rows = [("seconds", "exec", "invoke"), ("start-up", "in each case", f"{start_s:.1f} once")]
+    for one, other in zip(executed.jobs, invoked.jobs, strict=True):
+        rows.append((one.job.case.case_id, _shown(one), _shown(other)))
+    executed_s, invoked_s = (sum(job.outcome.seconds for job in result.jobs) for result in (executed, invoked))
+    rows.append(("together", f"{executed_s:.1f}", f"{start_s + invoked_s:.1f}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"{name:<{widths[0]}}  {one:>{widths[1]}}  {other:>{widths[2]}}" for name, one, other in rows]
+    one_way, other_way = (output_dir / method / "predictions" for method in ("exec", "invoke"))
+    names = [str(path.relative_to(one_way)) for path in sorted(one_way.rglob("*")) if path.is_file()]
+    same, _, _ = filecmp.cmpfiles(one_way, other_way, names, shallow=False)
+    answers = max(1, *(len(job.outputs) for job in executed.jobs)) * len(executed.jobs)
+    return "\n".join([*lines, f"equal answers: {len(same)} of {answers}"])
+
+
+def _shown(job: JobResult) -> str:
+    return f"{'' if job.failure is None else 'failed after '}{job.outcome.seconds:.1f}"

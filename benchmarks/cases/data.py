@@ -16,9 +16,9 @@ from contract import files, platform, predictions
 from contract.editions import Socket, load_edition
 from contract.images import volumes as images
 from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import CohortOptions, cohort_cases
 from rehearsal.phantoms.layouts import link_or_copy
-from rehearsal.phantoms.make import cohort_cases, make_cohort
-from rehearsal.phantoms.truth import CohortOptions
+from rehearsal.phantoms.make import make_cohort
 
 # The first patient of this seed has 2 mm slices with head and neck in view, and 450 slices of 2.5 mm as whole body.
 SEED: Final = 1

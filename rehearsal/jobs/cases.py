@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -49,12 +50,7 @@ class StagedJob:
 
 
 def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple[CohortCase, ...]:
-    """The cases `<cohort>/<ID>/input/`, sorted by ID.
-
-    Args:
-        cohort: folder in the platform's layout.
-        task: declares required and optional inputs.
-        only: IDs to select; empty for all.
+    """The cases `<cohort>/<ID>/input/` with the inputs of a task, sorted by ID; with `only` these IDs alone.
 
     Raises:
         InputError: there is no case, an ID of `only` does not exist, or a case lacks a required input.
@@ -96,11 +92,8 @@ def place(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     real = source.resolve()
     if real.stat().st_mode & _WORLD_READABLE:
-        try:
+        with contextlib.suppress(OSError):
             os.link(real, target)
-        except OSError:
-            pass
-        else:
             return
     shutil.copyfile(real, target)
     target.chmod(0o644)
@@ -128,9 +121,5 @@ def _case(case_id: str, folder: Path, task: Algorithm) -> CohortCase:
 
 def _image_name(case_id: str, folder: Path, ct_slug: str) -> str:
     listed = folder / platform.INPUTS_JSON
-    if listed.is_file():
-        names = {item.slug: item.image_name for item in read_inputs(listed, error=InputError)}
-        name = names.get(ct_slug)
-        if name:
-            return name
-    return f"{case_id}.mha"
+    items = read_inputs(listed, error=InputError) if listed.is_file() else ()
+    return {item.slug: item.image_name for item in items}.get(ct_slug) or f"{case_id}.mha"

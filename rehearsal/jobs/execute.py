@@ -1,13 +1,13 @@
-"""Cases as jobs of the platform by `exec`: a fresh process for each case."""
+"""Options of a rehearsal, and its cases as jobs of the platform by `exec`: a fresh process for each case."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from contract.editions import Algorithm
 from contract.editions.declaration import CT
@@ -20,6 +20,40 @@ from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import Call, Limits, Runner
 
 INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is read-only and the write would fail"
+
+
+OnFailure = Literal["abort", "mark-missing"]
+ApiMethod = Literal["auto", "exec", "invoke"]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Options of a rehearsal.
+
+    `evaluation` and `ground_truth_dir` come together; without them only the jobs run. `api_method` is how the
+    algorithm is called; `auto` follows the image's label. `with_run_record` asks the algorithm for its record of each
+    run, which an algorithm of this project can write. `only` selects cases by ID; empty for all.
+    """
+
+    task: Algorithm
+    cohort: Path
+    output_dir: Path
+    algorithm: Runner
+    limits: Limits
+    evaluation: Runner | None = None
+    ground_truth_dir: Path | None = None
+    model_dir: Path | None = None
+    on_failure: OnFailure = "abort"
+    team: str = "team"
+    parallel: int = 1
+    only: tuple[str, ...] = ()
+    seed: int = 0
+    api_method: ApiMethod = "auto"
+    with_run_record: bool = False
+
+    @property
+    def log_dir(self) -> Path:
+        return self.output_dir / "logs"
 
 
 @dataclass(frozen=True)
@@ -52,44 +86,24 @@ class Jobs:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class JobSettings:
-    """Settings shared by all jobs of a rehearsal; `work_dir` holds their folders, `log_dir` their logs."""
+def run_jobs(
+    cases: Sequence[CohortCase], rehearsal: Rehearsal, work_dir: Path, on_done: Callable[[JobResult], None]
+) -> Jobs:
+    """Run all cases, `rehearsal.parallel` at a time, each in a fresh process with folders below `work_dir`.
 
-    task: Algorithm
-    runner: Runner
-    limits: Limits
-    model_dir: Path | None
-    work_dir: Path
-    log_dir: Path
-    parallel: int = 1
-    with_run_record: bool = False
-
-
-def run_jobs(cases: tuple[CohortCase, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
-    """Run all cases, `settings.parallel` at a time, each in a fresh process.
-
-    The other cases still run after a failed job, so that one rehearsal shows all problems.
-
-    Args:
-        cases: the cases to run.
-        settings: runner, limits and folders.
-        on_done: called with each result as it comes, in this thread.
-
-    Raises:
-        EngineError: the program cannot be started at all.
+    The other cases still run after a failed job, so that one rehearsal shows all problems. `on_done` is called with
+    each result as it comes, in this thread. Raises EngineError if the program cannot be started at all.
     """
-    if settings.parallel == 1:
+    results: list[JobResult] = []
+    if rehearsal.parallel == 1:
         # In this thread, so that an interruption reaches the running process at once.
-        results = []
         for case in cases:
-            results.append(run_job(case, settings))
+            results.append(run_job(case, rehearsal, work_dir))
             on_done(results[-1])
         return Jobs(tuple(results))
-    with ThreadPoolExecutor(max_workers=settings.parallel) as pool:
-        waiting = [pool.submit(run_job, case, settings) for case in cases]
+    with ThreadPoolExecutor(max_workers=rehearsal.parallel) as pool:
+        waiting = [pool.submit(run_job, case, rehearsal, work_dir) for case in cases]
         try:
-            results = []
             for future in waiting:
                 results.append(future.result())
                 on_done(results[-1])
@@ -99,41 +113,31 @@ def run_jobs(cases: tuple[CohortCase, ...], settings: JobSettings, on_done: Call
     return Jobs(tuple(results))
 
 
-def run_job(case: CohortCase, settings: JobSettings) -> JobResult:
+def run_job(case: CohortCase, rehearsal: Rehearsal, work_dir: Path) -> JobResult:
     """Stage a case, run it and check its outputs. Raises EngineError if the program cannot be started."""
-    folder = settings.work_dir / case.case_id
+    folder, limits = work_dir / case.case_id, rehearsal.limits
     job = stage_job(case, folder / "input")
-    output_dir, tmp_dir = folder / "output", folder / "tmp"
-    output_dir.mkdir()
-    tmp_dir.mkdir()
-    call = Call(
-        name=f"hecktor-rehearsal-{job.pk}",
-        input_dir=job.input_dir,
-        output_dir=output_dir,
-        tmp_dir=tmp_dir,
-        stdout=settings.log_dir / f"{case.case_id}.stdout",
-        stderr=settings.log_dir / f"{case.case_id}.stderr",
-        limits=settings.limits,
-        model_dir=settings.model_dir,
-        with_run_record=settings.with_run_record,
-    )
+    name, logs = f"hecktor-rehearsal-{job.pk}", rehearsal.log_dir / case.case_id
+    call = Call.below(name, folder, logs, limits, rehearsal.model_dir, rehearsal.with_run_record)
     before = listing(job.input_dir)
-    outcome = settings.runner.run(call)
-    failure = run_failure(outcome, settings.limits, call.stderr)
+    outcome = rehearsal.algorithm.run(call)
+    failure = run_failure(outcome, limits, call.stderr)
     if failure is None and listing(job.input_dir) != before:
         failure = INPUT_CHANGED
-    checked = CheckedOutputs((), ())
-    if failure is None:
-        checked, failure = outputs_or_failure(output_dir, case, settings.task)
+    checked, failure = outputs_or_failure(failure, call.output_dir, case, rehearsal.task)
     run_record = call.run_record()
-    shutil.rmtree(tmp_dir, ignore_errors=True)
+    shutil.rmtree(call.tmp_dir, ignore_errors=True)
     shutil.rmtree(job.input_dir, ignore_errors=True)
     warnings = (*checked.warnings, *log_warnings(call.stdout), *log_warnings(call.stderr))
     return JobResult(job, outcome, checked.outputs, failure, warnings, call.stderr, run_record=run_record)
 
 
-def outputs_or_failure(output_dir: Path, case: CohortCase, task: Algorithm) -> tuple[CheckedOutputs, str | None]:
-    """The task's outputs below `output_dir`, or the reason why the platform would not accept them."""
+def outputs_or_failure(
+    failure: str | None, output_dir: Path, case: CohortCase, task: Algorithm
+) -> tuple[CheckedOutputs, str | None]:
+    """The outputs of a run without a `failure`, or the reason why the platform would not accept them."""
+    if failure is not None:
+        return CheckedOutputs((), ()), failure
     ct_geometry = None if task.mask is None else read_header(case.file(task.inputs[CT])).geometry
     try:
         return check_outputs(output_dir, task.answers, ct_geometry), None

@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from rehearsal.jobs.cases import CohortCase, stage_job
-from rehearsal.jobs.execute import INPUT_CHANGED, JobResult, Jobs, JobSettings, listing, outputs_or_failure
-from rehearsal.jobs.outputs import CheckedOutputs
+from rehearsal.jobs.execute import INPUT_CHANGED, JobResult, Jobs, Rehearsal, listing, outputs_or_failure
 from rehearsal.runners.failures import invoke_failure, log_warnings, start_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Call
-from rehearsal.runners.servers import CallResult, RunningServer
+from rehearsal.runners.servers import RunningServer
 
 # The connection of a killed server breaks a moment before its process is seen to have ended.
 _END_SEEN_WITHIN_S: Final = 1.0
 _STREAMS: Final = ("stdout", "stderr")
 
 
-def invoke_jobs(cases: tuple[CohortCase, ...], settings: JobSettings, on_done: Callable[[JobResult], None]) -> Jobs:
+def invoke_jobs(
+    cases: Sequence[CohortCase], rehearsal: Rehearsal, work_dir: Path, on_done: Callable[[JobResult], None]
+) -> Jobs:
     """Start the program once and answer every case with it; input and output are emptied between cases.
 
     A case fails if it overruns the time limit or the server ends during it. The next case then gets a new server, so
-    that one rehearsal shows all problems. A server that does not become ready fails all remaining cases.
-
-    Args:
-        cases: the cases to run.
-        settings: runner, limits and folders.
-        on_done: called with each result as it comes.
-
-    Raises:
-        EngineError: the program cannot be started or called.
+    that one rehearsal shows all problems. A server that does not become ready fails all remaining cases. `on_done` is
+    called with each result as it comes. Raises EngineError if the program cannot be started or called.
     """
-    servers, jobs = _Servers(settings), []
+    servers, jobs = _Servers(rehearsal, work_dir), []
     try:
         for case in cases:
             jobs.append(servers.answer(case))
@@ -49,8 +43,8 @@ def invoke_jobs(cases: tuple[CohortCase, ...], settings: JobSettings, on_done: C
 class _Servers:
     """The running server, or the reason why there is none."""
 
-    def __init__(self, settings: JobSettings) -> None:
-        self._settings = settings
+    def __init__(self, rehearsal: Rehearsal, work_dir: Path) -> None:
+        self._rehearsal, self._work_dir = rehearsal, work_dir
         self._server: RunningServer | None = None
         self._call = self._next_call(1)
         self._refusal: str | None = None
@@ -59,23 +53,21 @@ class _Servers:
         self.warnings: list[str] = []
 
     def answer(self, case: CohortCase) -> JobResult:
-        """Answer one case; starts a server if none is running."""
         if self._server is None and self._refusal is None:
             self._start()
-        settings, call = self._settings, self._call
+        call = self._call
         job = stage_job(case, call.input_dir)
         before = listing(call.input_dir)
         outcome, failure = self._invoke()
         if failure is None and listing(call.input_dir) != before:
             failure = INPUT_CHANGED
-        warnings = [] if self._server is None else [_kept_open(path) for path in self._server.left_open()]
-        folder = settings.work_dir / case.case_id / "output"
+        held = [] if self._server is None else self._server.left_open()
+        warnings = [f"{path} is kept open after the case; the platform empties the folder" for path in held]
+        folder = self._work_dir / case.case_id / "output"
         _move_content(call.output_dir, folder)
         _remove_content(call.input_dir)
-        checked = CheckedOutputs((), ())
-        if failure is None:
-            checked, failure = outputs_or_failure(folder, case, settings.task)
-        logs = {stream: settings.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
+        checked, failure = outputs_or_failure(failure, folder, case, self._rehearsal.task)
+        logs = {stream: self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
         for stream, log in logs.items():
             self._cut_log(stream, log)
             warnings += log_warnings(log)
@@ -89,7 +81,6 @@ class _Servers:
         self._server = None
 
     def kill(self) -> None:
-        """End a running server at once."""
         if self._server is not None:
             self._server.kill()
         self._server = None
@@ -98,8 +89,8 @@ class _Servers:
         if self.startup_s:
             self._call = self._next_call(len(self.startup_s) + 1)
             self._logged = dict.fromkeys(_STREAMS, 0)
-        self._server = server = self._settings.runner.start(self._call)
-        limits = self._settings.limits
+        self._server = server = self._rehearsal.algorithm.start(self._call)
+        limits = self._rehearsal.limits
         reply = server.wait_until_ready(limits.ready_within_s)
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
         self._refusal = start_failure(reply, code, limits, self._call.stderr)
@@ -109,12 +100,13 @@ class _Servers:
             self.kill()
 
     def _invoke(self) -> tuple[RunOutcome, str | None]:
-        server, limits = self._server, self._settings.limits
+        server, limits = self._server, self._rehearsal.limits
         if server is None:
             return RunOutcome(None, 0.0, False, None), self._refusal
         reply = server.invoke(limits.time_limit_s)
-        peak = server.peak_memory_bytes
-        code = server.exit_code_within(_END_SEEN_WITHIN_S) if _is_unanswered(reply) else None
+        peak = server.peak_memory()
+        unanswered = reply.status is None and not reply.timed_out
+        code = server.exit_code_within(_END_SEEN_WITHIN_S) if unanswered else None
         failure = invoke_failure(reply, code, limits, self._call.stderr)
         if reply.timed_out:
             server.stop()
@@ -124,20 +116,9 @@ class _Servers:
         return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
 
     def _next_call(self, number: int) -> Call:
-        folder, logs = self._settings.work_dir / "servers" / str(number), self._settings.log_dir
-        call = Call(
-            name=f"hecktor-rehearsal-{uuid.uuid4()}",
-            input_dir=folder / "input",
-            output_dir=folder / "output",
-            tmp_dir=folder / "tmp",
-            stdout=logs / f"server-{number}.stdout",
-            stderr=logs / f"server-{number}.stderr",
-            limits=self._settings.limits,
-            model_dir=self._settings.model_dir,
-        )
-        for path in (call.input_dir, call.output_dir, call.tmp_dir):
-            path.mkdir(parents=True)
-        return call
+        rehearsal, folder = self._rehearsal, self._work_dir / "servers" / str(number)
+        name, logs = f"hecktor-rehearsal-{uuid.uuid4()}", rehearsal.log_dir / f"server-{number}"
+        return Call.below(name, folder, logs, rehearsal.limits, rehearsal.model_dir)
 
     def _cut_log(self, stream: str, target: Path) -> None:
         """Copy to `target` what the server wrote to a stream since the previous case."""
@@ -145,14 +126,6 @@ class _Servers:
         content = source.read_bytes()[self._logged[stream] :] if source.is_file() else b""
         self._logged[stream] += len(content)
         target.write_bytes(content)
-
-
-def _is_unanswered(reply: CallResult) -> bool:
-    return reply.status is None and not reply.timed_out
-
-
-def _kept_open(path: str) -> str:
-    return f"{path} is kept open after the case; the platform empties the folder"
 
 
 def _move_content(source: Path, target: Path) -> None:

@@ -42,15 +42,10 @@ class CheckedOutputs:
 
 
 def check_outputs(output_dir: Path, answers: Sequence[Answer], ct_geometry: Geometry | None) -> CheckedOutputs:
-    """Check all answers below `output_dir` as the platform does.
+    """Check all declared answers below `output_dir`, the container's `/output`, as the platform does.
 
-    Args:
-        output_dir: the container's `/output`.
-        answers: the declared answers of the algorithm.
-        ct_geometry: the grid expected of a mask; None skips this check.
-
-    Raises:
-        OutputError: the platform would fail the job; the message gives the reason.
+    A mask is expected on the grid `ct_geometry`; None skips this check. Raises OutputError with the reason if the
+    platform would fail the job.
     """
     outputs: list[CheckedOutput] = []
     warnings: list[str] = []

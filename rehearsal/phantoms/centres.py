@@ -145,13 +145,8 @@ UNSEEN_CENTRES = ("USZ", "CHUB", "CHUN")
 
 
 def centre_named(code: str) -> Centre:
-    """The centre with this code, case-insensitive.
-
-    Raises:
-        InputError: if there is no such centre.
-    """
-    for centre in CENTRES:
-        if centre.code == code.strip().upper():
-            return centre
-    known = ", ".join(centre.code for centre in CENTRES)
-    raise InputError("--centres", f"found {code!r}", f"centres among {known}")
+    """The centre with this code, case-insensitive. Raises InputError if there is none."""
+    centres = {centre.code: centre for centre in CENTRES}
+    if code.strip().upper() not in centres:
+        raise InputError("--centres", f"found {code!r}", f"centres among {', '.join(centres)}")
+    return centres[code.strip().upper()]

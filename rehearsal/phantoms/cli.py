@@ -14,9 +14,9 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
+from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.truth import CohortOptions
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,21 +45,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor phantoms",
         description="Make synthetic PET/CT head and neck patients with masks, clinical variables and outcomes.",
     )
-    parser.add_argument("--patients", type=whole_number(1), required=True, metavar="N", help="number of patients")
-    parser.add_argument(
-        "--seed", type=whole_number(0), required=True, metavar="S", help="seed; the same seed gives the same bytes"
-    )
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), required=True, help="layout of the files")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder; a started cohort is resumed")
+    add = parser.add_argument
+    add("--patients", type=whole_number(1), required=True, metavar="N", help="number of patients")
+    add("--seed", type=whole_number(0), required=True, metavar="S", help="seed; the same seed gives the same bytes")
+    add("--layout", choices=sorted(LAYOUTS), required=True, help="layout of the files")
+    add("--output", type=Path, required=True, metavar="DIR", help="folder; a started cohort is resumed")
     add_edition_option(parser)
-    parser.add_argument(
-        "--centres",
-        default=",".join(TRAINING_CENTRES + UNSEEN_CENTRES),
-        metavar="A,B,..",
-        help="centres to draw from (default: %(default)s; unseen by training: " + ",".join(UNSEEN_CENTRES) + ")",
-    )
-    parser.add_argument(
-        "--jobs", type=whole_number(1), default=usable_cpus(), metavar="N", help="processes (%(default)s)"
-    )
-    parser.add_argument("--head-and-neck-only", action="store_true", help="make no whole-body, head-only or cut scans")
+    every, unseen = ",".join(TRAINING_CENTRES + UNSEEN_CENTRES), ",".join(UNSEEN_CENTRES)
+    centres = f"centres to draw from (default: %(default)s; unseen by training: {unseen})"
+    add("--centres", default=every, metavar="A,B,..", help=centres)
+    add("--jobs", type=whole_number(1), default=usable_cpus(), metavar="N", help="processes (%(default)s)")
+    add("--head-and-neck-only", action="store_true", help="make no whole-body, head-only or cut scans")
     return parser

@@ -1,18 +1,44 @@
-"""A phantom patient before rendering: all parameters of the images and tables."""
+"""Phantom patients before rendering: all parameters of the images and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy as np
 
+from contract.editions import DEFAULT_EDITION, load_edition
 from rehearsal.phantoms.anatomy.body import Body, random_body
 from rehearsal.phantoms.anatomy.canvas import Frame
 from rehearsal.phantoms.anatomy.lesions import Disease, random_disease
-from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.centres import Centre, centre_named
 from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded
 from rehearsal.phantoms.protocol import Protocol, random_protocol
+
+GENERATOR_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class CohortOptions:
+    """Options that determine a cohort's files.
+
+    ``field_of_view`` None is each centre's own mixture; ``edition`` is a name or the path of a declaration.
+    """
+
+    seed: int
+    centres: tuple[str, ...]
+    layout: str
+    field_of_view: str | None = None
+    ct_coarsening: int = 1
+    edition: str = DEFAULT_EDITION
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of `truth/cohort.json`, by which a resumed run recognises its cohort."""
+        document = {"generator_version": GENERATOR_VERSION, **asdict(self), "centres": list(self.centres)}
+        del document["edition"]
+        edition = {} if self.edition == DEFAULT_EDITION else {"edition": load_edition(self.edition).name}
+        return {**document, **edition}
 
 
 @dataclass(frozen=True)
@@ -36,14 +62,10 @@ class PhantomCase:
 
 
 def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None = None) -> PhantomCase:
-    """Draw patient ``index`` of the cohort ``seed``, independent of the number of other patients.
+    """Draw patient ``index`` of the cohort ``seed``, both 0 or more, independent of the number of other patients.
 
-    Args:
-        seed: the cohort's seed, 0 or more.
-        index: the patient's number, 0 or more.
-        centres: the centres, drawn by weight; their order matters.
-        only: a field of view ("head_and_neck", "head", "cut", "whole_body") for all patients instead of the
-            centre's own mixture.
+    Centres are drawn by weight, and their order matters. ``only`` is a field of view ("head_and_neck", "head", "cut",
+    "whole_body") for all patients instead of the centre's own mixture.
     """
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
     pick, who, ill, look, scan, fate, record = (np.random.default_rng(stream) for stream in streams)
@@ -70,6 +92,12 @@ def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None
         outcome=random_outcome(fate, clinical, disease),
         noise_seed=noise_seed,
     )
+
+
+def cohort_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
+    """The first ``patients`` patients of a cohort, drawn but not rendered."""
+    centres = [centre_named(code) for code in options.centres]
+    return [make_case(options.seed, index, centres, options.field_of_view) for index in range(patients)]
 
 
 def _random_frame(rng: np.random.Generator, male: bool) -> Frame:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import SimpleITK as sitk
 
@@ -21,8 +21,8 @@ from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.columns import platform_ehr, table_row
 from rehearsal.phantoms.scanner import Rendered
+from rehearsal.phantoms.tables import platform_ehr, table_row
 
 # Our own namespace gives the same names on every machine.
 UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "phantoms.hecktor.invalid")
@@ -37,16 +37,12 @@ def write_nifti(path: Path, volume: Volume) -> None:
     """Write `.nii.gz` at the fastest compression, the same bytes each time (SimpleITK always uses a slow level)."""
     plain = path.with_name(path.name.removesuffix(".gz"))
     sitk.WriteImage(to_sitk(volume), str(plain))
-    with plain.open("rb") as source, path.open("wb") as target:
-        _gzip(source, target)
-    plain.unlink()
-
-
-def _gzip(source: BinaryIO, target: BinaryIO) -> None:
     compressor = zlib.compressobj(level=1, wbits=31)
-    while block := source.read(1 << 20):
-        target.write(compressor.compress(block))
-    target.write(compressor.flush())
+    with plain.open("rb") as source, path.open("wb") as target:
+        while block := source.read(1 << 20):
+            target.write(compressor.compress(block))
+        target.write(compressor.flush())
+    plain.unlink()
 
 
 @contextmanager

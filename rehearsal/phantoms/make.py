@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, as_completed
+from collections.abc import Iterator, Mapping
+from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,27 +13,22 @@ from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
-from rehearsal.phantoms.centres import CENTRES, centre_named
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.columns import require_known
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import HEIGHTS, coarsened
-from rehearsal.phantoms.truth import CohortOptions, truth_document, truth_row
+from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.tables import require_known, truth_document, truth_row
 
 
-def cohort_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
-    """The first ``patients`` patients of a cohort, drawn but not rendered."""
-    centres = [centre_named(code) for code in options.centres]
-    return [make_case(options.seed, index, centres, options.field_of_view) for index in range(patients)]
+def render_coarsened(case: PhantomCase, factor: int) -> Rendered:
+    """A patient's images with a CT matrix ``factor`` times smaller in plane; 1 is the real size."""
+    return render(replace(case, protocol=coarsened(case.protocol, factor)))
 
 
 def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str:
     """Render and write one patient; returns the ID."""
-    from rehearsal.phantoms.scanner import render
-
-    if options.ct_coarsening > 1:
-        case = replace(case, protocol=coarsened(case.protocol, options.ct_coarsening))
-    _layout(options).write_case(output, case, render(case))
+    _layout(options).write_case(output, case, render_coarsened(case, options.ct_coarsening))
     return case.patient_id
 
 
@@ -113,19 +108,13 @@ def make_phantom(
     Raises:
         InputError: the field of view is unknown.
     """
-    from rehearsal.phantoms.scanner import render
-
     if field_of_view is not None and field_of_view not in HEIGHTS:
         raise InputError("field_of_view", f"found {field_of_view!r}", f"one of {', '.join(HEIGHTS)}")
     case = make_case(seed, index, CENTRES, field_of_view)
-    rendered = render(replace(case, protocol=coarsened(case.protocol, ct_coarsening)))
+    rendered = render_coarsened(case, ct_coarsening)
     return Phantom(
         patient_id=case.patient_id,
-        ct=rendered.ct,
-        pet=rendered.pet,
-        mask=rendered.mask,
-        planning=rendered.planning,
-        dose=rendered.dose,
+        **vars(rendered),
         clinical=asdict(case.clinical),
         recorded=case.record,
         rfs_days=case.outcome.rfs_days,
@@ -148,23 +137,16 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
     with fresh_processes(min(jobs, len(cases))) as pool:
         futures = [pool.submit(make_patient, options, case, output) for case in cases]
         try:
-            yield from _results(as_completed(futures))
+            yield from (future.result() for future in as_completed(futures))
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _results(futures: Iterable[Future[str]]) -> Iterator[str]:
-    for future in futures:
-        yield future.result()
-
-
 def _claim(options: CohortOptions, output: Path) -> None:
-    marker = output / "truth" / "cohort.json"
+    marker, wanted = output / "truth" / "cohort.json", options.as_json()
     if marker.exists():
         earlier = files.read_json(marker, error=OutputError)
-        if earlier != options.as_json():
-            raise OutputError(
-                f"{output}", f"found a cohort made with {earlier}", f"an empty folder or {options.as_json()}"
-            )
+        if earlier != wanted:
+            raise OutputError(f"{output}", f"found a cohort made with {earlier}", f"an empty folder or {wanted}")
         return
-    files.write_json(marker, options.as_json())
+    files.write_json(marker, wanted)

@@ -10,7 +10,7 @@ a C-index of about 0.77, clinical variables alone about 0.6, and 25 to 40% of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -34,7 +34,6 @@ HPV_LOGIT: dict[str, float] = {
     "log_gtvp_volume": -0.95,
     "male": 0.3,
 }
-VARIABLES = ("age_years", "gender", "tobacco", "alcohol", "performance_status", "treatment", "m_stage")
 WEIBULL_SHAPE = 1.1
 BASELINE_SCALE_DAYS = 5600.0
 ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6
@@ -53,6 +52,9 @@ class Clinical:
     performance_status: int
     treatment: int
     m_stage: str
+
+
+VARIABLES = tuple(field.name for field in fields(Clinical))
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ HEIGHTS: dict[str, tuple[Range, Range]] = {
     "cut": ((45, 105), (-230, -100)),
     "whole_body": ((70, 190), (-1060, -860)),
 }
-
-
 # A scan ends at least this far below the lowest lesion, and radiotherapy images further below.
 BELOW_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
 # A longer scan reaches from skull to thigh, in slices of at least `LONG_SCAN_SLICE_MM`.
@@ -59,12 +57,9 @@ def coarsened(protocol: Protocol, factor: int) -> Protocol:
     """The same scan with a CT matrix ``factor`` times smaller in plane, for quick tests."""
 
     def coarse(geometry: Geometry) -> Geometry:
-        size, spacing = geometry.size, geometry.spacing_mm
-        return replace(
-            geometry,
-            size=(size[0] // factor, size[1] // factor, size[2]),
-            spacing_mm=(spacing[0] * factor, spacing[1] * factor, spacing[2]),
-        )
+        (columns, rows, slices), (across, along, thickness) = geometry.size, geometry.spacing_mm
+        size, spacing = (columns // factor, rows // factor, slices), (across * factor, along * factor, thickness)
+        return replace(geometry, size=size, spacing_mm=spacing)
 
     planning = protocol.planning and coarse(protocol.planning)
     return replace(protocol, ct=coarse(protocol.ct), planning=planning)
@@ -74,8 +69,8 @@ def random_protocol(
     rng: np.random.Generator, centre: Centre, frame: Frame, lowest_lesion_mm: float, only: str | None
 ) -> Protocol:
     """Draw a scan; it reaches at least 15 mm below the lowest lesion, given in patient mm."""
-    view = _random_view(rng, centre)
-    view = only or view
+    drawn = _random_view(rng, centre)
+    view = only or drawn
     (top_low, top_high), (bottom_low, bottom_high) = HEIGHTS[view]
     top = frame.origin_mm[2] + frame.scale[2] * float(rng.uniform(top_low, top_high))
     bottom = frame.origin_mm[2] + frame.scale[2] * float(rng.uniform(bottom_low, bottom_high))
@@ -111,12 +106,8 @@ def _random_view(rng: np.random.Generator, centre: Centre) -> str:
 def _grid(
     size: tuple[int, int, int], spacing: tuple[float, float, float], middle: tuple[float, float], bottom: float
 ) -> Geometry:
-    origin = (
-        round(middle[0] - spacing[0] * (size[0] - 1) / 2, 3),
-        round(middle[1] - spacing[1] * (size[1] - 1) / 2, 3),
-        round(bottom, 3),
-    )
-    return Geometry(size, spacing, origin)
+    x, y = (round(middle[axis] - spacing[axis] * (size[axis] - 1) / 2, 3) for axis in (0, 1))
+    return Geometry(size, spacing, (x, y, round(bottom, 3)))
 
 
 def _ct_grid(rng: np.random.Generator, centre: Centre, frame: Frame, extent: Range) -> Geometry:

@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
-from rehearsal.phantoms.anatomy.shapes import Column, Ellipsoid, Floats, Point
+from rehearsal.phantoms.anatomy.shapes import Ellipsoid, Point, point
 from rehearsal.phantoms.protocol import axes_of
 from rehearsal.phantoms.scanner import Rendered
 
@@ -41,12 +41,8 @@ def prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
     _add_table(turned.ct, rng)
     if rng.random() < 0.5:
         return turned
-    return replace(
-        turned,
-        ct=_half_turn(turned.ct, middle),
-        mask=_half_turn(turned.mask, middle),
-        pet=_half_turn(turned.pet, middle),
-    )
+    ct, mask, pet = (_half_turn(volume, middle) for volume in (turned.ct, turned.mask, turned.pet))
+    return replace(turned, ct=ct, mask=mask, pet=pet)
 
 
 def reordered_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
@@ -85,11 +81,12 @@ def with_head_holder(scan: Rendered, rng: np.random.Generator) -> Rendered:
     plastic = float(rng.uniform(60, 250))
     reach = axes.z > axes.z[-1] - float(rng.uniform(120, 220))
     behind = float(rng.uniform(20, 60))
-    middle = _middle_of(body[reach], axes.y, axes.x)
-    across = (axes.x[None, :] - middle[0]) / rng.uniform(95, 120)
-    along = (axes.y[:, None] - middle[1]) / rng.uniform(110, 130)
+    _, rows, columns = np.nonzero(body[reach])
+    middle_x, middle_y = float(np.median(axes.x[columns])), float(np.median(axes.y[rows]))
+    across = (axes.x[None, :] - middle_x) / rng.uniform(95, 120)
+    along = (axes.y[:, None] - middle_y) / rng.uniform(110, 130)
     ring = np.abs(np.sqrt(across**2 + along**2) - 1) < 0.05
-    cradle = ring & (axes.y[:, None] > middle[1] + behind)
+    cradle = ring & (axes.y[:, None] > middle_y + behind)
     part = ct.array[reach]
     part[~body[reach] & cradle] = plastic
     if rng.random() < 0.5:
@@ -113,7 +110,7 @@ def with_spills(scan: Rendered, rng: np.random.Generator) -> Rendered:
     sheet = (float(rng.uniform(30, 120)), 6.0, float(rng.uniform(30, 120)))
     place = rng.uniform(low, high)
     bottom = axes_of(scan.ct.geometry).y[np.flatnonzero(occupied.any(axis=(0, 2)))[-1]]
-    _add_uptake(scan.pet, (float(place[0]), float(bottom) - 40, float(place[2])), sheet, float(rng.uniform(5, 40)))
+    _add_uptake(scan.pet, point((place[0], float(bottom) - 40, place[2])), sheet, float(rng.uniform(5, 40)))
     return scan
 
 
@@ -124,31 +121,23 @@ def _put_beside(
     axes = axes_of(scan.ct.geometry)
     low, high = _box(scan.ct.geometry)
     for _ in range(300):
-        x, y, z = (float(value) for value in rng.uniform(low, high))
-        corner, opposite = np.subtract((x, y, z), radii), np.add((x, y, z), radii)
-        box = axes.box((corner[0], corner[1], corner[2]), (opposite[0], opposite[1], opposite[2]))
+        place = rng.uniform(low, high)
+        box = axes.box(place - radii, place + radii)
         here = occupied[box]
         if here.size and not here.any():
-            level = _distance(Ellipsoid((x, y, z), radii), scan.ct.geometry, box)
+            level = Ellipsoid(point(place), radii).distance(*axes.coordinates(box))
             scan.ct.array[box][level < 0] = 5
-            _add_uptake(scan.pet, (x, y, z), radii, suv)
+            _add_uptake(scan.pet, point(place), radii, suv)
             return
 
 
 def _add_uptake(pet: Volume, centre: Point, radii: Point, suv: float) -> None:
     """Add an ellipsoid of activity whose edge is blurred over a centimetre."""
     axes = axes_of(pet.geometry)
-    corner, opposite = np.subtract(centre, np.add(radii, 10)), np.add(centre, np.add(radii, 10))
-    box = axes.box((corner[0], corner[1], corner[2]), (opposite[0], opposite[1], opposite[2]))
+    box = axes.box(np.subtract(centre, np.add(radii, 10)), np.add(centre, np.add(radii, 10)))
     if pet.array[box].size:
-        pet.array[box] += np.float32(suv) * np.clip(
-            0.5 - _distance(Ellipsoid(centre, radii), pet.geometry, box) / np.float32(10), 0, 1
-        )
-
-
-def _distance(shape: Ellipsoid | Column, grid: Geometry, box: tuple[slice, slice, slice]) -> Floats:
-    cut = axes_of(grid).cut(box)
-    return shape.distance(cut.x[None, None, :], cut.y[None, :, None], cut.z[:, None, None])
+        distance = Ellipsoid(centre, radii).distance(*axes.coordinates(box))
+        pet.array[box] += np.float32(suv) * np.clip(0.5 - distance / np.float32(10), 0, 1)
 
 
 def _add_table(ct: Volume, rng: np.random.Generator) -> None:
@@ -162,11 +151,6 @@ def _add_table(ct: Volume, rng: np.random.Generator) -> None:
     inner = (np.abs(y)[:, None] < half_y - TABLE_WALL_MM) & (np.abs(x)[None, :] < half_x - TABLE_WALL_MM)
     ct.array[:, outer & ~inner] = np.where(body[:, outer & ~inner], ct.array[:, outer & ~inner], TABLE_WALL_HU)
     ct.array[:, inner] = np.where(body[:, inner], ct.array[:, inner], TABLE_FOAM_HU)
-
-
-def _middle_of(body: NDArray[np.bool_], y: Floats, x: Floats) -> tuple[float, float]:
-    _, rows, columns = np.nonzero(body)
-    return float(np.median(x[columns])), float(np.median(y[rows]))
 
 
 def _box(grid: Geometry) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -194,15 +178,8 @@ def _reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, b
     by_xyz = volume.array.transpose(2, 1, 0)[tuple(slice(None, None, int(sign)) for sign in signs)]
     array = np.ascontiguousarray(by_xyz.transpose(order).transpose(2, 1, 0))
     a, b, c = order
-    return Volume(
-        array,
-        Geometry(
-            (grid.size[a], grid.size[b], grid.size[c]),
-            (grid.spacing_mm[a], grid.spacing_mm[b], grid.spacing_mm[c]),
-            (float(origin[0]), float(origin[1]), float(origin[2])),
-            tuple(direction.ravel().tolist()),
-        ),
-    )
+    size, spacing = (grid.size[a], grid.size[b], grid.size[c]), [grid.spacing_mm[axis] for axis in order]
+    return Volume(array, Geometry(size, point(spacing), point(origin), tuple(direction.ravel().tolist())))
 
 
 def _oblique(volume: Volume, rotation: NDArray[np.float64], outside: float, interpolator: int) -> Volume:
@@ -213,20 +190,6 @@ def _oblique(volume: Volume, rotation: NDArray[np.float64], outside: float, inte
     low, high = along.min(0), along.max(0)
     count = np.ceil((high - low) / spacing).astype(int)
     origin = rotation @ ((low + high) / 2 - (count - 1) / 2 * spacing)
-    target = Geometry(
-        (int(count[0]), int(count[1]), int(count[2])),
-        grid.spacing_mm,
-        (float(origin[0]), float(origin[1]), float(origin[2])),
-        tuple(rotation.ravel().tolist()),
-    )
-    image = sitk.Resample(
-        to_sitk(volume),
-        list(target.size),
-        sitk.Transform(),
-        interpolator,
-        list(target.origin_mm),
-        list(target.spacing_mm),
-        list(target.direction),
-        float(outside),
-    )
-    return Volume(sitk.GetArrayFromImage(image), target)
+    placement = origin.tolist(), spacing.tolist(), rotation.ravel().tolist()
+    image = sitk.Resample(to_sitk(volume), count.tolist(), sitk.Transform(), interpolator, *placement, float(outside))
+    return Volume(sitk.GetArrayFromImage(image), Geometry.of(image))

@@ -12,7 +12,7 @@ from scipy import ndimage
 from contract import labels
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from rehearsal.phantoms.anatomy.canvas import Axes, Canvas, regular_axes, sample
+from rehearsal.phantoms.anatomy.canvas import Axes, Box, Canvas, regular_axes, sample
 from rehearsal.phantoms.anatomy.head_and_neck import body_parts
 from rehearsal.phantoms.anatomy.lesions import Lesion, Surface
 from rehearsal.phantoms.anatomy.shapes import Floats
@@ -53,18 +53,9 @@ def render(case: PhantomCase) -> Rendered:
     canvas = _painted_body(case, shape_rng)
     surfaces = [(lesion, Surface(lesion, case.frame.to_patient(lesion.place))) for lesion in case.disease.lesions]
     ct, mask = _ct(canvas, case, protocol.ct, surfaces, ct_rng)
-    planning = None
-    if protocol.planning is not None:
-        planning, _ = _ct(canvas, case, protocol.planning, surfaces, plan_rng)
+    planning = None if protocol.planning is None else _ct(canvas, case, protocol.planning, surfaces, plan_rng)[0]
     pet = _pet(canvas, case, surfaces, pet_rng)
-    dose = None if protocol.dose is None else _dose(case, protocol.dose, surfaces)
-    return Rendered(
-        Volume(ct, protocol.ct),
-        pet,
-        Volume(mask, protocol.ct),
-        None if planning is None or protocol.planning is None else Volume(planning, protocol.planning),
-        dose,
-    )
+    return Rendered(ct, pet, mask, planning, None if protocol.dose is None else _dose(case, protocol.dose, surfaces))
 
 
 def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
@@ -83,21 +74,17 @@ def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
     return canvas
 
 
-def _in_box(axes: Axes, surface: Surface) -> tuple[tuple[slice, slice, slice], Floats, Floats, Floats] | None:
+def _in_box(axes: Axes, surface: Surface) -> tuple[Box, Floats, Floats, Floats] | None:
     box = axes.box(*surface.corners())
     if any(cut.stop <= cut.start for cut in box):
         return None
-    cut = axes.cut(box)
-    return box, cut.x[None, None, :], cut.y[None, :, None], cut.z[:, None, None]
+    return box, *axes.coordinates(box)
 
 
 def _ct(
-    canvas: Canvas,
-    case: PhantomCase,
-    grid: Geometry,
-    surfaces: list[tuple[Lesion, Surface]],
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
+    canvas: Canvas, case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator
+) -> tuple[Volume, Volume]:
+    """CT and mask on `grid`."""
     axes = axes_of(grid)
     ct = np.empty(axes.shape, dtype=np.int16)
     mask = np.zeros(axes.shape, dtype=np.uint8)
@@ -108,7 +95,7 @@ def _ct(
     for lesion, surface in reversed(surfaces):
         _paint_lesion_on_ct(ct, mask, axes, lesion, surface)
     _spoil_ct(ct, axes, case, rng)
-    return ct, mask
+    return Volume(ct, grid), Volume(mask, grid)
 
 
 def _slabs(count: int) -> Iterator[slice]:
@@ -215,11 +202,9 @@ def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surfac
     for side in (-1, 1):
         for height in range(-105, 15, 10):
             place = case.frame.to_patient((side * 33.0, 10.0, float(height)))
-            squares = [
-                ((values - centre) / np.float32(17)) ** 2
-                for values, centre in zip((axes.x, axes.y, axes.z), place, strict=True)
-            ]
-            elective |= squares[0][None, None, :] + squares[1][None, :, None] + squares[2][:, None, None] < 1
+            coordinates = axes.coordinates((slice(None), slice(None), slice(None)))
+            x, y, z = (((line - centre) / np.float32(17)) ** 2 for line, centre in zip(coordinates, place, strict=True))
+            elective |= x + y + z < 1
     step = grid.spacing_mm[0]
     high = _fall_off(target, step, *LESION_DOSE)
     low = _fall_off(elective | target, step, *ELECTIVE_DOSE)

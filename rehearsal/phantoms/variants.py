@@ -88,12 +88,8 @@ KINDS = tuple(VARIANTS)
 def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
     """CT, PET and mask of this patient in a scan of this kind; no planning CT and no dose.
 
-    A scan that is cut at the top still includes part of the lowest lesion, and every scan ends at least 15 mm below it.
-
-    Args:
-        case: any patient; the extent of the scan is replaced.
-        kind: one of `KINDS`.
-        rng: draws the extent and all other free parameters.
+    The extent of the scan is replaced; `rng` draws it and all other free parameters of the kind, one of `KINDS`. A scan
+    that is cut at the top still includes part of the lowest lesion, and every scan ends at least 15 mm below it.
     """
     variant = VARIANTS[kind]
     extent = variant.extents[int(rng.integers(len(variant.extents)))]

@@ -19,15 +19,9 @@ POLL_S = 0.1
 
 
 def wait_until_ready(port: int, overall_s: float, call_s: float) -> dict[str, Any]:
-    """Ask `GET /health` until it answers 200; no redirect is followed.
+    """Ask `GET /health` on the loopback interface until it answers 200; no redirect is followed.
 
-    Args:
-        port: on the loopback interface.
-        overall_s: seconds for all calls.
-        call_s: seconds for one call.
-
-    Returns:
-        The result of `request` for the last call, with the seconds since the first call.
+    `overall_s` limits all calls, `call_s` one. Returns the last result of `request`, its seconds since the first call.
     """
     begun = time.monotonic()
     while True:

@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from contract import platform
 from contract.errors import EngineError
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
-from rehearsal.runners.runner import PLATFORM_ENVIRONMENT, Call, clean_environment, thread_environment
-from rehearsal.runners.servers import PORT, RunningServer, ServerAccess
+from rehearsal.runners.runner import Call, clean_environment, run_environment
+from rehearsal.runners.servers import PORT, RunningServer
 
 _POLL_S: Final = 0.05
 _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
@@ -25,6 +25,7 @@ _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
 class ContainerRunner:
     """Runs an image as the platform does: its own user, no network, read-only input, limits, a fresh /tmp."""
 
+    is_isolated: ClassVar[bool] = True
     engine: ContainerEngine
     image: str
     arguments: tuple[str, ...] = ()
@@ -36,20 +37,11 @@ class ContainerRunner:
         return " ".join((self.image, *self.arguments))
 
     @property
-    def is_isolated(self) -> bool:
-        return True
-
-    @property
     def api_method(self) -> str:
-        """The value of the image's label."""
         return self.engine.image_facts(self.image).api_method
 
     def run(self, call: Call) -> RunOutcome:
-        """Run one container and remove it; an image labelled `invoke` gets `--no-serve`.
-
-        Raises:
-            EngineError: the engine refused to start it.
-        """
+        """Run one container and remove it; one labelled `invoke` gets `--no-serve`. Errors as in `start`."""
         no_serve = ("--no-serve",) if self.api_method == "invoke" else ()
         process = self._started(call, (*call.record_option(_TMP), *no_serve))
         try:
@@ -64,24 +56,22 @@ class ContainerRunner:
         """Start one container as a server; an image labelled `exec` gets `--serve`.
 
         It has no network, as with `exec`, so the engine's `exec` starts the image's own `python3` in the container,
-        which calls the server from within.
-
-        Raises:
-            EngineError: the engine refused to start it.
+        which calls the server from within. Raises EngineError if the engine refuses to start it.
         """
         started_s = time.monotonic()
         process = self._started(call, ("--serve",) if self.api_method == "exec" else ())
         peak = self._peak(call.name)
-        access = ServerAccess(
+        server = RunningServer(
+            process,
             python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
             port=PORT,
             folders=(str(platform.INPUT_DIR), str(platform.OUTPUT_DIR)),
-            stop=self._stopper(call.name),
+            stopper=self._stopper(call.name),
             peak_memory=lambda: peak(None),
             hand_over=lambda: self._hand_over(call),
             remove=lambda: self._remove(call.name),
+            started_s=started_s,
         )
-        server = RunningServer(process, access, started_s)
         try:
             while server.exit_code is None and not self._is_running(call.name):
                 time.sleep(_POLL_S)
@@ -99,22 +89,21 @@ class ContainerRunner:
             return subprocess.Popen(self._command(call, options), stdout=stdout, stderr=stderr, env=clean_environment())
 
     def _command(self, call: Call, options: Sequence[str]) -> list[str]:
-        mounts = [(call.input_dir, platform.INPUT_DIR, ":ro"), (call.output_dir, platform.OUTPUT_DIR, "")]
-        mounts.append((call.tmp_dir, _TMP, ""))
-        if call.model_dir is not None:
-            mounts.append((call.model_dir, platform.MODEL_DIR, ":ro"))
-        if call.ground_truth_dir is not None:
-            mounts.append((call.ground_truth_dir, platform.GROUND_TRUTH_DIR, ":ro"))
+        mounts: list[tuple[Path | None, Path, str]] = [
+            (call.input_dir, platform.INPUT_DIR, ":ro"),
+            (call.output_dir, platform.OUTPUT_DIR, ""),
+            (call.tmp_dir, _TMP, ""),
+            (call.model_dir, platform.MODEL_DIR, ":ro"),
+            (call.ground_truth_dir, platform.GROUND_TRUTH_DIR, ":ro"),
+        ]
         command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
         command += ["--network=none", *self.engine.limit_arguments(call.limits)]
-        for name, value in PLATFORM_ENVIRONMENT.items():
-            command += ["--env", f"{name}={value}"]
-        for name, value in thread_environment(call.limits).items():
+        for name, value in run_environment(call.limits).items():
             command += ["--env", f"{name}={value}"]
         for name in self.engine.image_facts(self.image).stripped_variables:
             command += self.engine.unset_arguments(name)
         for source, target, mode in mounts:
-            command += ["--volume", f"{source.resolve()}:{target}{mode}"]
+            command += [] if source is None else ["--volume", f"{source.resolve()}:{target}{mode}"]
         command += self.engine.gpu_arguments() if self.with_gpus else []
         return [*command, self.image, *self.arguments, *options]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.errors import EngineError
-from rehearsal.images.checks import ImageFacts, facts_of_inspection
+from rehearsal.images import ImageFacts
 from rehearsal.runners.runner import Limits, clean_environment
 
 # In this order: the first client in PATH, Debian's own client beside a newer one, Podman.
@@ -34,11 +34,7 @@ class ContainerEngine:
         return "podman" if self.is_podman else "docker"
 
     def command(self, *arguments: str, check: bool = True) -> str:
-        """Run the client with `arguments` and return its stdout.
-
-        Raises:
-            EngineError: a non-zero exit status, with `check`.
-        """
+        """Run the client with `arguments` and return its stdout. With `check` EngineError for a non-zero status."""
         done = subprocess.run(
             [self.client, *arguments],
             check=False,
@@ -53,12 +49,10 @@ class ContainerEngine:
         return done.stdout
 
     def image_facts(self, image: str) -> ImageFacts:
-        """Read the properties of an image.
-
-        Raises:
-            EngineError: there is no such image.
-        """
-        return facts_of_inspection(image, json.loads(self.command("image", "inspect", image))[0])
+        """Read the properties of an image. Raises EngineError if there is no such image."""
+        inspected = json.loads(self.command("image", "inspect", image))[0]
+        config, size_bytes = inspected.get("Config") or {}, int(inspected.get("Size", 0))
+        return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes)
 
     def load(self, archive: Path) -> str:
         """Load a saved image (`.tar`, `.tar.gz`, `.tar.xz`) and return its name."""
@@ -97,13 +91,9 @@ class ContainerEngine:
 
 
 def find_engine(preferred: str | None = None) -> ContainerEngine:
-    """The first container engine that answers.
+    """The first container engine that answers, among the usual candidates or the client `preferred` (name or path).
 
-    Args:
-        preferred: a client to use instead of the usual candidates (`docker`, `podman` or a path).
-
-    Raises:
-        EngineError: no engine answers.
+    Raises EngineError if none answers.
     """
     candidates: Sequence[str] = CANDIDATES if preferred is None else (preferred,)
     for client in candidates:

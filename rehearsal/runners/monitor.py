@@ -42,13 +42,9 @@ class RunOutcome:
 def wait_for(
     process: subprocess.Popen[bytes], time_limit_s: float, stop: Stopper | None, peak_memory: PeakMemory
 ) -> RunOutcome:
-    """Wait for `process`; send SIGTERM at the time limit and SIGKILL 5 s later.
+    """Wait for a process that was just started; send SIGTERM after `time_limit_s` from now and SIGKILL 5 s later.
 
-    Args:
-        process: a process that was just started.
-        time_limit_s: seconds from now.
-        stop: called with False to terminate and True to kill; None signals the process group.
-        peak_memory: see `PeakMemory`.
+    `stop` is called with False to terminate and True to kill; None signals the process group.
     """
     started = time.monotonic()
     stopper = group_stopper(process.pid) if stop is None else stop
@@ -95,8 +91,7 @@ def process_peak_bytes(pid: int) -> int | None:
 def cgroup_peak_reader(container_process: Callable[[], int | None]) -> PeakMemory:
     """A reader of the peak memory of a container's control group, page cache included.
 
-    Args:
-        container_process: returns the pid of the container's first process on this host, None before it runs.
+    `container_process` returns the pid of the container's first process on this host, None before it runs.
     """
     peak_files: list[Path] = []
 
@@ -152,5 +147,4 @@ def group_stopper(group: int) -> Stopper:
 
 
 def _larger(first: int | None, second: int | None) -> int | None:
-    known = [value for value in (first, second) if value is not None]
-    return max(known) if known else None
+    return max((value for value in (first, second) if value is not None), default=None)

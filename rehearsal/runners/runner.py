@@ -14,18 +14,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError, InputError
 from contract.files import read_json
-from rehearsal.images.checks import STRIPPED_PREFIX
+from rehearsal.images import STRIPPED_PREFIX
 from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
-from rehearsal.runners.servers import RunningServer, ServerAccess, this_python
+from rehearsal.runners.servers import RunningServer
 
 GIB: Final = 1024**3
 RUN_RECORD: Final = "run-record.json"
-PLATFORM_ENVIRONMENT: Final = {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,17 @@ class Call:
         """The option that asks for the run record; `tmp_dir` is the program's view of the folder."""
         return ("--record", str(tmp_dir / RUN_RECORD)) if self.with_run_record else ()
 
+    @classmethod
+    def below(
+        cls, name: str, folder: Path, logs: Path, limits: Limits, model_dir: Path | None, with_run_record: bool = False
+    ) -> Call:
+        """A job with the folders `input`, `output` and `tmp` in `folder`, and the logs `LOGS.stdout` and `.stderr`."""
+        folders = folder / "input", folder / "output", folder / "tmp"
+        for path in folders:
+            path.mkdir(parents=True, exist_ok=True)
+        stdout, stderr = (logs.with_name(f"{logs.name}.{stream}") for stream in ("stdout", "stderr"))
+        return cls(name, *folders, stdout, stderr, limits, model_dir, with_run_record=with_run_record)
+
     def run_record(self) -> dict[str, Any] | None:
         """The algorithm's record of the run, None where there is none."""
         try:
@@ -110,6 +120,8 @@ class ProcessRunner:
     The time limit holds as in a container; memory is limited for each process separately (RLIMIT_DATA).
     """
 
+    is_isolated: ClassVar[bool] = False
+    api_method: ClassVar[str] = "exec"
     command: tuple[str, ...]
     arguments: tuple[str, ...] = ()
 
@@ -117,40 +129,24 @@ class ProcessRunner:
     def description(self) -> str:
         return " ".join((Path(self.command[0]).name, *self.command[1:], *self.arguments))
 
-    @property
-    def is_isolated(self) -> bool:
-        return False
-
-    @property
-    def api_method(self) -> str:
-        """`exec`, since a command has no label."""
-        return "exec"
-
     def run(self, call: Call) -> RunOutcome:
-        """Run the command in a session of its own.
-
-        Raises:
-            EngineError: there is no such command.
-        """
+        """Run the command in a session of its own. Raises EngineError if there is no such command."""
         process = self._started(call, call.record_option(call.tmp_dir.resolve()))
         return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
 
     def start(self, call: Call) -> RunningServer:
-        """Start the command with `--serve --port` and a free port, in a session of its own.
-
-        Raises:
-            EngineError: there is no such command.
-        """
-        port = _free_port()
+        """Start it with `--serve` and a free `--port`, as in `run`. Raises EngineError if there is no such command."""
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = int(listening.getsockname()[1])
         process = self._started(call, ("--serve", "--port", str(port)))
-        access = ServerAccess(
-            python=this_python(),
+        return RunningServer(
+            process,
+            python=(sys.executable, "-I", "-"),
             port=port,
             folders=(str(call.input_dir.resolve()), str(call.output_dir.resolve())),
-            stop=group_stopper(process.pid),
+            stopper=group_stopper(process.pid),
             peak_memory=lambda: process_peak_bytes(process.pid),
         )
-        return RunningServer(process, access)
 
     def _started(self, call: Call, options: Sequence[str]) -> subprocess.Popen[bytes]:
         if shutil.which(self.command[0]) is None:
@@ -163,7 +159,7 @@ class ProcessRunner:
                 stdout=stdout,
                 stderr=stderr,
                 cwd=call.tmp_dir,
-                env=self._environment(call),
+                env={**clean_environment(), **run_environment(call.limits), "TMPDIR": str(call.tmp_dir.resolve())},
                 start_new_session=True,
             )
 
@@ -179,10 +175,6 @@ class ProcessRunner:
             return program
         return ["/bin/sh", "-c", f'ulimit -d {limit // 1024} 2>/dev/null; exec "$@"', "sh", *program]
 
-    def _environment(self, call: Call) -> dict[str, str]:
-        threads = thread_environment(call.limits)
-        return {**clean_environment(), **PLATFORM_ENVIRONMENT, **threads, "TMPDIR": str(call.tmp_dir.resolve())}
-
 
 def algorithm_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
     """The command line of this project's algorithm."""
@@ -190,15 +182,10 @@ def algorithm_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
     return (sys.executable, "-m", "algorithm", "--task", task.name, *chosen)
 
 
-def _free_port() -> int:
-    """A port that was free a moment ago, for a server on this host."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-def thread_environment(limits: Limits) -> dict[str, str]:
-    """One thread for each CPU: the platform's machine shows no more CPUs, and further threads would only wait."""
-    return {} if limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(limits.cpus)))}
+def run_environment(limits: Limits) -> dict[str, str]:
+    """The platform's variables, and one thread for each CPU: it shows no more CPUs, so further threads would wait."""
+    threads = {} if limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(limits.cpus)))}
+    return {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1", **threads}
 
 
 def clean_environment() -> dict[str, str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,103 +33,83 @@ class CallResult:
 
 
 @dataclass(frozen=True)
-class ServerAccess:
-    """Access to a started server.
+class RunningServer:
+    """A running server; its caller ends it with `stop` or `kill`.
 
-    `python` runs a program from stdin that can access the server's port and `folders`; `hand_over` gives this user
-    access to the server's files; `remove` cleans up after its end.
+    `python` runs a program from stdin that can access the server's port and `folders`; `peak_memory` returns the bytes
+    since its start, None if unknown; `hand_over` gives this user access to the server's files; `remove` cleans up after
+    its end.
     """
 
+    process: subprocess.Popen[bytes]
     python: tuple[str, ...]
     port: int
     folders: tuple[str, str]
-    stop: Stopper
+    stopper: Stopper
     peak_memory: Callable[[], int | None]
     hand_over: Callable[[], None] = lambda: None
     remove: Callable[[], None] = lambda: None
-
-
-class RunningServer:
-    """A running server; its caller ends it with `stop` or `kill`."""
-
-    def __init__(self, process: subprocess.Popen[bytes], access: ServerAccess, started_s: float | None = None) -> None:
-        self._process, self._access = process, access
-        self._started_s = time.monotonic() if started_s is None else started_s
+    started_s: float = field(default_factory=time.monotonic)
 
     def wait_until_ready(self, within_s: float) -> CallResult:
         """Ask for its health until it answers 200, for at most `within_s` since its start.
 
-        Raises:
-            EngineError: the image has no Python to run the client.
+        Raises EngineError if the image has no Python to run the client.
         """
         while True:
-            left_s = max(0.0, within_s - self._age_s())
-            asking = (self._access.port, min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S)))
-            reply = self._call("ready", *asking, limit_s=HEALTH_CALL_S)
-            age_s = self._age_s()
+            left_s = max(0.0, within_s - (time.monotonic() - self.started_s))
+            times_s = min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S))
+            reply = self._call("ready", *times_s, limit_s=HEALTH_CALL_S)
+            age_s = time.monotonic() - self.started_s
             if reply.status == 200 or self.exit_code is not None or age_s >= within_s:
                 return CallResult(reply.status, reply.text, age_s)
 
     def invoke(self, time_limit_s: float) -> CallResult:
         """Call `POST /invoke`; the result holds the seconds of the call."""
-        return self._call("invoke", self._access.port, time_limit_s, limit_s=time_limit_s)
+        return self._call("invoke", time_limit_s, limit_s=time_limit_s)
 
     def left_open(self) -> list[str]:
         """Files and working directories in the input and output folders that a process still holds open."""
-        answer = self._ask("open", *self._access.folders, limit_s=HEALTH_CALL_S)
+        answer = self._ask("open", *self.folders, limit_s=HEALTH_CALL_S)
         return [] if answer is None else [str(path) for path in answer["open"]]
-
-    def hand_over(self) -> None:
-        """Give this user access to the server's files."""
-        self._access.hand_over()
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, None while it runs."""
-        return self._process.poll()
-
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """Peak memory since its start, None if unknown."""
-        return self._access.peak_memory()
+        """None while it runs."""
+        return self.process.poll()
 
     def exit_code_within(self, seconds: float) -> int | None:
         """Its exit code after waiting at most `seconds`; None if it still runs."""
         try:
-            return self._process.wait(seconds)
+            return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self) -> int | None:
         """Send SIGTERM and return the exit code; None if it did not end within 5 s and was killed."""
-        self._access.stop(False)
+        self.stopper(False)
         code = self.exit_code_within(GRACE_S)
         self.kill()
         return code
 
     def kill(self) -> None:
-        """Kill it."""
         if self.exit_code is None:
-            self._access.stop(True)
-            self._process.wait()
-        self._access.remove()
+            self.stopper(True)
+            self.process.wait()
+        self.remove()
 
-    def _age_s(self) -> float:
-        return time.monotonic() - self._started_s
-
-    def _call(self, command: str, *arguments: object, limit_s: float) -> CallResult:
+    def _call(self, command: str, *times_s: float, limit_s: float) -> CallResult:
         begun = time.monotonic()
-        answer = self._ask(command, *arguments, limit_s=limit_s)
-        if answer is None:
-            return CallResult(None, "no answer", time.monotonic() - begun, time.monotonic() - begun >= limit_s)
-        return CallResult(answer["status"], answer["text"], answer["seconds"], answer["timed_out"])
+        answer = self._ask(command, self.port, *times_s, limit_s=limit_s)
+        seconds = time.monotonic() - begun
+        return CallResult(None, "no answer", seconds, seconds >= limit_s) if answer is None else CallResult(**answer)
 
     def _ask(self, *arguments: object, limit_s: float) -> Any:
         """Output of the client program; None if it overran or was killed, for example by the server's end."""
         with _CLIENT.open("rb") as program:
             try:
                 done = subprocess.run(
-                    [*self._access.python, *map(str, arguments)],
+                    [*self.python, *map(str, arguments)],
                     stdin=program,
                     check=False,
                     capture_output=True,
@@ -142,8 +121,3 @@ class RunningServer:
         if done.returncode in _NO_PYTHON and self.exit_code_within(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
         return json.loads(done.stdout) if done.returncode == 0 else None
-
-
-def this_python() -> tuple[str, ...]:
-    """This interpreter, for a server that is a plain process."""
-    return (sys.executable, "-I", "-")

@@ -11,16 +11,12 @@ from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_option
 from rehearsal.phantoms.protocol import HEIGHTS
 from rehearsal.submission.images import TAGS, BuiltImages, find_images
-from rehearsal.submission.phantoms import KINDS
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
+from rehearsal.submission.tries import KINDS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make and rehearse the files to upload.
-
-    Raises:
-        HecktorError: something is missing or fails. If only the engine is missing, the model is made first.
-    """
+    """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     edition = load_edition(arguments.edition)
@@ -64,19 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--package", type=Path, required=True, help="folder of a model package")
     add("--output", type=Path, required=True, help="folder for model.tar.gz, the image archives and README.md")
-    add(
-        "--task",
-        action="append",
-        default=[],
-        help="only this task: segmentation, rfs, hpv, or 1, 2, 3; may be repeated",
-    )
+    only = "only this task: segmentation, rfs, hpv, or 1, 2, 3; may be repeated"
+    add("--task", action="append", default=[], help=only)
     add_edition_option(parser)
-    add(
-        "--images",
-        choices=sorted(TAGS),
-        default="cuda",
-        help="PyTorch build of the images; the platform's T4 needs cuda",
-    )
+    build = "PyTorch build of the images; the platform's T4 needs cuda"
+    add("--images", choices=sorted(TAGS), default="cuda", help=build)
     add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")
     add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the images in the rehearsal")

@@ -7,12 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from contract.editions import Algorithm
 from contract.errors import EngineError
-from rehearsal.images.checks import upload_problems
-from rehearsal.images.layers import facts_of_verified
+from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Runner
@@ -23,25 +22,12 @@ _NEEDED: Final = ("scripts/build", "scripts/save", "docker/algorithm.Dockerfile"
 _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 
 
-class ImageMaker(Protocol):
-    """Makes the image archives of a submission."""
-
-    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
-        """Build an image for each task; the build's output goes to `log`."""
-
-    def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
-        """Save a built image into `folder` and return the archive."""
-
-    def load(self, archive: Path) -> Runner:
-        """Check an archive as at an upload, load it, and return its runner."""
-
-    def name(self, task: Algorithm) -> str:
-        """The image's name in the engine."""
-
-
 @dataclass(frozen=True)
 class BuiltImages:
-    """Images of this source tree; `torch` is cuda or cpu."""
+    """Makes the image archives of a submission from this source tree; `torch` is cuda or cpu.
+
+    The output of the scripts goes to a `log`; a script that fails raises EngineError.
+    """
 
     engine: ContainerEngine
     source: Path
@@ -50,23 +36,16 @@ class BuiltImages:
     level: int
 
     def name(self, task: Algorithm) -> str:
+        """The image's name in the engine."""
         return f"hecktor-{task.name}:{TAGS[self.torch]}"
 
     def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
-        """Run `scripts/build`; images that are already built take seconds.
-
-        Raises:
-            EngineError: it failed.
-        """
+        """Run `scripts/build` for each task; images that are already built take seconds."""
         flags = ["--cuda"] if self.torch == "cuda" else []
         self._script("build", *(task.name for task in tasks), *flags, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
-        """Run `scripts/save`.
-
-        Raises:
-            EngineError: it failed, for example because the archive is larger than the platform allows.
-        """
+        """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
         self._script("save", self.name(task), "--output", str(folder), "--level", str(self.level), log=log)
         (archive,) = folder.glob("*.tar.gz")
         return archive
@@ -74,10 +53,9 @@ class BuiltImages:
     def load(self, archive: Path) -> Runner:
         """Load an archive and run its image by its identity, since another build may reuse the name.
 
-        Raises:
-            EngineError: the platform would refuse it, it is damaged, or the engine cannot load it.
+        Raises EngineError if the platform would refuse it, it is damaged, or the engine cannot load it.
         """
-        problems = upload_problems(facts_of_verified(archive))
+        problems = upload_problems(facts_of_archive(archive, verify=True))
         if problems:
             raise EngineError(problems[0])
         loaded = self.engine.load(archive)
@@ -100,23 +78,15 @@ class BuiltImages:
 
 
 def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, source: Path = SOURCE) -> BuiltImages:
-    """The image builder of this machine.
+    """The image builder of this machine, with the engine's client `engine` or the first that can build.
 
-    Args:
-        engine: a client, or None for the first that can build.
-        torch: cuda or cpu.
-        with_gpus: give all GPUs to the rehearsed images.
-        level: gzip's, 1 (fast) to 9 (small).
-        source: the source tree.
-
-    Raises:
-        EngineError: there is no source tree, or no engine that can build.
+    `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small).
+    Raises EngineError if there is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
-        raise EngineError(
-            f"{absent[0]}", "not found beside the installed packages", "the source tree: images are built from it"
-        )
+        problem, expected = "not found beside the installed packages", "the source tree: images are built from it"
+        raise EngineError(absent[0], problem, expected)
     environment = {**os.environ, **({} if engine is None else {"HECKTOR_ENGINE": engine})}
     command = ["bash", "-c", _FIND_BUILDER]
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)

@@ -16,10 +16,9 @@ from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import write_json, write_text
 from contract.packages import file_entry, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
-from rehearsal.submission.images import ImageMaker
-from rehearsal.submission.phantoms import KINDS, make_phantoms
+from rehearsal.submission.images import BuiltImages
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
-from rehearsal.submission.tries import TrialInputs, TriedTask, try_task
+from rehearsal.submission.tries import KINDS, TrialInputs, TriedTask, make_phantoms, try_task
 
 REHEARSAL: Final = "rehearsal"
 FAILED: Final = "failed"
@@ -29,17 +28,10 @@ Reporter = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SubmissionOptions:
-    """Options of a submission.
+    """Options of a submission: `package` is the folder of a model package, `output` that for the files to upload.
 
-    Attributes:
-        package: folder of a model package.
-        output: folder for the files to upload.
-        tasks: tasks whose images are made; empty for all of the edition.
-        edition: the challenge's edition.
-        torch: PyTorch build of the images, for the record.
-        with_gpus: whether the images are rehearsed with GPUs, for the record.
-        kinds: fields of view of the phantoms.
-        coarsening: factor by which the phantoms' CT matrix is smaller, for tests.
+    Images are made of the `tasks`, of all of the edition if empty. `torch`, the images' PyTorch build, and `with_gpus`
+    are for the record. `kinds` are the phantoms' fields of view; `coarsening` makes their CT matrix smaller, for tests.
     """
 
     package: Path
@@ -57,13 +49,11 @@ def archive_name(task: Algorithm) -> str:
     return f"hecktor-{task.name}.tar.gz"
 
 
-def make_submission(options: SubmissionOptions, images: ImageMaker | None, report: Reporter) -> SubmissionRecord:
+def make_submission(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
     """Make and rehearse the files to upload; they get their names once all of them have passed.
 
-    Args:
-        options: package, tasks and phantoms.
-        images: makes the archives; None makes only the model and rehearses it with plain processes.
-        report: called with a line for each step.
+    `images` makes the archives; without it only the model is made, and rehearsed with plain processes. `report` is
+    called with a line for each step.
 
     Raises:
         HecktorError: the package cannot be used, or a check failed. The folder then holds its earlier content and,
@@ -73,30 +63,23 @@ def make_submission(options: SubmissionOptions, images: ImageMaker | None, repor
     _check_folder(options.output)
     tasks = options.tasks or options.edition.algorithms
     with _scratch_folder(options.output) as scratch:
-        model = _packed(options.package, scratch)
+        pack(options.package, scratch / MODEL)
+        unpack(scratch / MODEL, scratch / "model")
+        _verified_manifest(scratch / "model")
         report(f"{MODEL}: packed, unpacked as the platform does, verified")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
         report(f"phantoms: {', '.join(options.kinds)}")
-        inputs = TrialInputs(scratch / "cohort", kinds, model)
+        inputs = TrialInputs(scratch / "cohort", kinds, scratch / "model")
         try:
             archives, tried = _rehearsed(options.edition, tasks, images, inputs, scratch, report)
         except HecktorError as problem:
-            _keep_logs(scratch, options.output / FAILED)
+            shutil.rmtree(options.output / FAILED, ignore_errors=True)
+            shutil.move(scratch / REHEARSAL, options.output / FAILED)
             raise type(problem)(f"{problem.message}; no file got its name, logs in {FAILED}/") from None
-        torch = None if images is None else options.torch
-        entry = file_entry(scratch / MODEL)
-        submission = SubmissionRecord(manifest, entry, archives, tried, torch, options.with_gpus)
+        model, torch = file_entry(scratch / MODEL), None if images is None else options.torch
+        submission = SubmissionRecord(manifest, model, archives, tried, torch, options.with_gpus)
         _name_files(submission, options.edition, scratch, options.output)
     return submission
-
-
-def _packed(package: Path, scratch: Path) -> Path:
-    """Pack the package; returns the folder into which it was unpacked as on the platform."""
-    pack(package, scratch / MODEL)
-    unpacked = scratch / "model"
-    unpack(scratch / MODEL, unpacked)
-    _verified_manifest(unpacked)
-    return unpacked
 
 
 def _verified_manifest(package: Path) -> dict[str, Any]:
@@ -108,7 +91,7 @@ def _verified_manifest(package: Path) -> dict[str, Any]:
 def _rehearsed(
     edition: Edition,
     tasks: Sequence[Algorithm],
-    images: ImageMaker | None,
+    images: BuiltImages | None,
     inputs: TrialInputs,
     scratch: Path,
     report: Reporter,
@@ -125,15 +108,13 @@ def _rehearsed(
             runner, archive = _archived(images, task, scratch, log)
             archives.append(archive)
             report(f"{archive.file}: {archive.entry['size'] / 1e9:.2f} GB, checked and loaded")
-        one = try_task(task, runner, inputs, scratch / REHEARSAL / task.name)
-        tried.append(one)
-        report(
-            f"{task.name}: {len(one.cases)} phantoms, {one.longest_s:.1f} s the longest (limit {one.time_limit_s:g} s)"
-        )
+        tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name))
+        longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s
+        report(f"{task.name}: {len(inputs.kinds)} phantoms, {longest_s:.1f} s the longest (limit {limit_s:g} s)")
     return archives, tried
 
 
-def _archived(images: ImageMaker, task: Algorithm, scratch: Path, log: Path) -> tuple[Runner, ImageArchive]:
+def _archived(images: BuiltImages, task: Algorithm, scratch: Path, log: Path) -> tuple[Runner, ImageArchive]:
     folder = scratch / task.name
     folder.mkdir()
     archive = images.save(task, folder, log).rename(scratch / archive_name(task))
@@ -151,11 +132,6 @@ def _name_files(submission: SubmissionRecord, edition: Edition, scratch: Path, o
         (scratch / name).rename(output / name)
     write_text(output / README, submission.readme())
     write_json(output / RECORD, submission.as_json())
-
-
-def _keep_logs(scratch: Path, failed: Path) -> None:
-    shutil.rmtree(failed, ignore_errors=True)
-    shutil.move(scratch / REHEARSAL, failed)
 
 
 def _check_folder(output: Path) -> None:

@@ -41,12 +41,7 @@ class SubmissionRecord:
         """The content of `submission.json`."""
         return {
             "format_version": FORMAT_VERSION,
-            "model": {
-                "file": MODEL,
-                **self.model,
-                "name": self.package["name"],
-                "purpose": self.package["purpose"],
-            },
+            "model": {"file": MODEL, **self.model, "name": self.package["name"], "purpose": self.package["purpose"]},
             "images": [
                 {"file": one.file, **one.entry, "task": one.task.name, "image": one.image, "torch": self.torch}
                 for one in self.archives
@@ -57,22 +52,19 @@ class SubmissionRecord:
 
     def readme(self) -> str:
         """The content of `README.md`."""
+        settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB."]
         title = f"Files to upload: {self.package['name']}"
         sections = [
             section(1, title, f"Purpose: {self.package['purpose']}.", self._files(), bullets(self._notes())),
-            section(2, "Settings on the platform", self._sockets(), bullets(_SETTINGS)),
+            section(2, "Settings on the platform", self._sockets(), bullets(settings)),
             section(2, "Rehearsal", self._how(), self._cases()),
         ]
         return "\n\n".join(sections) + "\n"
 
     def _files(self) -> str:
+        purpose = "container image of the algorithm for task"
         rows = [
-            [
-                one.file,
-                f"container image of the algorithm for task {one.task.number}, {one.task.title}",
-                *_size(one.entry),
-            ]
-            for one in self.archives
+            [one.file, f"{purpose} {one.task.number}, {one.task.title}", *_size(one.entry)] for one in self.archives
         ]
         rows.append([MODEL, "model of each of these algorithms", *_size(self.model)])
         return table(["File", "Upload as", "Size", "sha256"], rows)
@@ -131,9 +123,6 @@ class SubmissionRecord:
 
 def _slugs(sockets: Iterable[Socket]) -> str:
     return ", ".join(socket.slug for socket in sockets)
-
-
-_SETTINGS: Final = ("GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.")
 
 
 def _size(entry: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,24 +1,31 @@
-"""Rehearsals of one algorithm over the phantoms, with stricter checks than the platform's."""
+"""The phantoms that every image of a submission must answer, with stricter checks than the platform's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions import Algorithm
+from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT
 from contract.errors import HecktorError
 from contract.images.volumes import read_header
-from rehearsal.jobs.execute import JobResult
+from rehearsal.jobs.execute import JobResult, Rehearsal
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.layouts import PlatformWriter
+from rehearsal.phantoms.make import render_coarsened
 from rehearsal.pipeline import rehearse
 from rehearsal.predictions import path_by_case
-from rehearsal.record import Rehearsal
 from rehearsal.runners.runner import GIB, Limits, Runner
 
 MEMORY_BYTES: Final = 16 * GIB
 NO_RECORD: Final = "no run record"
+SEED: Final = 2025
+# The usual field of view, with a planning CT and dose; the longest; one that is cut at the top.
+KINDS: Final = ("head_and_neck", "whole_body", "cut")
 
 
 @dataclass(frozen=True)
@@ -69,12 +76,33 @@ class TrialInputs:
     model: Path
 
 
+def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarsening: int = 1) -> dict[str, str]:
+    """Write a phantom of each field of view in the platform's layout; returns the kind of each by ID.
+
+    `kinds` are names in `rehearsal.phantoms.protocol.HEIGHTS`; the CT matrix is `coarsening` times smaller in plane.
+    """
+    layout, kind_of = PlatformWriter(edition), {}
+    for case, kind in zip(_cases(kinds), kinds, strict=True):
+        layout.write_case(folder, case, render_coarsened(case, coarsening))
+        kind_of[case.patient_id] = kind
+    return kind_of
+
+
+def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
+    """A different patient for each kind; the first has a planned dose."""
+    start = 0
+    for number, kind in enumerate(kinds):
+        candidates = (make_case(SEED, index, CENTRES, kind) for index in count(start))
+        case = next(case for case in candidates if number > 0 or case.protocol.dose is not None)
+        start = case.index + 1
+        yield case
+
+
 def try_task(task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path) -> TriedTask:
     """Rehearse one task over all phantoms.
 
-    Raises:
-        HecktorError: an image would be refused, a job failed, an answer would not count in the evaluation, or the
-            network did not answer.
+    Raises HecktorError if an image would be refused, a job failed, an answer would not count in the evaluation, or the
+    network did not answer.
     """
     result = rehearse(
         Rehearsal(

@@ -133,6 +133,6 @@ def server_images(images: ContainerEngine) -> ContainerEngine:
 def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two head-and-neck phantoms in the platform's layout."""
     folder = tmp_path_factory.mktemp("phantoms")
-    command = [sys.executable, "-m", "rehearsal.phantoms", "--patients", "2", "--seed", "5", "--layout", "platform"]
+    command = [sys.executable, "-m", "hecktor", "phantoms", "--patients", "2", "--seed", "5", "--layout", "platform"]
     subprocess.run([*command, "--head-and-neck-only", "--output", str(folder)], check=True, capture_output=True)
     return folder

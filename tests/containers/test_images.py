@@ -11,9 +11,10 @@ from contract.editions import Algorithm, load_edition
 from contract.editions.declaration import CT, EHR, PET
 from contract.files import read_json, write_json
 from contract.images.volumes import read_header, read_volume, write_volume
-from rehearsal.images.checks import upload_problems
+from rehearsal.images import upload_problems
+from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.record import Rehearsal, RehearsalResult
+from rehearsal.record import RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Limits

@@ -15,9 +15,10 @@ from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from rehearsal.images.checks import facts_of_archive, upload_problems
+from rehearsal.images import facts_of_archive, upload_problems
+from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.record import Rehearsal, RehearsalResult
+from rehearsal.record import RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import Limits

@@ -13,8 +13,9 @@ from contract.editions.declaration import CT, EHR, PET
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import rehearse
-from rehearsal.record import Rehearsal, RehearsalResult
+from rehearsal.record import RehearsalResult
 from rehearsal.runners.runner import Limits, ProcessRunner
 
 HERE = Path(__file__).parent

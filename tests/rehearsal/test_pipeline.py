@@ -11,10 +11,10 @@ from contract.editions import load_edition
 from contract.files import read_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main
+from rehearsal.jobs.execute import Rehearsal
+from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.truth import CohortOptions
 from rehearsal.pipeline import rehearse
-from rehearsal.record import Rehearsal
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner
 
 FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")

@@ -12,9 +12,8 @@ from contract.errors import InputError
 from contract.images.volumes import read_volume
 from rehearsal import make_phantom
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.cohort import CohortOptions, make_case
 from rehearsal.phantoms.make import make_cohort
-from rehearsal.phantoms.truth import CohortOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point
+from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point, point
 
 AIR_HU = -1000.0
+Box = tuple[slice, slice, slice]
+Corner = Point | NDArray[np.float64]
 # Voxel size of the canvas in plane, and width of the painted edges.
 EDGE_MM = 2.0
 # Width of the bumps of organ surfaces and of tissue density.
@@ -41,14 +43,10 @@ class Frame:
             np.asarray(height * self.lean[1] + wave * self.sway_mm[1], dtype=np.float32),
         )
 
-    def to_patient(self, point: Point) -> Point:
+    def to_patient(self, place: Point) -> Point:
         """Patient millimetres of an anatomical point."""
-        shift_x, shift_y = self.shift(np.asarray(point[2], dtype=np.float32))
-        return (
-            point[0] * self.scale[0] + float(shift_x) + self.origin_mm[0],
-            point[1] * self.scale[1] + float(shift_y) + self.origin_mm[1],
-            point[2] * self.scale[2] + self.origin_mm[2],
-        )
+        shift = [*map(float, self.shift(np.asarray(place[2], dtype=np.float32))), 0.0]
+        return point(np.multiply(place, self.scale) + shift + self.origin_mm)
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,9 @@ class Axes:
     @property
     def spacing_mm(self) -> Point:
         """Spacing (z, y, x)."""
-        z, y, x = (float(values[1] - values[0]) for values in (self.z, self.y, self.x))
-        return z, y, x
+        return point(values[1] - values[0] for values in (self.z, self.y, self.x))
 
-    def box(self, low: Point, high: Point) -> tuple[slice, slice, slice]:
+    def box(self, low: Corner, high: Corner) -> Box:
         """Slices (z, y, x) of the voxels whose centres lie in the patient-mm box given as (x, y, z) corners."""
         cuts = [
             slice(int(np.searchsorted(values, low[axis])), int(np.searchsorted(values, high[axis], side="right")))
@@ -78,9 +75,9 @@ class Axes:
         ]
         return cuts[0], cuts[1], cuts[2]
 
-    def cut(self, box: tuple[slice, slice, slice]) -> Axes:
-        """The axes of a box."""
-        return Axes(self.z[box[0]], self.y[box[1]], self.x[box[2]])
+    def coordinates(self, box: Box) -> tuple[Floats, Floats, Floats]:
+        """Patient mm (x, y, z) of a box's voxel centres; they broadcast to (z, y, x)."""
+        return self.x[box[2]][None, None, :], self.y[box[1]][None, :, None], self.z[box[0]][:, None, None]
 
 
 def regular_axes(low: Point, high: Point, spacing: Point) -> Axes:
@@ -143,40 +140,31 @@ class Canvas:
                 view = image[box]
                 view += alpha * (np.float32(value) - view)
 
-    def _box(self, part: Part) -> tuple[slice, slice, slice]:
+    def _box(self, part: Part) -> Box:
         low, high = part.shape.bounds()
         margin = EDGE_MM + 2.5 * part.rough_mm
         frame = self.frame
         rows = (self._height >= low[2] - margin) & (self._height <= high[2] + margin)
         if not rows.any():
             return slice(0, 0), slice(0, 0), slice(0, 0)
-        shift_x, shift_y = (shift[rows] * part.leaning for shift in (self._shift_x, self._shift_y))
+        shifts = [shift[rows] * part.leaning for shift in (self._shift_x, self._shift_y)]
+        lowest, highest = ([*(float(end(shift)) for shift in shifts), 0.0] for end in (np.min, np.max))
         return self.axes.box(
-            (
-                (low[0] - margin) * frame.scale[0] + float(shift_x.min()) + frame.origin_mm[0],
-                (low[1] - margin) * frame.scale[1] + float(shift_y.min()) + frame.origin_mm[1],
-                (low[2] - margin) * frame.scale[2] + frame.origin_mm[2],
-            ),
-            (
-                (high[0] + margin) * frame.scale[0] + float(shift_x.max()) + frame.origin_mm[0],
-                (high[1] + margin) * frame.scale[1] + float(shift_y.max()) + frame.origin_mm[1],
-                (high[2] + margin) * frame.scale[2] + frame.origin_mm[2],
-            ),
+            (np.array(low) - margin) * frame.scale + lowest + frame.origin_mm,
+            (np.array(high) + margin) * frame.scale + highest + frame.origin_mm,
         )
 
-    def _anatomical(self, box: tuple[slice, slice, slice], leaning: bool) -> tuple[Floats, Floats, Floats]:
-        rows, cut = box[0], self.axes.cut(box)
-        frame = self.frame
-        z = self._height[rows][:, None, None]
-        x = (cut.x - frame.origin_mm[0])[None, None, :] - self._shift_x[rows][:, None, None] * leaning
-        y = (cut.y - frame.origin_mm[1])[None, :, None] - self._shift_y[rows][:, None, None] * leaning
-        return (x / np.float32(frame.scale[0])), (y / np.float32(frame.scale[1])), z
+    def _anatomical(self, box: Box, leaning: bool) -> tuple[Floats, Floats, Floats]:
+        frame, (x, y, _) = self.frame, self.axes.coordinates(box)
+        shift_x, shift_y = (shift[box[0]][:, None, None] * leaning for shift in (self._shift_x, self._shift_y))
+        x, y = x - frame.origin_mm[0] - shift_x, y - frame.origin_mm[1] - shift_y
+        return x / np.float32(frame.scale[0]), y / np.float32(frame.scale[1]), self._height[box[0]][:, None, None]
 
 
 def smooth_noise(axes: Axes, scale_mm: float, rng: np.random.Generator) -> Floats:
     """Noise (z, y, x) of unit variance, roughly, that changes over ``scale_mm``."""
-    low = float(axes.x[0]), float(axes.y[0]), float(axes.z[0])
-    high = (float(axes.x[-1]) + scale_mm, float(axes.y[-1]) + scale_mm, float(axes.z[-1]) + scale_mm)
+    lines = (axes.x, axes.y, axes.z)
+    low, high = point(line[0] for line in lines), point(float(line[-1]) + scale_mm for line in lines)
     coarse = regular_axes(low, high, (scale_mm / 2,) * 3)
     noise = ndimage.gaussian_filter(rng.standard_normal(coarse.shape, dtype=np.float32), 1.0)
     noise /= noise.std()

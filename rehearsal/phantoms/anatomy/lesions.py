@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contract import labels
-from rehearsal.phantoms.anatomy.shapes import Floats, Point
+from rehearsal.phantoms.anatomy.shapes import Floats, Point, point
 
 GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 8.0, 0.9
 GTVP_RANGE_ML = (1.0, 80.0)
@@ -147,7 +146,7 @@ def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Les
         site,
         (side * (x + jitter[0]), y + jitter[1] - 0.1 * radius, z + jitter[2]),
         volume,
-        _triple(aspect),
+        point(aspect),
         float(rng.uniform(0.08, 0.16)),
         suv,
         float(rng.uniform(80, 95)) + enhancement,
@@ -171,7 +170,7 @@ def _random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhance
         site,
         place,
         float(np.pi / 6 * diameter**3 / 1000),
-        _triple(aspect),
+        point(aspect),
         float(rng.uniform(0.03, 0.09)),
         suv,
         float(rng.uniform(72, 88)) + enhancement,
@@ -197,10 +196,6 @@ def _random_reactive_node(rng: np.random.Generator) -> Lesion:
         0.0,
         int(rng.integers(2**31)),
     )
-
-
-def _triple(values: NDArray[np.float64]) -> Point:
-    return float(values[0]), float(values[1]), float(values[2])
 
 
 class Surface:
@@ -248,6 +243,4 @@ class Surface:
     def corners(self) -> tuple[Point, Point]:
         """Lowest and highest corner (x, y, z), patient mm, of a box that holds the lesion."""
         reach = self.radius_mm * self.aspect * float(np.exp(MAX_HEIGHT)) + 2
-        low = np.subtract(self.centre_mm, reach)
-        high = np.add(self.centre_mm, reach)
-        return _triple(low), _triple(high)
+        return point(self.centre_mm - reach), point(self.centre_mm + reach)

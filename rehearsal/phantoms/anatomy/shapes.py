@@ -1,10 +1,15 @@
-"""Implicit shapes in millimetres, painted with soft edges onto a canvas."""
+"""Implicit shapes, painted with soft edges onto a canvas.
+
+Shapes are in anatomical millimetres, axes (x, y, z) to the left, to the back and upwards. `bounds` returns the lowest
+and the highest corner of a box that holds the shape; `distance` roughly the signed distance in mm, negative inside, at
+coordinates that broadcast to (z, y, x).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +20,18 @@ Bounds = tuple[Point, Point]
 Knots = tuple[tuple[float, float, float, float, float], ...]
 
 
-class Shape(Protocol):
-    """A body part in anatomical millimetres, axes (x, y, z) to the left, to the back and upwards."""
+def point(values: Iterable[Any]) -> Point:
+    """Three numbers of an array or another iterable as floats."""
+    x, y, z = (float(value) for value in values)
+    return x, y, z
 
-    def bounds(self) -> Bounds:
-        """Lowest and highest corner (x, y, z) of a box that holds the shape."""
 
-    def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """Roughly the signed distance in mm, negative inside; the coordinates broadcast to (z, y, x)."""
+def _superellipse(terms: Sequence[Floats], exponent: float) -> Floats:
+    """0 at the centre and 1 on the surface; `terms` are the distances along the axes in radii."""
+    if exponent == 2.0:
+        return np.asarray(np.sqrt(sum(term**2 for term in terms)))
+    power = np.float32(exponent)
+    return np.asarray(sum(term**power for term in terms) ** (1 / power))
 
 
 @dataclass(frozen=True)
@@ -38,17 +47,12 @@ class Ellipsoid:
         return (cx - rx, cy - ry, cz - rz), (cx + rx, cy + ry, cz + rz)
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """See `Shape`; exact only for a sphere."""
+        """Exact only for a sphere."""
         terms = [
             np.abs((value - centre) / radius)
             for value, centre, radius in zip((x, y, z), self.centre, self.radii, strict=True)
         ]
-        if self.exponent == 2.0:
-            level = np.sqrt(terms[0] ** 2 + terms[1] ** 2 + terms[2] ** 2)
-        else:
-            power = np.float32(self.exponent)
-            level = (terms[0] ** power + terms[1] ** power + terms[2] ** power) ** (1 / power)
-        return np.asarray((level - 1) * min(self.radii), dtype=np.float32)
+        return np.asarray((_superellipse(terms, self.exponent) - 1) * min(self.radii), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,7 @@ class Capsule:
 
     def bounds(self) -> Bounds:
         radius = max(self.start_radius, self.end_radius)
-        low = tuple(min(a, b) - radius for a, b in zip(self.start, self.end, strict=True))
-        high = tuple(max(a, b) + radius for a, b in zip(self.start, self.end, strict=True))
-        return (low[0], low[1], low[2]), (high[0], high[1], high[2])
+        return point(np.minimum(self.start, self.end) - radius), point(np.maximum(self.start, self.end) + radius)
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
         axis = np.subtract(self.end, self.start).astype(np.float32)
@@ -79,7 +81,7 @@ class Capsule:
 class Column:
     """A stack of superellipses: rows of ``knots`` are (z, centre x, centre y, radius x, radius y), z descending.
 
-    ``shrink_mm`` makes all radii smaller, so one table gives skin, fat and muscle.
+    Its ends are flat. ``shrink_mm`` makes all radii smaller, so one table gives skin, fat and muscle.
     """
 
     knots: Knots
@@ -90,21 +92,15 @@ class Column:
         table = np.asarray(self.knots)
         low = (table[:, 1] - table[:, 3]).min(), (table[:, 2] - table[:, 4]).min(), table[:, 0].min()
         high = (table[:, 1] + table[:, 3]).max(), (table[:, 2] + table[:, 4]).max(), table[:, 0].max()
-        return (float(low[0]), float(low[1]), float(low[2])), (float(high[0]), float(high[1]), float(high[2]))
+        return point(low), point(high)
 
     def distance(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """See `Shape`; the ends are flat."""
         table = np.asarray(self.knots, dtype=np.float32)[::-1]
         rows = [np.interp(z, table[:, 0], table[:, column]).astype(np.float32) for column in range(1, 5)]
         radius_x = np.maximum(rows[2] - self.shrink_mm, 1)
         radius_y = np.maximum(rows[3] - self.shrink_mm, 1)
         across, along = np.abs((x - rows[0]) / radius_x), np.abs((y - rows[1]) / radius_y)
-        if self.exponent == 2.0:
-            level = np.sqrt(across**2 + along**2)
-        else:
-            power = np.float32(self.exponent)
-            level = (across**power + along**power) ** (1 / power)
-        side = (level - 1) * np.minimum(radius_x, radius_y)
+        side = (_superellipse((across, along), self.exponent) - 1) * np.minimum(radius_x, radius_y)
         ends = np.maximum(table[0, 0] - z, z - table[-1, 0])
         return np.asarray(np.maximum(side, ends), dtype=np.float32)
 
@@ -136,6 +132,9 @@ class Arch:
         return np.asarray(result, dtype=np.float32)
 
 
+Shape = Ellipsoid | Capsule | Column | Arch
+
+
 @dataclass(frozen=True)
 class Part:
     """A shape with its CT value (HU) and PET value (SUV).
@@ -152,11 +151,7 @@ class Part:
 
 
 def mirrored(part: Part) -> Iterator[Part]:
-    """The part and its mirror image on the other side of the body.
-
-    Raises:
-        TypeError: a shape without a mirror image, such as an `Arch`, which is symmetric by itself.
-    """
+    """The part and its mirror image on the other side of the body; TypeError for an `Arch`, symmetric by itself."""
     yield part
     shape = part.shape
     other: Shape

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.images.checks import ImageFacts, facts_of_archive, upload_problems
+from rehearsal.images import ImageFacts, facts_of_archive, upload_problems
 
 
 def facts(**changes) -> ImageFacts:
@@ -63,10 +63,10 @@ def test_a_saved_image_is_read_without_an_engine(tmp_path: Path):
             "Env": ["PATH=/bin", "GRAND_CHALLENGE_X=1"],
         },
     }
-    found = facts_of_archive(saved_image(tmp_path / "i.tar.gz", config))
-    assert (found.user, found.architecture, found.api_method, found.manifests) == ("1000", "amd64", "invoke", 1)
-    assert found.stripped_variables == ("GRAND_CHALLENGE_X",)
-    assert upload_problems(found) == []
+    image = facts_of_archive(saved_image(tmp_path / "i.tar.gz", config))
+    assert (image.user, image.architecture, image.api_method, image.manifests) == ("1000", "amd64", "invoke", 1)
+    assert image.stripped_variables == ("GRAND_CHALLENGE_X",)
+    assert upload_problems(image) == []
     two = facts_of_archive(saved_image(tmp_path / "two.tar.gz", {"architecture": "arm64", "config": {}}, images=2))
     assert len(upload_problems(two)) == 3
 

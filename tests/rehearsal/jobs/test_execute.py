@@ -59,10 +59,10 @@ def test_a_whole_number_is_a_number(rehearse_toy):
 def test_a_mask_off_the_ct_grid_is_accepted_with_a_warning(rehearse_toy):
     result = rehearse_toy("wrong-geometry")
     assert result.succeeded
-    found = [line for line in result.warnings if "its grid is not the CT's" in line]
-    assert len(found) == 2
-    assert "origin_mm (-10, 4, 100) against (7, 8, 9)" in found[0]
-    assert "the platform would accept it, the evaluation would score it as missing" in found[0]
+    lines = [line for line in result.warnings if "its grid is not the CT's" in line]
+    assert len(lines) == 2
+    assert "origin_mm (-10, 4, 100) against (7, 8, 9)" in lines[0]
+    assert "the platform would accept it, the evaluation would score it as missing" in lines[0]
 
 
 def test_surplus_outputs_and_long_logs_give_warnings(rehearse_toy):

@@ -20,11 +20,10 @@ from contract.predictions import read_inputs
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cli import main
-from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.make import cohort_cases, make_cohort
+from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
+from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.truth import CohortOptions
 
 CODES = ("CHUS", "HMR")
 SOCKETS = load_edition().inputs
@@ -39,8 +38,8 @@ def options_for(layout: str) -> CohortOptions:
 def case() -> PhantomCase:
     """A head-and-neck patient with radiotherapy data and a primary tumour."""
     cases = (make_case(5, index, CENTRES, "head_and_neck") for index in range(100))
-    found = next(case for case in cases if case.protocol.dose is not None and case.disease.gtvp_ml > 8)
-    return replace(found, protocol=coarsened(found.protocol, 4))
+    candidate = next(case for case in cases if case.protocol.dose is not None and case.disease.gtvp_ml > 8)
+    return replace(candidate, protocol=coarsened(candidate.protocol, 4))
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +85,9 @@ def test_tumour_takes_up_more_than_muscle_and_dose_is_highest_there(case: Phanto
 
 
 def test_release_layout(tmp_path: Path) -> None:
-    made = list(make_cohort(options_for("release"), 2, tmp_path, jobs=1))
-    assert sorted(made) == sorted(case.patient_id for case in cohort_cases(options_for("release"), 2))
-    for name in made:
+    patient_ids = list(make_cohort(options_for("release"), 2, tmp_path, jobs=1))
+    assert sorted(patient_ids) == sorted(case.patient_id for case in cohort_cases(options_for("release"), 2))
+    for name in patient_ids:
         ct = images.read_volume(tmp_path / "Task 1" / name / f"{name}__CT.nii.gz")
         mask = images.read_volume(tmp_path / "Task 1" / name / f"{name}.nii.gz")
         assert ct.array.dtype == np.int16
@@ -108,8 +107,8 @@ def test_platform_layout_and_resuming(tmp_path: Path) -> None:
     first = next(iter(make_cohort(options, 1, tmp_path, jobs=1)))
     ct = images.find_single_image(SOCKETS[CT].path_under(tmp_path / first / "input"))
     written = ct.stat().st_mtime_ns
-    made = list(make_cohort(options, 2, tmp_path, jobs=1))
-    assert len(made) == 2
+    patient_ids = list(make_cohort(options, 2, tmp_path, jobs=1))
+    assert len(patient_ids) == 2
     assert ct.stat().st_mtime_ns == written
     record = patient.read_ehr(SOCKETS[EHR].path_under(tmp_path / first / "input"), load_edition().clinical)
     assert record.patient.centre == first.split("-")[0]

@@ -23,8 +23,8 @@ from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
 from rehearsal.submission.images import BuiltImages, find_images
-from rehearsal.submission.phantoms import KINDS, _cases, make_phantoms
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission
+from rehearsal.submission.tries import KINDS, _cases, make_phantoms
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms
@@ -70,7 +70,7 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
 
 
 @pytest.fixture(autouse=True)
-def made_before(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def phantom_made_once(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """The phantom is not made again for each test."""
     cohort, kinds = phantom
 
@@ -187,9 +187,9 @@ def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
     output = tmp_path / "submission"
-    made = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
+    submission = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
     assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
-    assert made.tried[0].cases[0].answered.startswith("baseline: ")
+    assert submission.tried[0].cases[0].answered.startswith("baseline: ")
     assert "No image archives were made" in (output / "README.md").read_text()
     assert read_json(output / "submission.json")["images"] == []
 
@@ -197,14 +197,14 @@ def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, 
 def test_without_an_engine_only_the_model_is_made(
     tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[tuple[SubmissionOptions, Any]] = []
-    monkeypatch.setattr(cli, "make_submission", lambda options, images, report: made.append((options, images)))
+    calls: list[tuple[SubmissionOptions, Any]] = []
+    monkeypatch.setattr(cli, "make_submission", lambda options, images, report: calls.append((options, images)))
     options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission"), "--engine", "no-such-client"]
     with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
                        r"no image archives were made\. model\.tar\.gz was made and rehearsed"):  # fmt: skip
         cli.main([*options, "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
-    assert [(one.tasks, images) for one, images in made] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
+    assert [(one.tasks, images) for one, images in calls] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
 
 
 def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.images.layers import facts_of_verified
+from rehearsal.images import facts_of_archive
 
 
 def saved(path: Path, layers: dict[str, bytes], contents: Sequence[bytes], links: dict[str, str] | None = None) -> Path:
@@ -38,26 +38,27 @@ def test_intact_layers_pass(tmp_path: Path) -> None:
     """One as it is, one compressed, one that looks like JSON, and one that links to the first."""
     contents = [b"first", b"second" * 1000, b"[1]", b"first"]
     layers = {"a/layer.tar": contents[0], "b/layer.tar": gzip.compress(contents[1]), "c/layer.tar": contents[2]}
-    facts = facts_of_verified(saved(tmp_path / "image.tar.gz", layers, contents, {"d/layer.tar": "../a/layer.tar"}))
+    archive = saved(tmp_path / "image.tar.gz", layers, contents, {"d/layer.tar": "../a/layer.tar"})
+    facts = facts_of_archive(archive, verify=True)
     assert (facts.architecture, facts.manifests, facts.user) == ("amd64", 1, "")
 
 
 def test_an_altered_layer_is_named(tmp_path: Path) -> None:
     archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": b"first", "b/layer.tar": b"altered"}, [b"first", b"x"])
     with pytest.raises(EngineError, match=r"^image\.tar\.gz: layer b/layer\.tar has sha256 \w{12}\.\.\., expected"):
-        facts_of_verified(archive)
+        facts_of_archive(archive, verify=True)
 
 
 def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     archive = saved(tmp_path / "image.tar.gz", {}, [b"first"], {"a/layer.tar": "../b/layer.tar"})
     with pytest.raises(EngineError, match=r"layer a/layer\.tar is not in the archive"):
-        facts_of_verified(archive)
+        facts_of_archive(archive, verify=True)
 
 
 def test_archives_without_an_image_are_errors(tmp_path: Path) -> None:
     cut = saved(tmp_path / "cut.tar.gz", {"a": bytes(range(256)) * 4096}, [b"a"])
     cut.write_bytes(cut.read_bytes()[:-2000])
     with pytest.raises(EngineError, match=r"^cut\.tar\.gz: not a readable archive"):
-        facts_of_verified(cut)
+        facts_of_archive(cut, verify=True)
     with pytest.raises(EngineError, match=r"^few\.tar\.gz: no image with layers in it, expected what `docker save`"):
-        facts_of_verified(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []))
+        facts_of_archive(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []), verify=True)

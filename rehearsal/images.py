@@ -1,0 +1,154 @@
+"""Container images: the platform's checks at an upload, and saved images with their layers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import tarfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from contract.errors import EngineError
+
+API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
+API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
+STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
+SIZE_LIMIT_BYTES: Final = 10_000_000_000
+ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
+_BLOCK_BYTES: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """Properties of an image; `manifests` is 1 for an image in an engine."""
+
+    name: str
+    user: str
+    architecture: str
+    api_method: str
+    size_bytes: int
+    variables: tuple[str, ...]
+    manifests: int = 1
+
+    @property
+    def stripped_variables(self) -> tuple[str, ...]:
+        """Names of its environment variables that the platform removes."""
+        names = [variable.split("=", 1)[0] for variable in self.variables]
+        return tuple(name for name in names if name.startswith(STRIPPED_PREFIX))
+
+    @classmethod
+    def of(
+        cls, name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int = 1
+    ) -> ImageFacts:
+        """Properties of an image with the configuration `config` of its containers."""
+        user, labels = str(config.get("User") or "").strip(), config.get("Labels") or {}
+        api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(config.get("Env") or ())
+        return cls(name, user, architecture, api_method, size_bytes, variables, manifests)
+
+
+def upload_problems(facts: ImageFacts) -> list[str]:
+    """Reasons why the platform would refuse this image; empty if it would accept it."""
+    problems = []
+    user = facts.user.split(":", 1)[0]
+    if user in {"", "root", "0"}:
+        shown = f"USER {facts.user}" if facts.user else "no USER, so it runs as root"
+        problems.append(f"{facts.name}: {shown}, expected a user that is not root")
+    if facts.architecture != "amd64":
+        problems.append(f"{facts.name}: built for {facts.architecture or 'nothing known'}, expected amd64")
+    if facts.manifests != 1:
+        problems.append(f"{facts.name}: {facts.manifests} images in the archive, expected exactly one")
+    if facts.api_method not in API_METHODS:
+        problems.append(f"{facts.name}: label {API_METHOD_LABEL}={facts.api_method!r}, expected exec or invoke")
+    if facts.size_bytes > SIZE_LIMIT_BYTES:
+        problems.append(f"{facts.name}: {facts.size_bytes / 1e9:.2f} GB, expected at most 10 GB")
+    return [f"{problem}; the platform would refuse the image" for problem in problems]
+
+
+class _Bytes(Protocol):
+    def read(self, size: int = ...) -> bytes: ...
+
+
+def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
+    """Properties of a saved image, read without an engine.
+
+    With `verify` its layers are checked against the checksums in its configuration, those of the uncompressed content:
+    an engine that already has the layers loads a damaged archive without an error.
+
+    Raises:
+        EngineError: the platform does not accept this kind of archive, it cannot be read to its end, it contains no
+            image, or a layer is missing or altered.
+    """
+    if not path.name.endswith(ARCHIVE_SUFFIXES):
+        raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
+    documents: dict[str, Any] = {}
+    digests: dict[str, str] = {}
+    links: dict[str, str] = {}
+    try:
+        with tarfile.open(path, "r|*", bufsize=_BLOCK_BYTES) as archive:
+            for member in archive:
+                if member.issym():
+                    folder = posixpath.dirname(member.name)
+                    links[member.name] = posixpath.normpath(posixpath.join(folder, member.linkname))
+                elif member.islnk():
+                    links[member.name] = member.linkname
+                elif (file := archive.extractfile(member)) is not None:
+                    start = file.read(member.size) if member.size <= _DOCUMENT_BYTES else b""
+                    documents[member.name] = _document(start)
+                    if verify:
+                        digests[member.name] = _digest(start, file)
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
+        raise EngineError(path.name, f"not a readable archive ({problem})") from None
+    if verify:
+        digests |= {name: digests[target] for name, target in links.items() if target in digests}
+        _check_layers(path.name, documents, digests)
+    return _facts(path, documents)
+
+
+def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, str]) -> None:
+    """Check the layers of the manifest's first image; `digests` holds the sha256 of each file by name."""
+    try:
+        first = documents["manifest.json"][0]
+        checksums = documents[first["Config"]]["rootfs"]["diff_ids"]
+        layers = dict(zip(first["Layers"], (text.removeprefix("sha256:") for text in checksums), strict=True))
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise EngineError(archive, "no image with layers in it", "what `docker save` writes") from None
+    for name, expected in layers.items():
+        actual = digests.get(name)
+        if actual != expected:
+            fault = "is not in the archive" if actual is None else f"has sha256 {actual[:12]}..."
+            raise EngineError(archive, f"layer {name} {fault}", f"{expected[:12]}...")
+
+
+def _facts(path: Path, documents: dict[str, Any]) -> ImageFacts:
+    manifest = documents.get("manifest.json")
+    if not isinstance(manifest, list) or not manifest:
+        raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
+    document = documents.get(str(manifest[0].get("Config")))
+    config = document if isinstance(document, dict) else {}
+    size_bytes, architecture = path.stat().st_size, str(config.get("architecture", ""))
+    return ImageFacts.of(path.name, config.get("config") or {}, architecture, size_bytes, len(manifest))
+
+
+def _document(content: bytes) -> Any:
+    if content.lstrip()[:1] not in {b"{", b"["}:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+def _digest(start: bytes, file: _Bytes) -> str:
+    """sha256 of `start` and the rest of `file`, uncompressed if it is gzip."""
+    digest, block = hashlib.sha256(), start or file.read(_BLOCK_BYTES)
+    inflate = zlib.decompressobj(wbits=31) if block[:2] == _GZIP_MAGIC else None
+    while block:
+        digest.update(block if inflate is None else inflate.decompress(block))
+        block = file.read(_BLOCK_BYTES)
+    return digest.hexdigest()

@@ -1,1 +1,0 @@
-"""Checks of container images as at an upload."""
