@@ -9,7 +9,6 @@ from typing import Any
 import numpy.typing as npt
 
 from algorithm.case.read import CaseVolumes
-from algorithm.cpus import limit_itk_threads
 from algorithm.heads.methods import method_for
 from algorithm.network.package import default_package_path
 from algorithm.network.resident import Resident
@@ -52,7 +51,6 @@ class Predictor:
         self._method = method_for("baseline", self.edition, self.algorithm)
         self._device, self._passes = device, passes
         self._time_limit_s = self.algorithm.time_limit_s if time_limit_s is None else time_limit_s
-        limit_itk_threads()
         self._resident = Resident(default_package_path() if package is None else Path(package), device)
         self._resident.load()
 

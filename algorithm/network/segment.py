@@ -20,7 +20,7 @@ from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.package import ModelPackage
-from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress, ignore_pass
+from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress
 from algorithm.network.windows import Box
 from algorithm.region import grids
 from algorithm.region.localise import Region
@@ -42,7 +42,7 @@ _NORMALISATIONS: Final[dict[str, type[ImageNormalization]]] = {
 
 
 def segment(
-    case: Case, region: Region, ensemble: Ensemble, deadline: Deadline, on_pass: PassObserver = ignore_pass
+    case: Case, region: Region, ensemble: Ensemble, deadline: Deadline, on_pass: PassObserver = lambda *_: None
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
