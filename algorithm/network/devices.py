@@ -93,13 +93,6 @@ def first_line(problem: BaseException) -> str:
     return (str(problem) or type(problem).__name__).splitlines()[0]
 
 
-def gpu_peak_mib() -> float | None:
-    """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return torch.cuda.max_memory_reserved() / 2**20
-
-
 def cpu_has_bfloat16() -> bool:
     """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
