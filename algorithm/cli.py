@@ -106,11 +106,10 @@ def _prepare_extras(arguments: argparse.Namespace, *, makes_passes: bool) -> Non
             raise HecktorError(option, "found with --serve", "one of them: a server writes answers only")
     if arguments.record is not None:
         check_outside_sockets("--record", arguments.record, arguments.input, arguments.output)
-    if arguments.uncertainty is None:
-        return
-    if not makes_passes:
-        raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
-    prepare_folder(arguments.uncertainty, arguments.input, arguments.output)
+    if arguments.uncertainty is not None:
+        if not makes_passes:
+            raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
+        prepare_folder(arguments.uncertainty, arguments.input, arguments.output)
 
 
 def _parser() -> argparse.ArgumentParser:

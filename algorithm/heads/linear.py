@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from contract.errors import ModelPackageError
@@ -60,10 +60,10 @@ class Term:
 
     def as_json(self) -> dict[str, Any]:
         """The record of one term; `centres` only if there are any."""
-        plain = {key: value for key, value in vars(self).items() if key != "centres"}
-        return plain | (
-            {"centres": {name: vars(shift) for name, shift in self.centres.items()}} if self.centres else {}
-        )
+        record = asdict(self)
+        if not self.centres:
+            del record["centres"]
+        return record
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class Calibration:
     offset: float
 
     def probability(self, score: float) -> float:
-        """Between 0 and 1."""
         logit = self.slope * score + self.offset
         return 1 / (1 + math.exp(-max(-LARGEST_LOGIT, min(LARGEST_LOGIT, logit))))
 
@@ -107,12 +106,8 @@ class LinearHead:
 
     def as_json(self) -> dict[str, Any]:
         """The record that `parse_head` reads."""
-        record = {
-            "kind": self.kind,
-            "intercept": self.intercept,
-            "threshold": self.threshold,
-            "terms": [term.as_json() for term in self.terms],
-        }
+        terms = [term.as_json() for term in self.terms]
+        record = {"kind": self.kind, "intercept": self.intercept, "threshold": self.threshold, "terms": terms}
         record |= {} if self.calibration is None else {"calibration": vars(self.calibration)}
         return record | ({} if self.median_days is None else {"median_days": self.median_days})
 
@@ -132,7 +127,7 @@ def parse_head(content: Any, name: str) -> LinearHead:
             _finite(content["intercept"], name),
             terms,
             None if threshold is None else _finite(threshold, name),
-            None if calibration is None else _parse_calibration(calibration, name),
+            None if calibration is None else Calibration(*(_finite(calibration[k], name) for k in ("slope", "offset"))),
             None if days is None else _finite(days, name),
         )
     except (KeyError, TypeError, AttributeError) as problem:
@@ -161,10 +156,6 @@ def _parse_shift(content: Mapping[str, Any], term: Mapping[str, Any], name: str)
     shift, scale = (_finite(content[key], name) for key in ("shift", "scale"))
     _check_positive(scale, "scale", term, name)
     return CentreShift(shift, scale)
-
-
-def _parse_calibration(content: Mapping[str, Any], name: str) -> Calibration:
-    return Calibration(_finite(content["slope"], name), _finite(content["offset"], name))
 
 
 def _check_positive(value: float, what: str, term: Mapping[str, Any], name: str) -> None:

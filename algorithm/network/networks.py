@@ -135,20 +135,14 @@ def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from network.named_buffers()
 
 
-def _module(name: str | None) -> type[nn.Module] | None:
-    if name is None:
-        return None
-    if name not in _MODULES:
-        raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
-    return _MODULES[name]
-
-
 def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, bool], nn.Module]:
     def build(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
         architecture = configuration["architecture"]
         arguments = dict(architecture["arch_kwargs"])
         for key in architecture["_kw_requires_import"]:
-            arguments[key] = _module(arguments[key])
+            if (name := arguments[key]) is not None and name not in _MODULES:
+                raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
+            arguments[key] = None if name is None else _MODULES[name]
         return network(input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments)
 
     return build
