@@ -55,11 +55,7 @@ class Predictor:
         self._resident.load()
 
     def predict(self, folder: Path | str) -> Prediction:
-        """Answer the case in a folder of the platform's `/input` layout; writes no file.
-
-        Raises:
-            HecktorError: the case cannot be answered.
-        """
+        """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""
         return self._predict(Path(folder))
 
     def predict_arrays(
@@ -102,7 +98,6 @@ class Predictor:
 
 def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:
     if array.shape != geometry.array_shape:
-        raise InputError(
-            name, f"an array of shape {array.shape}", f"{geometry.array_shape} (z, y, x) as of its geometry"
-        )
+        expected = f"{geometry.array_shape} (z, y, x) as of its geometry"
+        raise InputError(name, f"an array of shape {array.shape}", expected)
     return Volume(array, geometry)

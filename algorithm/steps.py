@@ -36,10 +36,7 @@ LOGGER = logging.getLogger("hecktor")
 
 
 class RunContext:
-    """The request with everything that its steps share; the clock starts here.
-
-    `disagreement` observes the passes if the uncertainty is requested.
-    """
+    """The request with everything that its steps share; the clock starts here."""
 
     def __init__(self, request: PredictRequest, resident: Resident, termination: Termination | None) -> None:
         threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # one for each of the host's cores

@@ -59,7 +59,6 @@ class Term:
         return max(-CLIP_SD, min(CLIP_SD, scaled))
 
     def as_json(self) -> dict[str, Any]:
-        """The record of one term; `centres` only if there are any."""
         record = asdict(self)
         if not self.centres:
             del record["centres"]
@@ -105,7 +104,6 @@ class LinearHead:
         return tuple(term for term in self.terms if features.get(term.feature) is None)
 
     def as_json(self) -> dict[str, Any]:
-        """The record that `parse_head` reads."""
         terms = [term.as_json() for term in self.terms]
         record = {"kind": self.kind, "intercept": self.intercept, "threshold": self.threshold, "terms": terms}
         record |= {} if self.calibration is None else {"calibration": vars(self.calibration)}
@@ -141,11 +139,8 @@ def _parse_term(term: Mapping[str, Any], name: str) -> Term:
     if term["transform"] not in TRANSFORMS:
         raise ModelPackageError(name, f"transform {term['transform']!r}", f"one of {', '.join(TRANSFORMS)}")
     if str(term["feature"]).startswith(_ENCODER_FEATURE):
-        raise ModelPackageError(
-            name,
-            f"the encoder feature {term['feature']!r}, which is no longer measured",
-            "a feature of docs/features.md (fit the heads again)",
-        )
+        fault = f"the encoder feature {term['feature']!r}, which is no longer measured"
+        raise ModelPackageError(name, fault, "a feature of docs/features.md (fit the heads again)")
     numbers = {key: _finite(term[key], name) for key in ("fill", "mean", "sd", "weight")}
     _check_positive(numbers["sd"], "sd", term, name)
     centres = {str(code): _parse_shift(shift, term, name) for code, shift in term.get("centres", {}).items()}

@@ -99,11 +99,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def device_named(name: str) -> torch.device:
-    """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers.
-
-    Raises:
-        HecktorError: `cuda` without a card that answers.
-    """
+    """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers. Raises `HecktorError` if `cuda` does not."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")

@@ -128,23 +128,18 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | 
 
 
 def _z_score(channel: _Float, scan: _Float) -> _Float:
-    scaled: _Float = (channel - scan.mean()) / max(float(scan.std()), 1e-8)
-    return scaled
+    return np.asarray((channel - scan.mean()) / max(float(scan.std()), 1e-8))
 
 
 def _from_0_to_1(channel: _Float, scan: _Float) -> _Float:
-    scaled: _Float = (channel - scan.min()) / max(float(np.ptp(scan)), 1e-8)
-    return scaled
+    return np.asarray((channel - scan.min()) / max(float(np.ptp(scan)), 1e-8))
 
 
 _OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
 
 
 def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
-    """The box of `grid` (z, y, x) around all lesions of a segmentation, with a margin; None without a lesion.
-
-    Both grids are axis-aligned in LPS.
-    """
+    """The box of `grid` (z, y, x) around all lesions, with a margin, or None; both grids are axis-aligned in LPS."""
     hot = np.argwhere(lesions.mask())[:, ::-1]
     if not len(hot):
         return None

@@ -97,11 +97,8 @@ class _Part:
 
 
 def _is_warm(part: _Part, median: float | None) -> bool:
-    """False if the PET covers the part and shows no uptake of a brain.
-
-    PET files hold zero outside the measured field.
-    """
-    uptake = part.suv[part.suv > 0]
+    """False if the PET covers the part and shows no uptake of a brain."""
+    uptake = part.suv[part.suv > 0]  # PET files hold zero outside the measured field
     if median is None or len(uptake) < len(part.suv) / 2:
         return True
     return float(uptake.mean()) >= WARM_MEDIANS * median
