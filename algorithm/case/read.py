@@ -29,8 +29,6 @@ SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone"
 _WITHOUT_DOSE: Final = "going on without it"
 
-_Float = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Case:

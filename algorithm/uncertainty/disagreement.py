@@ -23,7 +23,6 @@ LOGGER = logging.getLogger("hecktor")
 _AT_ONCE: Final = 1 << 20
 
 _Float = npt.NDArray[np.float32]
-_Mask = npt.NDArray[np.bool_]
 
 
 class Disagreement:

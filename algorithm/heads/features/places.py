@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist
 
+from algorithm.case.read import BODY_HU
 from algorithm.heads.features.structure import Feature, Structure
 from contract.images.geometry import Geometry
 
-BODY_HU: Final = -300.0
 # A node this close to the midline counts for neither side.
 MIDLINE_MM: Final = 5.0
 
