@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from algorithm.cpus import limit_itk_threads
 from algorithm.deadline import Termination, process_age_s
 from algorithm.heads.methods import METHODS, method_for
 from algorithm.network.package import default_package_path
@@ -35,7 +34,6 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
-    limit_itk_threads()
     request = _request(parser, arguments, spent_s)
     _prepare_extras(arguments, makes_passes=request.method.segmenter == "network")
     model_dir = arguments.model or default_package_path()
@@ -108,11 +106,10 @@ def _prepare_extras(arguments: argparse.Namespace, *, makes_passes: bool) -> Non
             raise HecktorError(option, "found with --serve", "one of them: a server writes answers only")
     if arguments.record is not None:
         check_outside_sockets("--record", arguments.record, arguments.input, arguments.output)
-    if arguments.uncertainty is None:
-        return
-    if not makes_passes:
-        raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
-    prepare_folder(arguments.uncertainty, arguments.input, arguments.output)
+    if arguments.uncertainty is not None:
+        if not makes_passes:
+            raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
+        prepare_folder(arguments.uncertainty, arguments.input, arguments.output)
 
 
 def _parser() -> argparse.ArgumentParser:

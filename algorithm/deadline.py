@@ -26,7 +26,6 @@ class Termination:
         self.requested = False
 
     def request(self) -> None:
-        """Ask for an early end."""
         self.requested = True
 
 
@@ -64,7 +63,6 @@ class Deadline:
         self._best: Callable[[], Segmented] | None = None
 
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
         return self.clock() - self._started_s
 
     def left_s(self) -> float:
@@ -172,7 +170,6 @@ class WriteOnce(Generic[Result]):
             return self._results[0]
 
     def result(self) -> Result:
-        """The result of the call that succeeded."""
         return self._results[0]
 
 

@@ -40,7 +40,7 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
             written then.
         Exception: a bug, before there was an answer; nothing is written then either.
     """
-    run = RunContext.start(request, resident, termination)
+    run = RunContext(request, resident, termination)
     answers = run.deadline.answer(partial(find_lesions, run), partial(answer_and_write, run))
     trust(run, answers)
     return conclude(run, answers)

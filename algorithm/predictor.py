@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from algorithm.case.read import CaseVolumes
-from algorithm.cpus import limit_itk_threads
 from algorithm.heads.methods import method_for
 from algorithm.network.package import default_package_path
 from algorithm.network.resident import Resident
@@ -49,19 +49,21 @@ class Predictor:
         """
         self.edition = load_edition(edition)
         self.algorithm = self.edition.algorithm(task)
-        self._method = method_for("baseline", self.edition, self.algorithm)
-        self._device, self._passes = device, passes
-        self._time_limit_s = self.algorithm.time_limit_s if time_limit_s is None else time_limit_s
-        limit_itk_threads()
+        self._request = PredictRequest(
+            edition=self.edition,
+            algorithm=self.algorithm,
+            method=method_for("baseline", self.edition, self.algorithm),
+            source=Path(),
+            output_dir=None,
+            device=device,
+            time_limit_s=self.algorithm.time_limit_s if time_limit_s is None else time_limit_s,
+            most_passes=passes,
+        )
         self._resident = Resident(default_package_path() if package is None else Path(package), device)
         self._resident.load()
 
     def predict(self, folder: Path | str) -> Prediction:
-        """Answer the case in a folder of the platform's `/input` layout; writes no file.
-
-        Raises:
-            HecktorError: the case cannot be answered.
-        """
+        """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""
         return self._predict(Path(folder))
 
     def predict_arrays(
@@ -87,24 +89,11 @@ class Predictor:
         return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
 
     def _predict(self, source: Path | CaseVolumes) -> Prediction:
-        return predict(
-            PredictRequest(
-                edition=self.edition,
-                algorithm=self.algorithm,
-                method=self._method,
-                source=source,
-                output_dir=None,
-                device=self._device,
-                time_limit_s=self._time_limit_s,
-                most_passes=self._passes,
-            ),
-            self._resident,
-        )
+        return predict(replace(self._request, source=source), self._resident)
 
 
 def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:
     if array.shape != geometry.array_shape:
-        raise InputError(
-            name, f"an array of shape {array.shape}", f"{geometry.array_shape} (z, y, x) as of its geometry"
-        )
+        expected = f"{geometry.array_shape} (z, y, x) as of its geometry"
+        raise InputError(name, f"an array of shape {array.shape}", expected)
     return Volume(array, geometry)

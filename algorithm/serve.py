@@ -20,11 +20,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from algorithm.deadline import Termination
@@ -40,32 +40,29 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BODY_LIMIT_BYTES: Final = 1 << 16
 
 
-@dataclass(frozen=True)
-class Reply:
-    """The reply to a call: a status and one line of text."""
+class Reply(NamedTuple):
+    """Status of a reply, and one line of text."""
 
     status: HTTPStatus
     text: str
 
 
 class Service:
-    """The server's behaviour apart from HTTP."""
+    """The server's behaviour apart from HTTP; not ready until `open`.
+
+    Args:
+        answer: answers the case in the input folder, from any thread, and returns a summary in one line; raises
+            HecktorError if it cannot.
+        end_case: asks the current case to end with its best answer so far; called once, from another thread.
+    """
 
     def __init__(self, answer: Callable[[], str], end_case: Callable[[], None]) -> None:
-        """Create a service that is not ready yet.
-
-        Args:
-            answer: answers the case in the input folder, from any thread, and returns a summary in one line; raises
-                HecktorError if it cannot.
-            end_case: asks the current case to end with its best answer so far; called once, from another thread.
-        """
         self._answer, self._end_case = answer, end_case
         self._is_ready, self._is_draining = threading.Event(), threading.Event()
         self._in_work = threading.Lock()
         self._owed, self._replied = 0, threading.Condition()
 
     def open(self) -> None:
-        """Accept cases from now on."""
         self._is_ready.set()
 
     def health(self) -> Reply:
@@ -138,7 +135,6 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port in use."""
         return int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
@@ -201,10 +197,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = PORT) -> None:
         HecktorError: the port is not available, or the model or the device is unusable.
     """
     resident, termination = Resident(model_dir, request.device), Termination()
-
-    def load() -> None:
-        if request.method.segmenter == "network":
-            resident.load()
+    load = resident.load if request.method.segmenter == "network" else lambda: None
 
     def answer_or_leave_nothing() -> str:
         try:

@@ -39,8 +39,7 @@ def peak_memory_mib() -> float:
 
 def gpu_peak_memory_mib() -> float | None:
     """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
-    if "torch" not in sys.modules:  # asking must not cost an import
+    torch = sys.modules.get("torch")  # asking must not cost an import
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
-    from algorithm.network.devices import gpu_peak_mib
-
-    return gpu_peak_mib()
+    return float(torch.cuda.max_memory_reserved() / 2**20)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import CT_ALONE, Case, reaches_into, read_case
@@ -25,6 +26,7 @@ from algorithm.stages import Stages, gpu_peak_memory_mib, peak_memory_mib
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import HeadAnswer, answers_over_folds, describe, write_maps, write_record
 from contract import platform
+from contract.cpus import usable_cpus
 from contract.editions import Answer
 from contract.errors import Finding, HecktorError, ModelPackageError, OutputError
 from contract.files import write_json
@@ -33,28 +35,16 @@ from contract.images.volumes import write_mask
 LOGGER = logging.getLogger("hecktor")
 
 
-@dataclass(frozen=True)
 class RunContext:
-    """The request with everything that its steps share; `disagreement` observes the passes if that is requested."""
+    """The request with everything that its steps share; the clock starts here."""
 
-    request: PredictRequest
-    resident: Resident
-    deadline: Deadline
-    stages: Stages
-    notices: Notices
-    disagreement: Disagreement | None
-
-    @classmethod
-    def start(cls, request: PredictRequest, resident: Resident, termination: Termination | None) -> RunContext:
-        """Start the clock of a request."""
-        return cls(
-            request,
-            resident,
-            Deadline(request.time_limit_s, spent_s=request.spent_s, termination=termination),
-            Stages(),
-            Notices(request.strict),
-            None if request.uncertainty_dir is None else Disagreement(),
-        )
+    def __init__(self, request: PredictRequest, resident: Resident, termination: Termination | None) -> None:
+        threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # one for each of the host's cores
+        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
+        self.request, self.resident = request, resident
+        self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s, termination=termination)
+        self.stages, self.notices = Stages(), Notices(request.strict)
+        self.disagreement = None if request.uncertainty_dir is None else Disagreement()
 
     def head(self, answer: Answer) -> Head:
         """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
@@ -97,33 +87,16 @@ def segment(run: RunContext, case: Case, region: Region) -> Segmentation:
             return threshold_segmentation(case, region)
     with run.resident.in_use:
         with run.stages("load"):
-            from algorithm.network.passes import ignore_pass  # imports torch, which only a network needs
-            from algorithm.network.segment import segment as by_network
+            from algorithm.network.segment import segment as by_network  # imports torch, which only a network needs
 
-            resident = _loaded(run.resident)
+            resident = run.resident.loaded()
             for answer in run.request.algorithm.heads:
                 if answer.stand_in is None:
                     run.head(answer)  # a package without the head is refused now, not after the passes
             ensemble = resident.ensemble(run.request.most_passes)
         with run.stages("segment"):
-            on_pass = ignore_pass if run.disagreement is None else run.disagreement.add
-            return by_network(case, region, ensemble, run.deadline, on_pass)
-
-
-def _loaded(resident: Resident) -> Resident:
-    """The resident with its network loaded; on the CPU if the device fails already now."""
-    try:
-        resident.load()
-    except (RuntimeError, MemoryError) as problem:
-        from algorithm.network.devices import is_device_failure
-
-        if not is_device_failure(problem):
-            raise
-        reason = (str(problem) or type(problem).__name__).splitlines()[0]
-        LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
-        resident = resident.on_cpu()
-        resident.load()
-    return resident
+            observer = {} if run.disagreement is None else {"on_pass": run.disagreement.add}
+            return by_network(case, region, ensemble, run.deadline, **observer)
 
 
 def measure(run: RunContext, segmented: Segmented) -> Features | None:
@@ -170,28 +143,24 @@ def answer(run: RunContext, segmented: Segmented, features: Features | None) -> 
 def _by_head_or_none(
     run: RunContext, declared: Answer, features: Features | None, centre: str | None
 ) -> HeadValue | None:
-    """The head's value; None if the answer's stand-in must be written instead."""
-    try:
-        return None if features is None else _by_head(run, declared, features, centre)
-    except Exception as problem:
-        if declared.stand_in is None or not _may_stand_in(problem):
-            raise
-        LOGGER.warning(
-            "*** STAND-IN *** %s: %r is written (%s)", declared.name, declared.stand_in, problem, exc_info=problem
-        )
+    """The head's value; None if the answer's stand-in must be written instead.
+
+    A stand-in replaces the answer of a missing or unsuitable head, and after a bug; a bad case stays an error.
+    """
+    if features is None:
         return None
-
-
-def _by_head(run: RunContext, declared: Answer, features: Features, centre: str | None) -> HeadValue:
-    head = run.head(declared)
-    for term in head.missing(features):
-        LOGGER.info("%s: %s is missing, its training median %g is used", declared.name, term.feature, term.fill)
-    return answer_value(declared, head, features, centre)
-
-
-def _may_stand_in(problem: Exception) -> bool:
-    """True for a missing or unsuitable head and for a bug; False for a bad case, which stays an error."""
-    return isinstance(problem, ModelPackageError) or not isinstance(problem, HecktorError)
+    try:
+        head = run.head(declared)
+        for term in head.missing(features):
+            LOGGER.info("%s: %s is missing, its training median %g is used", declared.name, term.feature, term.fill)
+        return answer_value(declared, head, features, centre)
+    except Exception as problem:
+        is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
+        if declared.stand_in is None or is_bad_case:
+            raise
+        what = declared.name, declared.stand_in, problem
+        LOGGER.warning("*** STAND-IN *** %s: %r is written (%s)", *what, exc_info=problem)
+        return None
 
 
 def write(run: RunContext, answers: CaseAnswers) -> None:
@@ -264,16 +233,16 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
 
 def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
     request, segmentation = run.request, answers.segmented.segmentation
-    by_network = segmentation is not None and segmentation.by_network
+    network = segmentation if segmentation is not None and segmentation.by_network else None
     return RunRecord(
         edition=request.edition.name,
         task=request.algorithm.name,
         method=request.method.name,
-        device=segmentation.device if segmentation is not None and by_network else None,
-        segmented_by=None if segmentation is None else "network" if by_network else "PET threshold",
-        passes_done=segmentation.passes_done if segmentation is not None and by_network else 0,
-        passes_planned=segmentation.passes_planned if segmentation is not None and by_network else 0,
-        plan=segmentation.plan if segmentation is not None and by_network else None,
+        device=None if network is None else network.device,
+        segmented_by=None if segmentation is None else "PET threshold" if network is None else "network",
+        passes_done=0 if network is None else network.passes_done,
+        passes_planned=0 if network is None else network.passes_planned,
+        plan=None if network is None else network.plan,
         answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
         stand_ins=answers.stand_ins,
         notices=tuple(run.notices.findings),

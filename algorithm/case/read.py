@@ -29,8 +29,6 @@ SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone"
 _WITHOUT_DOSE: Final = "going on without it"
 
-_Float = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -176,8 +174,7 @@ def _checked(volume: Volume, name: str) -> Volume:
 
 def _finite(array: npt.NDArray[Any], fill: float, name: str, fill_name: str, notices: Notices) -> npt.NDArray[Any]:
     bad = ~np.isfinite(array)
-    count = int(np.count_nonzero(bad))
-    if not count:
+    if not (count := int(np.count_nonzero(bad))):
         return array
     notices.warn(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
     return np.where(bad, np.asarray(fill, array.dtype), array)

@@ -26,7 +26,6 @@ class ClassHead:
         return tuple(terms.values())
 
     def as_json(self) -> dict[str, Any]:
-        """The record that `read_head` reads."""
         return {"classes": {name: head.as_json() for name, head in self.classes.items()}}
 
 
@@ -36,14 +35,12 @@ Head = LinearHead | ClassHead
 def read_head(content: Any, name: str) -> Head:
     """Read a head from JSON: a linear head, or `{"classes": {"T1": <linear head>, ...}}` with two classes or more.
 
-    Raises:
-        ModelPackageError: not such a head.
+    Raises `ModelPackageError`.
     """
     if not isinstance(content, dict) or "classes" not in content:
         return parse_head(content, name)
     classes = content["classes"]
     if set(content) != {"classes"} or not isinstance(classes, dict) or len(classes) < 2:
-        raise ModelPackageError(
-            name, "not a head of classes", "`classes` alone, with a linear head for each of two or more"
-        )
+        expected = "`classes` alone, with a linear head for each of two or more"
+        raise ModelPackageError(name, "not a head of classes", expected)
     return ClassHead({value: parse_head(head, f"{name} {value}") for value, head in classes.items()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from contract.errors import ModelPackageError
@@ -59,11 +59,10 @@ class Term:
         return max(-CLIP_SD, min(CLIP_SD, scaled))
 
     def as_json(self) -> dict[str, Any]:
-        """The record of one term; `centres` only if there are any."""
-        plain = {key: value for key, value in vars(self).items() if key != "centres"}
-        return plain | (
-            {"centres": {name: vars(shift) for name, shift in self.centres.items()}} if self.centres else {}
-        )
+        record = asdict(self)
+        if not self.centres:
+            del record["centres"]
+        return record
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,6 @@ class Calibration:
     offset: float
 
     def probability(self, score: float) -> float:
-        """Between 0 and 1."""
         logit = self.slope * score + self.offset
         return 1 / (1 + math.exp(-max(-LARGEST_LOGIT, min(LARGEST_LOGIT, logit))))
 
@@ -106,13 +104,8 @@ class LinearHead:
         return tuple(term for term in self.terms if features.get(term.feature) is None)
 
     def as_json(self) -> dict[str, Any]:
-        """The record that `parse_head` reads."""
-        record = {
-            "kind": self.kind,
-            "intercept": self.intercept,
-            "threshold": self.threshold,
-            "terms": [term.as_json() for term in self.terms],
-        }
+        terms = [term.as_json() for term in self.terms]
+        record = {"kind": self.kind, "intercept": self.intercept, "threshold": self.threshold, "terms": terms}
         record |= {} if self.calibration is None else {"calibration": vars(self.calibration)}
         return record | ({} if self.median_days is None else {"median_days": self.median_days})
 
@@ -132,7 +125,7 @@ def parse_head(content: Any, name: str) -> LinearHead:
             _finite(content["intercept"], name),
             terms,
             None if threshold is None else _finite(threshold, name),
-            None if calibration is None else _parse_calibration(calibration, name),
+            None if calibration is None else Calibration(*(_finite(calibration[k], name) for k in ("slope", "offset"))),
             None if days is None else _finite(days, name),
         )
     except (KeyError, TypeError, AttributeError) as problem:
@@ -146,11 +139,8 @@ def _parse_term(term: Mapping[str, Any], name: str) -> Term:
     if term["transform"] not in TRANSFORMS:
         raise ModelPackageError(name, f"transform {term['transform']!r}", f"one of {', '.join(TRANSFORMS)}")
     if str(term["feature"]).startswith(_ENCODER_FEATURE):
-        raise ModelPackageError(
-            name,
-            f"the encoder feature {term['feature']!r}, which is no longer measured",
-            "a feature of docs/features.md (fit the heads again)",
-        )
+        fault = f"the encoder feature {term['feature']!r}, which is no longer measured"
+        raise ModelPackageError(name, fault, "a feature of docs/features.md (fit the heads again)")
     numbers = {key: _finite(term[key], name) for key in ("fill", "mean", "sd", "weight")}
     _check_positive(numbers["sd"], "sd", term, name)
     centres = {str(code): _parse_shift(shift, term, name) for code, shift in term.get("centres", {}).items()}
@@ -161,10 +151,6 @@ def _parse_shift(content: Mapping[str, Any], term: Mapping[str, Any], name: str)
     shift, scale = (_finite(content[key], name) for key in ("shift", "scale"))
     _check_positive(scale, "scale", term, name)
     return CentreShift(shift, scale)
-
-
-def _parse_calibration(content: Mapping[str, Any], name: str) -> Calibration:
-    return Calibration(_finite(content["slope"], name), _finite(content["offset"], name))
 
 
 def _check_positive(value: float, what: str, term: Mapping[str, Any], name: str) -> None:

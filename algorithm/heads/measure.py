@@ -91,7 +91,7 @@ def _totals(features: Features) -> dict[str, float | None]:
     totals = {name: _sum(features[f"gtvp_{part}"], features[f"gtvn_{part}"]) for name, part in sums.items()}
     for name in ("suv_max", "suv_peak"):
         known = [value for key in ("gtvp", "gtvn") if (value := features[f"{key}_{name}"]) is not None]
-        totals[name] = max(known) if known else None
+        totals[name] = max(known, default=None)
     return totals
 
 

@@ -50,7 +50,6 @@ def method_for(name: str, edition: Edition, algorithm: Algorithm) -> Method:
     method = METHODS[name]
     if not method.answers(algorithm):
         possible = [other.name for other in edition.algorithms if method.answers(other)]
-        raise HecktorError(
-            f"method {name!r}", f"cannot answer task {algorithm.name}", " or ".join(possible) or "another method"
-        )
+        expected = " or ".join(possible) or "another method"
+        raise HecktorError(f"method {name!r}", f"cannot answer task {algorithm.name}", expected)
     return method

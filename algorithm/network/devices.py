@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
+from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 
 LOGGER = logging.getLogger("hecktor")
@@ -47,6 +49,12 @@ def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
     return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device), *spared)
 
 
+def limit_threads() -> None:
+    """Lower torch's threads to the CPUs that this process may use, unless `OMP_NUM_THREADS` sets their number."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(min(torch.get_num_threads(), usable_cpus()))
+
+
 def prepare_gpu(device: torch.device) -> None:
     """Limit this process's memory on the card and make results reproducible; no effect on a CPU."""
     if device.type != "cuda":
@@ -64,7 +72,7 @@ def release(device: torch.device) -> None:
     try:
         torch.cuda.empty_cache()
     except RuntimeError as problem:
-        LOGGER.warning("*** WARNING *** %s: %s", device, str(problem).splitlines()[0])
+        LOGGER.warning("*** WARNING *** %s: %s", device, first_line(problem))
 
 
 def synchronise(device: torch.device) -> None:
@@ -80,11 +88,9 @@ def is_device_failure(problem: BaseException) -> bool:
     return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
 
 
-def gpu_peak_mib() -> float | None:
-    """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return torch.cuda.max_memory_reserved() / 2**20
+def first_line(problem: BaseException) -> str:
+    """The message of an error, without further lines; the name of its class if it has none."""
+    return (str(problem) or type(problem).__name__).splitlines()[0]
 
 
 def cpu_has_bfloat16() -> bool:
@@ -93,11 +99,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def device_named(name: str) -> torch.device:
-    """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers.
-
-    Raises:
-        HecktorError: `cuda` without a card that answers.
-    """
+    """`cpu`, `cuda` (the first card), or `auto`: CUDA if a card answers. Raises `HecktorError` if `cuda` does not."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")

@@ -54,11 +54,7 @@ class Enhanced(nn.Module):
 
 
 def enhancements(names: Any) -> tuple[str, ...]:
-    """The names that an architecture gives under `enhance`, checked.
-
-    Raises:
-        ModelPackageError: not a list of known names, each at most once.
-    """
+    """The checked names under an architecture's `enhance`, each at most once. Raises `ModelPackageError`."""
     known = isinstance(names, list) and all(isinstance(name, str) and name in _ENHANCEMENTS for name in names)
     if not known or len(set(names)) < len(names):
         raise ModelPackageError("plans.json", f"enhance {names!r}", f"some of {', '.join(_ENHANCEMENTS)}, each once")

@@ -36,22 +36,14 @@ class Networks:
         self._fold: int | None = None
 
     def check(self) -> None:
-        """Check that every member can be built; the imports that this needs would cost time in the middle of a case.
-
-        Raises:
-            ModelPackageError: the plans describe no network that can be built.
-        """
+        """Build every member or raise `ModelPackageError`: the imports would cost time in the middle of a case."""
         named = self.package.fold_configurations
         for name in dict.fromkeys(named):
             with torch.device("meta"):  # tensors without memory
                 build_network(self.package, named.index(name))
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
-        """The network of `fold` on `device`, in evaluation mode.
-
-        Raises:
-            ModelPackageError: the weights cannot be read or do not fit the plans.
-        """
+        """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""
         wanted = self.package.fold_configurations[fold], device
         if self._network is None or wanted != self._holds:
             if self._network is not None:
@@ -135,20 +127,14 @@ def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from network.named_buffers()
 
 
-def _module(name: str | None) -> type[nn.Module] | None:
-    if name is None:
-        return None
-    if name not in _MODULES:
-        raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
-    return _MODULES[name]
-
-
 def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, bool], nn.Module]:
     def build(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
         architecture = configuration["architecture"]
         arguments = dict(architecture["arch_kwargs"])
         for key in architecture["_kw_requires_import"]:
-            arguments[key] = _module(arguments[key])
+            if (name := arguments[key]) is not None and name not in _MODULES:
+                raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
+            arguments[key] = None if name is None else _MODULES[name]
         return network(input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments)
 
     return build
@@ -165,9 +151,8 @@ def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _d
     network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
     down, up = len(network.down_layers), len(network.up_layers)
     if down != up + 1:
-        raise ModelPackageError(
-            "plans.json", f"{down} entries of blocks_down and {up} of blocks_up", "one more down than up"
-        )
+        fault = f"{down} entries of blocks_down and {up} of blocks_up"
+        raise ModelPackageError("plans.json", fault, "one more down than up")
     multiple, patch = 2**up, list(configuration["patch_size"])
     if any(int(n) % multiple for n in patch):
         raise ModelPackageError("plans.json", f"patch_size {patch}", f"multiples of {multiple} for this SegResNet")

@@ -141,24 +141,30 @@ def load_package(root: Path) -> ModelPackage:
 
 def file_entry(path: Path) -> dict[str, Any]:
     """The manifest's entry for a file: `sha256` and `size` in bytes."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
 
 
 def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(manifest.get("fold_configurations", [manifest["configuration"]] * len(manifest["folds"])))
 
 
-def _read_manifest(root: Path) -> dict[str, Any]:
-    manifest = read_json(root / MANIFEST, error=ModelPackageError)
-    if not isinstance(manifest, dict):
-        raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
-    absent = [key for key in _REQUIRED if key not in manifest]
+def _read_object(path: Path) -> dict[str, Any]:
+    content = read_json(path, error=ModelPackageError)
+    if not isinstance(content, dict):
+        raise ModelPackageError(path.name, f"found a {type(content).__name__}", "an object")
+    return content
+
+
+def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expected: str) -> None:
+    absent = [key for key in keys if key not in content]
     if absent:
-        raise ModelPackageError(MANIFEST, f"no {absent[0]!r}", ", ".join(_REQUIRED))
+        raise ModelPackageError(name, f"no {absent[0]!r}", expected)
+
+
+def _read_manifest(root: Path) -> dict[str, Any]:
+    manifest = _read_object(root / MANIFEST)
+    _check_keys(manifest, _REQUIRED, MANIFEST, ", ".join(_REQUIRED))
     if manifest["format_version"] != FORMAT_VERSION:
         raise ModelPackageError(MANIFEST, f"format version {manifest['format_version']!r}", str(FORMAT_VERSION))
     for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
@@ -184,21 +190,15 @@ def _check_folds(manifest: Mapping[str, Any]) -> None:
 
 def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:
     """The plans, with the configurations `names` checked; the others must agree with the first."""
-    plans = read_json(_listed(files, PLANS), error=ModelPackageError)
-    if not isinstance(plans, dict):
-        raise ModelPackageError(PLANS, f"found a {type(plans).__name__}", "an object")
+    plans = _read_object(_listed(files, PLANS))
     first = _configuration(plans, names[0])
     for name in dict.fromkeys(names[1:]):
         other = _configuration(plans, name)
         for key in _SHARED:
             if other[key] != first[key]:
-                raise ModelPackageError(
-                    PLANS,
-                    f"{key} {other[key]!r} of {name!r}",
-                    f"{first[key]!r} as of {names[0]!r}: the networks of one package see the same images",
-                )
-    if "foreground_intensity_properties_per_channel" not in plans:
-        raise ModelPackageError(PLANS, "no 'foreground_intensity_properties_per_channel'", "nnU-Net's plans")
+                expected = f"{first[key]!r} as of {names[0]!r}: the networks of one package see the same images"
+                raise ModelPackageError(PLANS, f"{key} {other[key]!r} of {name!r}", expected)
+    _check_keys(plans, ("foreground_intensity_properties_per_channel",), PLANS, "nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
         order = plans["transpose_forward"]
         raise ModelPackageError(PLANS, f"transpose_forward {order!r}", f"{_ORDER}, as `hecktor package` turns it")
@@ -210,9 +210,7 @@ def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
     chosen = configurations.get(str(name)) if isinstance(configurations, dict) else None
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
-    absent = [key for key in _CONFIGURED if key not in chosen]
-    if absent:
-        raise ModelPackageError(PLANS, f"no {absent[0]!r}", "nnU-Net's plans")
+    _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
     for key in ("spacing", "patch_size"):
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):

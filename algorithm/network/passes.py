@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,7 +23,7 @@ import torch
 
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import softmax
-from algorithm.network.devices import Backend, backends, is_device_failure, release
+from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
 from algorithm.network.windows import TILE_STEP, Box, NotANumberError, Pass, PassPlan, slide, sum_bytes, whole
@@ -92,9 +93,7 @@ class Progress:
 
 def plan_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
     """All passes, most valuable first: the folds as they are, then one mirror after the other, each over all folds."""
-    mirrors = [
-        combination for count in range(len(axes) + 1) for combination in itertools.combinations(sorted(axes), count)
-    ]
+    mirrors = [mirror for count in range(len(axes) + 1) for mirror in itertools.combinations(sorted(axes), count)]
     return tuple(Pass(fold, mirror) for mirror in mirrors for fold in range(folds))
 
 
@@ -104,10 +103,6 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
 
 
 PassObserver = Callable[[Pass, _Float], None]
-
-
-def ignore_pass(_step: Pass, _logits: _Float) -> None:
-    """Observer of passes that does nothing."""
 
 
 @dataclass
@@ -133,18 +128,20 @@ class Passes:
     device: torch.device
     focus: Callable[[], Box | None] = lambda: None
     on_progress: Callable[[Progress], None] = lambda _: None
-    on_pass: PassObserver = ignore_pass
+    on_pass: PassObserver = lambda *_: None
 
     def __post_init__(self) -> None:
         if not self.passes:
             raise ValueError("found no pass, expected at least one")
-        self._plan = self._full_plan(TILE_STEP)
+        self._package = self.networks.package
+        self._plans = self._best_plans_first()
+        self._plan = next(self._plans)
         self._tensor = torch.from_numpy(self.data)
-        classes = len(self.networks.package.manifest["labels"])
+        classes = len(self._package.manifest["labels"])
         self._ladder = backends(self.device, sum_bytes(self.data.shape[1:], self.data.shape[0], classes))
         self._begun_s = self._warm_s = self.deadline.clock()
         self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
-        self._rungs: dict[str, int] = {}  # member: its index into the ladder, 0 by default
+        self._rungs: Counter[str] = Counter()  # member: its index into the ladder
         self._given_up: set[str] = set()
 
     def run(self) -> Progress:
@@ -154,8 +151,7 @@ class Passes:
             NoPassFitsError: there is too little time or memory for a single pass, even by the smallest plan.
             StoppedError: the deadline stopped the passes before the first one was complete.
         """
-        progress = self._first_pass()
-        self.on_progress(progress)
+        progress = self._with_pass(None, self.passes[0], self._first_pass(self.passes[0]))
         for step in self.passes[1:]:
             if self.deadline.stopped():
                 break
@@ -166,13 +162,11 @@ class Passes:
             except (_TooSlowError, StoppedError, NoPassFitsError, NotANumberError, ModelPackageError) as reason:
                 LOGGER.warning("*** WARNING *** %s left out: %s", step, reason or type(reason).__name__)
                 self._given_up.add(self._member(step))
-                continue
-            progress = self._progress(progress.total + self._summand(logits), progress.done + 1, step)
-            self.on_progress(progress)
+            else:
+                progress = self._with_pass(progress, step, logits)
         if progress.done < progress.planned:
-            LOGGER.info(
-                "stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, self.deadline.left_s()
-            )
+            left_s = self.deadline.left_s()
+            LOGGER.info("stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, left_s)
         return progress
 
     def _is_worth_beginning(self, step: Pass) -> bool:
@@ -199,43 +193,34 @@ class Passes:
         return len(plan.tiles) * math.prod(plan.patch)
 
     def _member(self, step: Pass) -> str:
-        return self.networks.package.fold_configurations[step.fold]
+        return self._package.fold_configurations[step.fold]
 
     def _plan_of(self, step: Pass) -> PassPlan:
         """The present plan with the patch of the pass's own network."""
-        return replace(self._plan, patch=self.networks.package.patch_of(step.fold))
+        return replace(self._plan, patch=self._package.patch_of(step.fold))
 
     def _backend_of(self, step: Pass) -> Backend:
-        return self._ladder[self._rungs.get(self._member(step), 0)]
+        return self._ladder[self._rungs[self._member(step)]]
 
-    def _progress(self, total: _Float, done: int, step: Pass) -> Progress:
+    def _with_pass(self, before: Progress | None, step: Pass, logits: _Float) -> Progress:
+        """The progress with one more pass, reported to `on_progress`."""
+        of_probabilities = self._package.averages_probabilities
+        total, done = softmax(logits) if of_probabilities else logits, 1
+        if before is not None:
+            total, done = before.total + total, before.done + 1
         backend = str(self._backend_of(step))
-        return Progress(total, done, len(self.passes), self._plan.name, backend, self._averages_probabilities)
+        progress = Progress(total, done, len(self.passes), self._plan.name, backend, of_probabilities)
+        self.on_progress(progress)
+        return progress
 
-    def _summand(self, logits: _Float) -> _Float:
-        return softmax(logits) if self._averages_probabilities else logits
-
-    @property
-    def _averages_probabilities(self) -> bool:
-        return self.networks.package.averages_probabilities
-
-    def _first_pass(self) -> Progress:
-        first = self.passes[0]
+    def _first_pass(self, step: Pass) -> _Float:
         while True:
             try:
-                logits = self._timed_pass(first)
+                return self._timed_pass(step)
             except _TooSlowError as slow:
-                self._plan = self._smaller_plan(slow.tile_s)
-                LOGGER.warning(
-                    "*** WARNING *** %.2f s a tile and %.1f s left: the plan shrinks to %s",
-                    slow.tile_s,
-                    self.deadline.left_s(),
-                    self._plan.name,
-                )
+                self._shrink(slow.tile_s)
             except NotANumberError:
                 raise NoPassFitsError("the network answers NaN or infinity") from None
-            else:
-                return self._progress(self._summand(logits), 1, first)
 
     def _whole_pass(self, step: Pass) -> _Float:
         """One pass by the plan, on the next backend if one fails; logits of the whole grid."""
@@ -251,7 +236,7 @@ class Passes:
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
-                reason = (str(problem) or type(problem).__name__).splitlines()[0]
+                reason = first_line(problem)
             else:
                 self.on_pass(step, logits)
                 return logits
@@ -261,11 +246,11 @@ class Passes:
         self.networks.forget()
         release(failed.device)
         self._tensor = torch.from_numpy(self.data)
-        rung = self._rungs.get(self._member(step), 0) + 1
-        if rung == len(self._ladder):
+        member = self._member(step)
+        if self._rungs[member] + 1 == len(self._ladder):
             raise NoPassFitsError(f"{failed} failed: {reason}")
-        self._rungs[self._member(step)] = rung
-        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._ladder[rung])
+        self._rungs[member] += 1
+        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._backend_of(step))
 
     def _tile_done(self, number: int, count: int) -> None:
         """Check after each tile whether the pass ends in time; the first tile includes the warm-up."""
@@ -289,27 +274,22 @@ class Passes:
         full[(slice(None), *self._plan.box)] = logits
         return full
 
-    def _full_plan(self, step: float) -> PassPlan:
-        name = "the whole region" if step == TILE_STEP else f"the whole region, tiles {step:g} of a patch apart"
-        return PassPlan(whole(self.data.shape[1:]), step, self._first_patch, name)
-
-    @property
-    def _first_patch(self) -> tuple[int, int, int]:
-        return self.networks.package.patch_of(self.passes[0].fold)
-
-    def _smaller_plan(self, tile_s: float) -> PassPlan:
-        """The best plan with fewer tiles than the present one that fits the time left."""
-        now = len(self._plan.tiles)
-        for plan in self._shrunken_plans():
-            tiles = len(plan.tiles)
-            if tiles < now and self.deadline.fits(SLOWER * tiles * tile_s):
-                return plan
-        raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")
-
-    def _shrunken_plans(self) -> Iterator[PassPlan]:
+    def _best_plans_first(self) -> Iterator[PassPlan]:
+        patch, region = self._package.patch_of(self.passes[0].fold), whole(self.data.shape[1:])
+        yield PassPlan(region, TILE_STEP, patch, "the whole region")
         for step in COARSER_STEPS:
-            yield self._full_plan(step)
-        box = self.focus()
-        if box is not None:
+            yield PassPlan(region, step, patch, f"the whole region, tiles {step:g} of a patch apart")
+        if (box := self.focus()) is not None:
             for step in (TILE_STEP, *COARSER_STEPS):
-                yield PassPlan(box, step, self._first_patch, f"the PET-avid part, tiles {step:g} of a patch apart")
+                yield PassPlan(box, step, patch, f"the PET-avid part, tiles {step:g} of a patch apart")
+
+    def _shrink(self, tile_s: float) -> None:
+        """Take the best plan with fewer tiles than the present one that fits the time left."""
+        tiles = len(self._plan.tiles)
+        for plan in self._plans:
+            if len(plan.tiles) < tiles and self.deadline.fits(SLOWER * len(plan.tiles) * tile_s):
+                self._plan = plan
+                how = tile_s, self.deadline.left_s(), plan.name
+                LOGGER.warning("*** WARNING *** %.2f s a tile and %.1f s left: the plan shrinks to %s", *how)
+                return
+        raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")

@@ -36,9 +36,22 @@ class Resident:
         """
         self.networks.of(0, self.device)
 
-    def on_cpu(self) -> Resident:
-        """The same package on the CPU, not yet loaded."""
-        return Resident(self._model_dir, "cpu")
+    def loaded(self) -> Resident:
+        """The resident with its network loaded; on the CPU if the device fails already now. Raises as `load`."""
+        try:
+            self.load()
+        except (RuntimeError, MemoryError) as problem:
+            from algorithm.network.devices import first_line, is_device_failure
+
+            if not is_device_failure(problem):
+                raise
+            reason = first_line(problem)
+        else:
+            return self
+        LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
+        on_cpu = Resident(self._model_dir, "cpu")
+        on_cpu.load()
+        return on_cpu
 
     def ensemble(self, most_passes: int | None = None) -> Ensemble:
         """The package's networks with all their passes, or the first `most_passes`."""
@@ -65,10 +78,9 @@ class Resident:
     @cached_property
     def device(self) -> torch.device:
         """The device that the user wants. Raises `HecktorError` if it does not answer."""
-        from algorithm.cpus import limit_torch_threads
-        from algorithm.network.devices import device_named, prepare_gpu
+        from algorithm.network.devices import device_named, limit_threads, prepare_gpu
 
-        limit_torch_threads()
+        limit_threads()
         device = device_named(self._device_name)
         prepare_gpu(device)
         return device

@@ -20,7 +20,7 @@ from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.package import ModelPackage
-from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress, ignore_pass
+from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress
 from algorithm.network.windows import Box
 from algorithm.region import grids
 from algorithm.region.localise import Region
@@ -42,7 +42,7 @@ _NORMALISATIONS: Final[dict[str, type[ImageNormalization]]] = {
 
 
 def segment(
-    case: Case, region: Region, ensemble: Ensemble, deadline: Deadline, on_pass: PassObserver = ignore_pass
+    case: Case, region: Region, ensemble: Ensemble, deadline: Deadline, on_pass: PassObserver = lambda *_: None
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
@@ -128,23 +128,18 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | 
 
 
 def _z_score(channel: _Float, scan: _Float) -> _Float:
-    scaled: _Float = (channel - scan.mean()) / max(float(scan.std()), 1e-8)
-    return scaled
+    return np.asarray((channel - scan.mean()) / max(float(scan.std()), 1e-8))
 
 
 def _from_0_to_1(channel: _Float, scan: _Float) -> _Float:
-    scaled: _Float = (channel - scan.min()) / max(float(np.ptp(scan)), 1e-8)
-    return scaled
+    return np.asarray((channel - scan.min()) / max(float(np.ptp(scan)), 1e-8))
 
 
 _OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
 
 
 def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
-    """The box of `grid` (z, y, x) around all lesions of a segmentation, with a margin; None without a lesion.
-
-    Both grids are axis-aligned in LPS.
-    """
+    """The box of `grid` (z, y, x) around all lesions, with a margin, or None; both grids are axis-aligned in LPS."""
     hot = np.argwhere(lesions.mask())[:, ::-1]
     if not len(hot):
         return None

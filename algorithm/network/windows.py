@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,15 +43,12 @@ class PassPlan:
     @property
     def tiles(self) -> list[Box]:
         """The tiles of the box after padding it to the patch, first to last."""
-        steps = compute_steps_for_sliding_window(self._padded_shape, self.patch, self.step)
+        padded = tuple(max(s.stop - s.start, n) for s, n in zip(self.box, self.patch, strict=True))
+        steps = compute_steps_for_sliding_window(padded, self.patch, self.step)
         return [
             (slice(z, z + self.patch[0]), slice(y, y + self.patch[1]), slice(x, x + self.patch[2]))
             for z, y, x in itertools.product(*steps)
         ]
-
-    @property
-    def _padded_shape(self) -> tuple[int, ...]:
-        return tuple(max(s.stop - s.start, n) for s, n in zip(self.box, self.patch, strict=True))
 
 
 TileDone = Callable[[int, int], None]
@@ -91,7 +88,9 @@ def slide(
         synchronise(backend.device)
         tile_done(number, len(tiles))
     total /= norm
-    return total[(slice(None), *_middle(padded.shape[1:], inner.shape[1:]))].cpu().contiguous()
+    margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], inner.shape[1:], strict=True)]
+    middle = (slice(start, start + size) for start, size in zip(margins, inner.shape[1:], strict=True))
+    return total[(slice(None), *middle)].cpu().contiguous()
 
 
 def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
@@ -120,12 +119,6 @@ def _padded(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
         missing = max(want - have, 0)
         pads += [missing // 2, missing - missing // 2]
     return functional.pad(data, pads) if any(pads) else data
-
-
-def _middle(padded: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[slice]:
-    for have, want in zip(padded, shape, strict=True):
-        start = (have - want) // 2
-        yield slice(start, start + want)
 
 
 def whole(shape: tuple[int, ...]) -> Box:

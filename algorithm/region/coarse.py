@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -60,20 +60,11 @@ def coarse_picture(case: Case) -> Coarse:
 
 def _thinned(ct: Volume) -> Volume:
     """Every k-th voxel of a fine CT, still finer than the coarse grid, to save time."""
-    steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
-    sx, sy, sz = steps
+    sx, sy, sz = steps = [max(int(COARSE_MM / spacing / 1.5), 1) for spacing in ct.geometry.spacing_mm]
     array = np.ascontiguousarray(ct.array[::sz, ::sy, ::sx])
-    spacing = ct.geometry.spacing_mm
-    size = (array.shape[2], array.shape[1], array.shape[0])
-    return Volume(
-        array,
-        Geometry(
-            size,
-            (spacing[0] * sx, spacing[1] * sy, spacing[2] * sz),
-            ct.geometry.origin_mm,
-            ct.geometry.direction,
-        ),
-    )
+    z, y, x = array.shape
+    spacing = grids.triple(np.multiply(ct.geometry.spacing_mm, steps))
+    return Volume(array, replace(ct.geometry, size=(x, y, z), spacing_mm=spacing))
 
 
 def _body(ct: _Float, suv: _Float) -> _Mask:

@@ -7,6 +7,7 @@ inference share this module.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from contract.images.volumes import Volume, to_sitk
 
 _Float = npt.NDArray[np.float32]
 _Triple = tuple[float, float, float]
+_Voxels = tuple[int, int, int]
 
 OUTSIDE_LOGIT = -1e4
 
@@ -31,7 +33,7 @@ def grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Tri
     low, high, step = (np.asarray(v, dtype=np.float64) for v in (lower_mm, upper_mm, spacing_mm))
     count = np.maximum(np.ceil((high - low) / step - 1e-9), 1)
     origin = (low + high) / 2 - (count - 1) / 2 * step
-    return Geometry((int(count[0]), int(count[1]), int(count[2])), spacing_mm, (origin[0], origin[1], origin[2]))
+    return Geometry(_voxels(count), spacing_mm, triple(origin))
 
 
 def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
@@ -48,7 +50,7 @@ def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
     window = _window(volume.geometry, target)
     if window is None:
         return np.full(target.array_shape, outside, dtype=np.float32)
-    source = _shrink(_crop(volume, *window), target)
+    source = _shrink(Volume(volume.array[_slices(*window)], volume.geometry.cropped(*window)), target)
     image = sitk.Resample(
         to_sitk(source),
         list(target.size),
@@ -65,14 +67,19 @@ def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
 
 def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
     """A label mask on `target`: each label's coverage is interpolated, and the largest share wins."""
-    best = np.full(target.array_shape, 0.5, dtype=np.float32)
-    result = np.zeros(target.array_shape, dtype=np.uint8)
-    for label in labels.FOREGROUND:
-        coverage = resample(Volume((mask.array == label).astype(np.float32), mask.geometry), target, 0.0)
-        wins = coverage > best
-        result[wins] = label
-        best[wins] = coverage[wins]
-    return result
+    parts = ((label, Volume((mask.array == label).astype(np.float32), mask.geometry)) for label in labels.FOREGROUND)
+    coverages = ((label, resample(part, target, 0.0)) for label, part in parts)
+    return _winner(np.full(target.array_shape, 0.5, dtype=np.float32), coverages)
+
+
+def _winner(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray[np.uint8]:
+    """The label with the largest value at each voxel, 0 where none exceeds `best`, which is overwritten."""
+    winner = np.zeros(best.shape, dtype=np.uint8)
+    for label, value in values:
+        wins = value > best
+        winner[wins] = label
+        best[wins] = value[wins]
+    return winner
 
 
 def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[np.uint8]:
@@ -91,16 +98,10 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
     window = None if around is None else _window(ct, around)
     if window is None:
         return result
-    start, size = window
-    part = ct.cropped(start, size)
-    best = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
-    winner = np.zeros(part.array_shape, dtype=np.uint8)
-    for label in range(1, logits.shape[0]):
-        value = resample(Volume(logits[label], grid), part, OUTSIDE_LOGIT)
-        wins = value > best
-        winner[wins] = label
-        best[wins] = value[wins]
-    result[_slices(start, size)] = winner
+    part = ct.cropped(*window)
+    background = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
+    values = (resample(Volume(of_label, grid), part, OUTSIDE_LOGIT) for of_label in logits[1:])
+    result[_slices(*window)] = _winner(background, enumerate(values, start=1))
     return result
 
 
@@ -137,11 +138,10 @@ def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry
     margin = _factors(grid, ct)
     low = np.maximum(labelled.min(0) - margin, 0)
     high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
-    start, size = low, high - low
-    return grid.cropped((int(start[0]), int(start[1]), int(start[2])), (int(size[0]), int(size[1]), int(size[2])))
+    return grid.cropped(_voxels(low), _voxels(high - low))
 
 
-def _window(source: Geometry, target: Geometry) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+def _window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
     """Start and size (x, y, z) of the source voxels that touch `target`, and one voxel around; None without any."""
     matrix = source.physical_to_index_matrix()
     index = target.corners_mm() @ matrix[:3, :3].T + matrix[:3, 3]
@@ -151,15 +151,21 @@ def _window(source: Geometry, target: Geometry) -> tuple[tuple[int, int, int], t
     low, high = np.maximum(low, 0), np.minimum(high, source.size)
     if np.any(high <= low):
         return None
-    size = high - low
-    return (int(low[0]), int(low[1]), int(low[2])), (int(size[0]), int(size[1]), int(size[2]))
+    return _voxels(low), _voxels(high - low)
 
 
-def _crop(volume: Volume, start: tuple[int, int, int], size: tuple[int, int, int]) -> Volume:
-    return Volume(volume.array[_slices(start, size)], volume.geometry.cropped(start, size))
+def triple(values: npt.NDArray[Any]) -> _Triple:
+    """Three numbers (x, y, z) as `Geometry` holds them."""
+    x, y, z = values.tolist()
+    return (x, y, z)
 
 
-def _slices(start: tuple[int, int, int], size: tuple[int, int, int]) -> tuple[slice, slice, slice]:
+def _voxels(values: npt.NDArray[Any]) -> _Voxels:
+    x, y, z = values.astype(int).tolist()
+    return (x, y, z)
+
+
+def _slices(start: _Voxels, size: _Voxels) -> tuple[slice, slice, slice]:
     x, y, z = (slice(s, s + n) for s, n in zip(start, size, strict=True))
     return (z, y, x)
 
@@ -169,10 +175,7 @@ def _factors(source: Geometry, target: Geometry) -> npt.NDArray[np.int64]:
     axes = np.asarray(source.direction).reshape(3, 3)
     target_axes = np.asarray(target.direction).reshape(3, 3) * np.asarray(target.spacing_mm)
     nearest = np.abs(axes.T @ target_axes).max(axis=1)
-    factors: npt.NDArray[np.int64] = np.maximum(
-        np.floor(nearest / np.asarray(source.spacing_mm) + 1e-6).astype(np.int64), 1
-    )
-    return factors
+    return np.asarray(np.maximum(np.floor(nearest / np.asarray(source.spacing_mm) + 1e-6), 1), dtype=np.int64)
 
 
 def _shrink(volume: Volume, target: Geometry) -> Volume:
@@ -192,11 +195,7 @@ def _shrink(volume: Volume, target: Geometry) -> Volume:
         blocks += array[dz::fz, dy::fy, dx::fx]
     blocks /= fx * fy * fz
     old = volume.geometry
-    shift = (factors - 1) / 2
     matrix = old.index_to_physical_matrix()
-    origin = matrix[:3, :3] @ shift + matrix[:3, 3]
-    size = (blocks.shape[2], blocks.shape[1], blocks.shape[0])
-    spacing = (old.spacing_mm[0] * fx, old.spacing_mm[1] * fy, old.spacing_mm[2] * fz)
-    return Volume(
-        blocks, Geometry(size, spacing, (float(origin[0]), float(origin[1]), float(origin[2])), old.direction)
-    )
+    origin = matrix[:3, :3] @ ((factors - 1) / 2) + matrix[:3, 3]
+    size, spacing = blocks.shape[::-1], np.multiply(old.spacing_mm, factors)
+    return Volume(blocks, Geometry(_voxels(np.array(size)), triple(spacing), triple(origin), old.direction))

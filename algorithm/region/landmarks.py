@@ -97,11 +97,8 @@ class _Part:
 
 
 def _is_warm(part: _Part, median: float | None) -> bool:
-    """False if the PET covers the part and shows no uptake of a brain.
-
-    PET files hold zero outside the measured field.
-    """
-    uptake = part.suv[part.suv > 0]
+    """False if the PET covers the part and shows no uptake of a brain."""
+    uptake = part.suv[part.suv > 0]  # PET files hold zero outside the measured field
     if median is None or len(uptake) < len(part.suv) / 2:
         return True
     return float(uptake.mean()) >= WARM_MEDIANS * median
@@ -109,17 +106,8 @@ def _is_warm(part: _Part, median: float | None) -> bool:
 
 def _enclosed(ct: _Float, bone: _Mask) -> _Mask:
     """Soft tissue that bone surrounds within a slice."""
-    inside = _filled_by_slice(ndimage.binary_closing(bone, IN_SLICE, iterations=2))
+    inside = ndimage.binary_fill_holes(ndimage.binary_closing(bone, IN_SLICE, iterations=2), IN_SLICE)
     return np.asarray(inside & ~bone & (ct > -50) & (ct < 150), dtype=np.bool_)
-
-
-def _filled_by_slice(mask: _Mask) -> _Mask:
-    """The mask with the holes of each axial slice filled."""
-    around = np.pad(~mask, ((0, 0), (1, 1), (1, 1)), constant_values=True)
-    parts, count = ndimage.label(around, IN_SLICE)
-    outside = np.zeros(count + 1, dtype=np.bool_)
-    outside[parts[:, 0, 0]] = True
-    return np.asarray(~outside[parts[:, 1:-1, 1:-1]])
 
 
 def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:

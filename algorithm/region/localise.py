@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, without_cold
+from algorithm.region.grids import triple
 from algorithm.region.landmarks import brain_centre_mm, lung_apex_mm, neck_centre_mm
 
 # Half widths around the head, and extent below and above the centre of the brain: 20 litres, at most 23.
@@ -64,13 +65,17 @@ def localise(case: Case) -> Region:
     coarse = coarse_picture(case)
     apex_mm = lung_apex_mm(coarse)
     brain = brain_centre_mm(coarse, apex_mm)
-    if brain is not None:
+    if brain is None:
+        low, high = _without_brain(coarse, apex_mm)
+        brain_z_mm, found_by = None, "body outline" if apex_mm is None else "lung apices"
+    else:
         brain_mm, found_by = brain
         low, high = _around_brain(brain_mm, apex_mm, coarse)
-        return _clipped(low, high, field_low, field_high, float(brain_mm[2]), found_by)
-    low, high = _without_brain(coarse, apex_mm)
-    found_by = "body outline" if apex_mm is None else "lung apices"
-    return _clipped(low, high, field_low, field_high, None, found_by)
+        brain_z_mm = float(brain_mm[2])
+    low, high = np.maximum(low, field_low), np.minimum(high, field_high)
+    if np.any(high <= low):
+        low, high, brain_z_mm, found_by = field_low, field_high, None, "whole field of view"
+    return Region(triple(low), triple(high), found_by, brain_z_mm)
 
 
 def _around_brain(brain_mm: _Vector, apex_mm: float | None, coarse: Coarse) -> tuple[_Vector, _Vector]:
@@ -101,17 +106,3 @@ def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vec
     low = np.array([middle[0] - UNSURE_HALF_WIDTH_MM, middle[1] - UNSURE_HALF_WIDTH_MM, bottom])
     high = np.array([middle[0] + UNSURE_HALF_WIDTH_MM, middle[1] + UNSURE_HALF_WIDTH_MM, top])
     return low, high
-
-
-def _clipped(
-    low: _Vector, high: _Vector, field_low: _Vector, field_high: _Vector, brain_z_mm: float | None, found_by: str
-) -> Region:
-    low, high = np.maximum(low, field_low), np.minimum(high, field_high)
-    if np.any(high <= low):
-        low, high, brain_z_mm, found_by = field_low, field_high, None, "whole field of view"
-    return Region(
-        (float(low[0]), float(low[1]), float(low[2])),
-        (float(high[0]), float(high[1]), float(high[2])),
-        found_by,
-        brain_z_mm,
-    )

@@ -23,7 +23,6 @@ LOGGER = logging.getLogger("hecktor")
 _AT_ONCE: Final = 1 << 20
 
 _Float = npt.NDArray[np.float32]
-_Mask = npt.NDArray[np.bool_]
 
 
 class Disagreement:
@@ -100,10 +99,7 @@ class Disagreement:
         return np.asarray(np.maximum(self.entropy() - mean, np.float32(0)))
 
     def pairwise_dsc(self, label: int) -> float | None:
-        """Mean DSC over all pairs of passes' masks; None if no pair has a mask with the label.
-
-        Source: Roy et al. 2019 (NeuroImage 195:11-22).
-        """
+        """Mean DSC over all pairs of passes' masks, None if none has the label (Roy et al. 2019, NeuroImage 195:11)."""
         any_pass = np.bitwise_or.reduce([bits[label - 1] for bits in self._bits])
         touched = np.flatnonzero(any_pass)
         masks = [bits[label - 1][touched] for bits in self._bits]

@@ -54,9 +54,8 @@ def check_outside_sockets(option: str, path: Path, input_dir: Path, output_dir: 
     """Raise `OutputError` if the path of a command line's option lies in a folder of the platform's sockets."""
     for root in (output_dir, input_dir, platform.OUTPUT_DIR, platform.INPUT_DIR):
         if path.resolve().is_relative_to(root.resolve()):
-            raise OutputError(
-                option, f"{path} lies within {root}, which may hold the platform's sockets only", "a path outside"
-            )
+            fault = f"{path} lies within {root}, which may hold the platform's sockets only"
+            raise OutputError(option, fault, "a path outside")
 
 
 def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
@@ -71,9 +70,8 @@ def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
         for name in (RECORD, ENTROPY, INFORMATION):
             (folder / name).unlink(missing_ok=True)
     except OSError as problem:
-        raise OutputError(
-            "--uncertainty", f"{folder.name} cannot be used ({problem.strerror})", "a writable folder"
-        ) from None
+        fault = f"{folder.name} cannot be used ({problem.strerror})"
+        raise OutputError("--uncertainty", fault, "a writable folder") from None
 
 
 def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str, Any]:

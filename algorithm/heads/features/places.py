@@ -9,14 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist
 
+from algorithm.case.read import BODY_HU
 from algorithm.heads.features.structure import Feature, Structure
 from contract.images.geometry import Geometry
 
-BODY_HU: Final = -300.0
 # A node this close to the midline counts for neither side.
 MIDLINE_MM: Final = 5.0
-
-_Float = npt.NDArray[np.float64]
 
 
 def spread_mm(lesions: Sequence[Structure]) -> float:
@@ -29,19 +27,14 @@ def distances(
 ) -> dict[str, Feature]:
     """Largest distance between two nodes, largest distance of a node from the primary, and dispersion of the lesions.
 
-    All are in mm between centres; None with too few lesions.
-
-    The dispersion is the root mean square distance of the lesions' centres from their common centre.
+    All are in mm between centres; None with too few lesions. The dispersion is the root mean square distance of the
+    lesions' centres from their common centre.
     """
-    places = [node.centre_mm for node in nodes]
+    from_primary = [] if primary is None else [np.linalg.norm(node.centre_mm - primary.centre_mm) for node in nodes]
     return {
-        "node_to_node_mm": float(pdist(places).max()) if len(places) > 1 else None,
-        "primary_to_node_mm": (
-            float(max(np.linalg.norm(place - primary.centre_mm) for place in places))
-            if primary is not None and places
-            else None
-        ),
-        "dispersion_mm": _dispersion([lesion.centre_mm for lesion in lesions]) if len(lesions) > 1 else None,
+        "node_to_node_mm": spread_mm(nodes) if len(nodes) > 1 else None,
+        "primary_to_node_mm": float(max(from_primary)) if from_primary else None,
+        "dispersion_mm": _dispersion(lesions) if len(lesions) > 1 else None,
     }
 
 
@@ -58,8 +51,9 @@ def bilateral(nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geo
     return 0.0 if len(known) == len(sides) else None
 
 
-def _dispersion(places: Sequence[_Float]) -> float:
-    away = np.asarray(places) - np.mean(places, axis=0)
+def _dispersion(lesions: Sequence[Structure]) -> float:
+    places = np.asarray([lesion.centre_mm for lesion in lesions])
+    away = places - places.mean(axis=0)
     return float(np.sqrt((away**2).sum(1).mean()))
 
 

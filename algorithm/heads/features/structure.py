@@ -18,7 +18,6 @@ TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
 MARGIN_MM: Final = 7.0
 
 Feature = float | None
-Box = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Structure:
     """
 
     inside: npt.NDArray[np.bool_]
-    box: Box
+    box: tuple[slice, ...]
     spacing_mm: tuple[float, float, float]
     voxel_ml: float
 
@@ -52,7 +51,15 @@ class Structure:
 def structure_of(structure: npt.NDArray[np.bool_], grid: Geometry) -> Structure | None:
     """The structure of a boolean mask of the whole grid, or None for an empty mask."""
     boxes = ndimage.find_objects(structure.view(np.uint8))
-    return _with_margin(structure, boxes[0], grid) if boxes else None
+    if not boxes:
+        return None
+    spacing = grid.array_spacing_mm
+    margin = [int(np.ceil(MARGIN_MM / step)) for step in spacing]
+    wider = tuple(
+        slice(max(cut.start - more, 0), min(cut.stop + more, size))
+        for cut, more, size in zip(boxes[0], margin, structure.shape, strict=True)
+    )
+    return Structure(structure[wider], wider, spacing, grid.voxel_volume_mm3 / 1000)
 
 
 def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structure]:
@@ -61,22 +68,8 @@ def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structu
     if whole is None:
         return []
     parts, _ = ndimage.label(whole.inside, structure=TOUCHING)
-    start = [cut.start for cut in whole.box]
-    return [
-        Structure(parts[box] == number, _shifted(box, start), whole.spacing_mm, whole.voxel_ml)
-        for number, box in enumerate(ndimage.find_objects(parts), start=1)
-    ]
-
-
-def _with_margin(structure: npt.NDArray[np.bool_], box: Box, grid: Geometry) -> Structure:
-    spacing = grid.array_spacing_mm
-    margin = [int(np.ceil(MARGIN_MM / step)) for step in spacing]
-    wider = tuple(
-        slice(max(cut.start - more, 0), min(cut.stop + more, size))
-        for cut, more, size in zip(box, margin, structure.shape, strict=True)
-    )
-    return Structure(structure[wider], wider, spacing, grid.voxel_volume_mm3 / 1000)
-
-
-def _shifted(box: Box, start: list[int]) -> Box:
-    return tuple(slice(cut.start + by, cut.stop + by) for cut, by in zip(box, start, strict=True))
+    lesions = []
+    for number, box in enumerate(ndimage.find_objects(parts), start=1):
+        place = tuple(slice(a.start + b.start, a.stop + b.start) for a, b in zip(box, whole.box, strict=True))
+        lesions.append(Structure(parts[box] == number, place, whole.spacing_mm, whole.voxel_ml))
+    return lesions
