@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
 from contract import labels
-from contract.editions import Socket
+from contract.editions import Socket, load_edition
 from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, image_suffix, list_images, read_volume, to_sitk
+from contract.images.volumes import find_single_image, image_suffix, list_images, read_volume, to_sitk
+from evaluation.execution.options import add_workers
+from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
+from evaluation.studies.outputs import raise_dead_worker
 
 GROUND_TRUTH: Final = "ground_truth"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
@@ -93,19 +97,17 @@ def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
     volume = read_volume(pet, np.float32, error=GroundTruthError)
     if not np.isfinite(volume.array).all():
         raise GroundTruthError(pet.name, "a voxel that is not finite", "SUV")
-    return _resampled(volume, grid)
-
-
-def _resampled(volume: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
-    resampler = sitk.ResampleImageFilter()
-    resampler.SetSize(grid.size)
-    resampler.SetOutputSpacing(grid.spacing_mm)
-    resampler.SetOutputOrigin(grid.origin_mm)
-    resampler.SetOutputDirection(grid.direction)
-    resampler.SetInterpolator(sitk.sitkLinear)
-    resampler.SetDefaultPixelValue(0.0)
-    resampled: npt.NDArray[np.float32] = sitk.GetArrayFromImage(resampler.Execute(to_sitk(volume)))
-    return resampled
+    resampled = sitk.Resample(
+        to_sitk(volume),
+        grid.size,
+        sitk.Transform(),
+        sitk.sitkLinear,
+        grid.origin_mm,
+        grid.spacing_mm,
+        grid.direction,
+    )
+    array: npt.NDArray[np.float32] = sitk.GetArrayFromImage(resampled)
+    return array
 
 
 @dataclass(frozen=True)
@@ -117,16 +119,6 @@ class Burden:
     gtvp_suv_max: float
     tumour_volume_ml: float
     tumour_suv_max: float
-
-    def line(self) -> dict[str, Any]:
-        """The row for a table."""
-        return {
-            "case": self.case,
-            "gtvp_volume_ml": self.gtvp_volume_ml,
-            "gtvp_suv_max": self.gtvp_suv_max,
-            "tumour_volume_ml": self.tumour_volume_ml,
-            "tumour_suv_max": self.tumour_suv_max,
-        }
 
 
 def measure_burden(scans: Scans) -> Burden:
@@ -150,6 +142,15 @@ def measure_burden(scans: Scans) -> Burden:
     )
 
 
-def burden_of_dead_worker(scans: Scans) -> Burden:
-    """Always raises GroundTruthError: no row can replace the reference of a case that kills its process."""
-    raise GroundTruthError(f"{scans.case}", "the process that measured it died, out of memory perhaps")
+def add_cohort(parser: argparse.ArgumentParser) -> None:
+    """Add `--cohort` and `--workers`."""
+    parser.add_argument(
+        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
+    )
+    add_workers(parser)
+
+
+def measure_burdens(options: argparse.Namespace) -> list[Burden]:
+    """The burden of every case of the cohort, sorted by case."""
+    scans = find_scans(options.cohort, load_edition().inputs)
+    return map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))

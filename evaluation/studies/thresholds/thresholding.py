@@ -144,8 +144,3 @@ def _dsc(truth: Mask, predicted: Mask) -> float:
 def _hd95(truth: Mask, predicted: Mask, grid: Geometry, rules: MaskRules) -> float:
     value = compare_surfaces(truth, predicted, grid.array_spacing_mm, rules).hd95_mm
     return np.nan if value is None else value
-
-
-def row_of_dead_worker(item: ThresholdCase) -> ThresholdRow:
-    """Always raises GroundTruthError: no row can replace the reference of a case that kills its process."""
-    raise GroundTruthError(f"{item.scans.case}", "the process that thresholded it died, out of memory perhaps")
