@@ -14,9 +14,8 @@ from contract.options import name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.editions.task import with_ranking
 from evaluation.execution.options import add_task, chosen_task
-from evaluation.ranking.contest import profile_of
+from evaluation.ranking.contest import best_run, profile_of
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard, write_table
-from evaluation.ranking.runs import best_run
 from evaluation.results.metrics_json import read_metrics
 
 LEADERBOARD_JSON: Final = "leaderboard.json"

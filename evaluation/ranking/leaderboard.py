@@ -10,15 +10,13 @@ from contract.files import write_csv
 from evaluation.editions.task import TaskProfile
 from evaluation.ranking.comparisons import comparisons
 from evaluation.ranking.contest import MUST_AGREE, Contest, absent_metrics, contest
-from evaluation.ranking.rank import Leaderboard, Standing, rank_teams
+from evaluation.ranking.rank import Leaderboard, rank_teams
 from evaluation.ranking.stability import draw, stability
 from evaluation.results.metrics_json import TeamMetrics, aggregates
 from evaluation.results.stored import stored_cohort, without_rows
 from evaluation.statistics.bootstrap import Estimates
 
 DEFAULT_RANKINGS: Final = 1000
-NO_ROWS: Final = "no per-case rows (written with --public): {teams}; rank stability and comparisons need those of all"
-NOT_ASKED: Final = "no bootstrap rankings were asked for"
 
 
 def leaderboard(
@@ -55,7 +53,10 @@ def _uncertainty(entrants: Contest, bootstraps: int, seed: int | None) -> dict[s
     """Rank stability and pairwise comparisons, or the reason why there are none."""
     lacking = without_rows(entrants.ranked)
     if lacking or bootstraps == 0:
-        why = NO_ROWS.format(teams=", ".join(sorted(lacking))) if lacking else NOT_ASKED
+        why = "no bootstrap rankings were asked for"
+        if lacking:
+            teams = ", ".join(sorted(lacking))
+            why = f"no per-case rows (written with --public): {teams}; rank stability and comparisons need those of all"
         return {"stability": None, "comparisons": None, "without_stability_because": why}
     cohort = stored_cohort(entrants.ranked, entrants.profile)
     seed = int(entrants.ranked[0].provenance.get("seed", 0) if seed is None else seed)
@@ -95,21 +96,17 @@ def write_table(target: Path, board: Mapping[str, Any]) -> None:
 
 
 def _entry(team: TeamMetrics, index: int, board: Leaderboard, profile: TaskProfile) -> dict[str, Any]:
-    official = board.standings[profile.ranking.official]
     figures = aggregates(Estimates({name: team.estimates[name] for name in profile.metrics}, 0))
-    return {
-        "rank": _plain(official.ranks[index]),
-        "team": team.team,
-        "metrics": {
-            name: {**shown, "rank": _plain(board.metric_ranks[name][index])} for name, shown in figures.items()
-        },
-        "rankings": {name: _standing_entry(standing, index) for name, standing in board.standings.items()},
+    rankings = {
+        name: {part: _plain(values[index]) for part, values in {"rank": standing.ranks, **standing.figures}.items()}
+        for name, standing in board.standings.items()
     }
-
-
-def _standing_entry(standing: Standing, index: int) -> dict[str, float | int]:
-    figures = {name: _plain(values[index]) for name, values in standing.figures().items()}
-    return {"rank": _plain(standing.ranks[index]), **figures}
+    return {
+        "rank": rankings[profile.ranking.official]["rank"],
+        "team": team.team,
+        "metrics": {name: {**of, "rank": _plain(board.metric_ranks[name][index])} for name, of in figures.items()},
+        "rankings": rankings,
+    }
 
 
 def _plain(number: float) -> float | int:

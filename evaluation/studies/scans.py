@@ -56,10 +56,10 @@ def find_scans(cohort: Path, inputs: Mapping[str, Socket]) -> list[Scans]:
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
         return [_mounted(case, cohort / case / "input", mask, inputs) for case, mask in references.items()]
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    cases = [_released(folder) for folder in folders if any(_of_release(folder).values())]
+    cases = [_released(folder) for folder in folders if _of_release(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
-        raise GroundTruthError(cohort.name, "no case found", f"{wanted}")
+        raise GroundTruthError(cohort.name, "no case found", wanted)
     return cases
 
 
@@ -68,15 +68,15 @@ def _mounted(case: str, folder: Path, mask: Path, inputs: Mapping[str, Socket]) 
     return Scans(case, ct, pet, mask)
 
 
-def _of_release(folder: Path) -> dict[str, Path | None]:
+def _of_release(folder: Path) -> dict[str, Path]:
     by_stem = {path.name[: -len(image_suffix(path) or "")]: path for path in list_images(folder)}
-    return {kind: by_stem.get(f"{folder.name}{mark}") for kind, mark in _RELEASE_MARKS.items()}
+    stems = {kind: f"{folder.name}{mark}" for kind, mark in _RELEASE_MARKS.items()}
+    return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
 
 
 def _released(folder: Path) -> Scans:
-    candidates = _of_release(folder)
-    paths = {kind: path for kind, path in candidates.items() if path is not None}
-    absent = sorted(set(candidates) - set(paths))
+    paths = _of_release(folder)
+    absent = sorted(set(_RELEASE_MARKS) - set(paths))
     if absent:
         raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
     return Scans(folder.name, paths["ct"], paths["pet"], paths["mask"])
