@@ -112,6 +112,10 @@ def _leaderboard_table(board: Mapping[str, Any], colours: Mapping[str, str]) -> 
         rows.append(
             f"<tr><td>-</td><td>{_team(entry['team'], colours)}</td><td colspan={width}>{escape(reason)}</td></tr>"
         )
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
@@ -159,16 +163,14 @@ def _patient_card(picture: PatientPicture, content: PageContent) -> str:
     facts = escape(facts_of(picture.case, content.results))
     about = f"CT and PET of {case} in three planes with contours"
     heads, cells_of = patient_table(picture.case, content.results)
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    rows = "".join(
+    rows = [
         f"<tr><td>{_team(team, content.colours)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
         for team, cells in cells_of.items()
-    )
+    ]
     return (
         f'<article id="patient-{case}"><header><h3>{case}</h3><span class="facts">{facts}</span></header>'
         f'<img loading="lazy" alt="{about}" src="data:image/jpeg;base64,{source}">'
-        f'<div class="scroll"><table><thead><tr><th>Team</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f"{_list(picture.notes)}</article>"
+        f"{_table(['Team', *heads], rows)}{_list(picture.notes)}</article>"
     )
 
 

@@ -123,12 +123,8 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
         "va": "center",
         "path_effects": [withStroke(linewidth=2, foreground="black")],
     }
-    for x, y, letter in (
-        (0.03, 0.5, view.left),
-        (0.97, 0.5, view.right),
-        (0.5, 0.965, view.top),
-        (0.5, 0.035, view.bottom),
-    ):
+    places = ((0.03, 0.5), (0.97, 0.5), (0.5, 0.965), (0.5, 0.035))
+    for (x, y), letter in zip(places, (view.left, view.right, view.top, view.bottom), strict=True):
         axes.text(x, y, letter, **text)
     axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,13 +48,12 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
         "winner": options.winner,
         "best_of": summaries,
     }
-    summary = "".join(f"{_summary_line(one)}\n" for one in summaries)
+    summary = "".join(
+        f"best of {one['tries']:>5}: {one['mean']:.4f}, sd {one['sd']:.4f}"
+        + (f", p of the winner {one['p']:.4f}\n" if "p" in one else "\n")
+        for one in summaries
+    )
     return StudyResult(content, summaries, summary, _picture(distributions, options.winner, title))
-
-
-def _summary_line(one: Mapping[str, Any]) -> str:
-    p = f", p of the winner {one['p']:.4f}" if "p" in one else ""
-    return f"best of {one['tries']:>5}: {one['mean']:.4f}, sd {one['sd']:.4f}{p}"
 
 
 def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
@@ -65,12 +64,10 @@ def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
         days = np.array([one.rfs_days for one in follow_up], dtype=np.float64)
         return random_c_index(days, events), {"cases": int(events.size), "recurrences": int(events.sum())}
     codes = class_codes(list(read_classes(source, answer).targets.values()), answer.classes)
-    counts = np.bincount(codes, minlength=len(answer.classes))
-    sizes: dict[str, Any] = {str(value): int(count) for value, count in zip(answer.classes, counts, strict=True)}
-    return random_balanced_accuracy(codes, len(answer.classes)), {
-        "cases": int(codes.size),
-        **({"positive": int(counts[1])} if answer.is_binary else {"classes": sizes}),
-    }
+    counts = np.bincount(codes, minlength=len(answer.classes)).tolist()
+    sizes = {str(value): count for value, count in zip(answer.classes, counts, strict=True)}
+    by_class = {"positive": counts[1]} if answer.is_binary else {"classes": sizes}
+    return random_balanced_accuracy(codes, len(answer.classes)), {"cases": int(codes.size), **by_class}
 
 
 @plot_style

@@ -71,12 +71,7 @@ def correlated(lines: Sequence[Line], factor: str) -> dict[str, Any]:
         values, dsc = _columns([line for line in lines if line["team"] == team], factor)
         parts = equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else []
         bins = [
-            {
-                "cases": int(part.size),
-                "low": float(values[part].min()),
-                "high": float(values[part].max()),
-                "dsc_mean": float(dsc[part].mean()),
-            }
+            {"cases": part.size, "low": values[part].min(), "high": values[part].max(), "dsc_mean": dsc[part].mean()}
             for part in parts
         ]
         teams[team] = {"cases": int(values.size), "spearman": spearman(values, dsc), "bins": bins}

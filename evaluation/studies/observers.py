@@ -20,7 +20,6 @@ from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.masks import read_labels
-from evaluation.metrics.overlap import Floats
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.statistics.extras import estimate_extras
@@ -121,17 +120,11 @@ def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any
         for measure in MEASURES:
             values = case_medians(rows, cases, label, measure)
             values = values[~np.isnan(values)]
-            low, high = (_quantile(values, share) for share in (0.25, 0.75))
+            # A finite and an infinite distance cannot be interpolated.
+            method: Any = "linear" if np.isfinite(values).all() else "higher"
+            low, high = np.quantile(values, (0.25, 0.75), method=method) if values.size else (None, None)
             quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
     return quartiles
-
-
-def _quantile(values: Floats, share: float) -> float | None:
-    if values.size == 0:
-        return None
-    # A finite and an infinite distance cannot be interpolated.
-    method: Any = "linear" if np.isfinite(values).all() else "higher"
-    return float(np.quantile(values, share, method=method))
 
 
 def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, Any]]:

@@ -60,15 +60,12 @@ def summarised(team: str, runs: Sequence[TeamMetrics], metric: str, profile: Tas
 
     Of an even number the median is the mean of the middle two.
     """
-    values = [run.estimates[metric].value for run in runs]
-    numbers = np.array([value for value in values if value is not None])
-    if numbers.size == 0:
+    values = sorted(value for run in runs if (value := run.estimates[metric].value) is not None)
+    if not values:
         return []
-    best, worst = float(numbers.max()), float(numbers.min())
-    if not profile.metrics[metric].higher_is_better:
-        best, worst = worst, best
-    figures = {"best": best, "median": float(np.median(numbers)), "worst": worst}
-    return [{"metric": metric, "team": team, "runs": int(numbers.size), **figures}]
+    worst, best = (values[0], values[-1]) if profile.metrics[metric].higher_is_better else (values[-1], values[0])
+    figures = {"best": float(best), "median": float(np.median(values)), "worst": float(worst)}
+    return [{"metric": metric, "team": team, "runs": len(values), **figures}]
 
 
 def means_over_teams(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> Selec
     entries = board.get("teams") if isinstance(board, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "team" in entry for entry in entries):
         raise HecktorError(options.leaderboard.name, "expected a leaderboard of `hecktor rank`")
-    best = tuple(str(entry["team"]) for entry in entries)[: options.top]
+    best = tuple(str(entry["team"]) for entry in entries[: options.top])
     absent = [team for team in best if team not in teams]
     if absent:
         raise HecktorError(options.leaderboard.name, f"no answers of {absent[0]!r} given, which is among its first")

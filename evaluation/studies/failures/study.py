@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,14 +144,14 @@ def compare(
 ) -> LabelConfidence:
     """Pair one label's expected DSCs with the true ones.
 
-    Args:
-        label: "gtvp" or "gtvn".
-        rows: of the cases that count.
-        answers: expected DSC of these cases and others.
-        failed_below: the true DSC below which a mask failed.
+    `rows` are of the cases that count; `answers` have the expected DSC of these cases and others. A mask failed if
+    its true DSC is below `failed_below`.
     """
     answer_of = {answer.case: answer for answer in answers}
-    true_dsc = {row.case: _true_dsc(row, label) for row in rows}
+    true_dsc = {}
+    for row in rows:
+        sizes = astuple(getattr(row, label))
+        true_dsc[row.case] = dsc_of_case(*sizes, failed=row.error is not None, rule="skip")
     given = {case: answer_of[case].value for case in true_dsc}
     both = [
         (value, dsc) for case, dsc in true_dsc.items() if dsc is not None and isinstance(value := given[case], float)
@@ -168,17 +168,9 @@ def compare(
     )
 
 
-def _true_dsc(row: MaskRow, label: str) -> float | None:
-    counts = getattr(row, label)
-    failed = row.error is not None
-    return dsc_of_case(counts.intersection, counts.reference, counts.predicted, failed=failed, rule="skip")
-
-
 def curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
     """The risk-coverage curve: one line for each number of retained cases."""
     risk = 1 - confidence.true_dsc
-    if not risk.size:
-        return []
     own, best = risk_coverage(confidence.expected, risk), risk_coverage(confidence.true_dsc, risk)
     return [
         {

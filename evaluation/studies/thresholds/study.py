@@ -37,7 +37,7 @@ DEFAULT_PERCENTS: Final = "5:95:5"
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Threshold every case by every method at every percentage."""
-    scans = find_scans(options.cohort, load_edition().inputs)
+    scans = find_scans(options.cohort, load_edition())
     boxes = {}
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])

@@ -18,7 +18,8 @@ from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
 from evaluation.metrics.surface import compare_surfaces
-from evaluation.studies.scans import Scans, part_of, uptake_on
+from evaluation.report.sources import PatientFiles
+from evaluation.studies.scans import part_of, uptake_on
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -53,7 +54,7 @@ class Thresholding:
 class ThresholdCase:
     """One case; a box restricts everything to its inside."""
 
-    scans: Scans
+    scans: PatientFiles
     settings: Thresholding
     box: BoundingBox | None
 
@@ -73,7 +74,7 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     Raises:
         GroundTruthError: a scan or mask that cannot be used, a CT on another grid than the mask, or no uptake.
     """
-    reference, settings = read_labels(item.scans.mask, GroundTruthError), item.settings
+    reference, settings = read_labels(item.scans.reference, GroundTruthError), item.settings
     grid = reference.geometry
     z, y, x = (slice(0, size) for size in grid.array_shape)
     region = (z, y, x) if item.box is None else item.box.region(grid)
@@ -96,7 +97,7 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     return ThresholdRow(item.scans.case, dsc, hd95_mm)
 
 
-def _tissue(scans: Scans, grid: Geometry, region: Box) -> Mask:
+def _tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Mask:
     """True where the CT shows no air."""
     ct = read_volume(scans.ct, error=GroundTruthError)
     if ct.geometry.differences(grid):
@@ -107,11 +108,8 @@ def _tissue(scans: Scans, grid: Geometry, region: Box) -> Mask:
 def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: float) -> dict[str, Mask]:
     """The masks of every method, all of one shape, (z, y, x).
 
-    Args:
-        uptake: SUV.
-        truth: the reference, in place of an expert who points at the tumour.
-        tissue: True where there is no air.
-        suv: the threshold, included.
+    `uptake` is in SUV, as is the threshold, included; `truth` is the reference, in place of an expert who points at
+    the tumour; `tissue` is True where there is no air.
 
     Automatic is all uptake from the threshold on; semi-automatic its 26-connected components that share a voxel with
     the reference; without air leaves out voxels below -150 HU of the semi-automatic mask.
