@@ -51,8 +51,6 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[Pat
 
 
 def _check_team_names(names: Sequence[str]) -> None:
-    if not names:
-        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")

@@ -45,17 +45,13 @@ class Contest:
 
 def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
     """The profile at the path `edition`, or the one that the first team's results name."""
-    if edition is None and not teams:
+    if not teams:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     return load_profile(edition or str(teams[0].provenance["edition"]))
 
 
 def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
-    """Check that the results may be compared.
-
-    Raises:
-        HecktorError: they may not, naming what differs.
-    """
+    """Check that the results may be compared; raises HecktorError that names the difference if not."""
     _check_comparable(profile.algorithm.name, teams)
     ranked = tuple(team for team in teams if not absent_metrics(team, profile))
     return Contest(profile, ranked, tuple(team for team in teams if team not in ranked))

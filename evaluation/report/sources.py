@@ -48,8 +48,7 @@ class PatientFiles:
 def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
-    Raises:
-        HecktorError: no task at all, or a leaderboard that names a team without metrics.
+    Raises HecktorError if there is no task at all, or for a leaderboard that names a team without metrics.
     """
     folders = [(task, results_dir / f"task{task.number}") for task in edition.algorithms]
     results = [_task_results(task, folder) for task, folder in folders if (folder / LEADERBOARD_JSON).is_file()]
@@ -100,8 +99,7 @@ def find_patients(
 ) -> list[PatientFiles]:
     """Patients of a cohort in the platform's layout: `<case>/input/...` and `ground_truth/<case>.mha`, sorted.
 
-    Raises:
-        GroundTruthError: no ground truth, or a patient without exactly one CT and one PET.
+    Raises GroundTruthError without ground truth, or for a patient without exactly one CT and one PET.
     """
     patients = []
     for case, reference in read_mask_folder(cohort_dir / GROUND_TRUTH).targets.items():

@@ -39,8 +39,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
 def joined(teams: Sequence[TeamMetrics], burdens: Mapping[str, Burden]) -> list[dict[str, Any]]:
     """One line for each team and case that has a DSC and a GTVp in the reference.
 
-    Raises:
-        HecktorError: a metrics.json without rows of masks, or with a case that the cohort lacks.
+    Raises HecktorError for a metrics.json without rows of masks, or with a case that the cohort lacks.
     """
     lines = []
     for team in teams:

@@ -81,8 +81,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
 def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
     """The cases of two or more annotators, sorted, and the cases of a single one.
 
-    Raises:
-        GroundTruthError: a folder without masks, or no case that two annotators drew.
+    Raises GroundTruthError for a folder without masks, or if no two annotators drew the same case.
     """
     drawn = {name: read_mask_folder(folder).targets for name, folder in folders.items()}
     every = sorted({case for masks in drawn.values() for case in masks})
@@ -96,8 +95,7 @@ def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[Obse
 def compare_case(item: ObservedCase) -> list[Agreement]:
     """Every pair of annotators of one case; each mask is read once and stored without the background around it.
 
-    Raises:
-        GroundTruthError: a mask that cannot be used, or lies on another grid than the first annotator's.
+    Raises GroundTruthError for a mask that cannot be used, or lies on another grid than the first annotator's.
     """
     grid = read_header(next(iter(item.masks.values())), error=GroundTruthError).geometry
     compact = []

@@ -50,11 +50,7 @@ class StudyResult:
 
 
 def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dict[str, Value]:
-    """The named values by name, in the order given.
-
-    Raises:
-        HecktorError: a name stands twice, or there are fewer than `at_least`.
-    """
+    """The named values, in the order given; raises HecktorError for a repeated name or fewer than `at_least`."""
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -69,8 +69,7 @@ def part_of(grid: Geometry, region: Box) -> Geometry:
 def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
     """The PET on another grid, (z, y, x), linear between its voxels and 0 beyond it.
 
-    Raises:
-        GroundTruthError: it cannot be read, or holds a value that is not finite.
+    Raises GroundTruthError if it cannot be read, or holds a value that is not finite.
     """
     volume = read_volume(pet, np.float32, error=GroundTruthError)
     if not np.isfinite(volume.array).all():
@@ -94,8 +93,7 @@ class Burden:
 def measure_burden(scans: PatientFiles) -> Burden:
     """Volumes and SUVmax of one case; the PET is resampled to the mask's grid, around the tumour only.
 
-    Raises:
-        GroundTruthError: the mask or the PET cannot be used.
+    Raises GroundTruthError if the mask or the PET cannot be used.
     """
     mask = read_labels(scans.reference, GroundTruthError)
     region = foreground_box(mask.array)

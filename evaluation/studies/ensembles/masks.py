@@ -52,8 +52,7 @@ def find_cases(
 ) -> list[EnsembleCase]:
     """The cases of the reference masks, or without references the cases with any team's mask, sorted.
 
-    Raises:
-        HecktorError: a folder that does not exist, or no case at all.
+    Raises HecktorError for a folder that does not exist, or if there is no case at all.
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
     answered = {case_of(path.name) for folder in teams.values() if folder.is_dir() for path in list_images(folder)}

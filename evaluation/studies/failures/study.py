@@ -106,8 +106,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
 def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
     """The cases of a metrics.json of masks, sorted, and the rows that count by its rules.
 
-    Raises:
-        HecktorError: no masks, no rows, or rows that contradict a value in the file.
+    Raises HecktorError without masks or rows, or for rows that contradict a value in the file.
     """
     profile = profile_of([team], edition_file).task(str(team.provenance["task"]))
     mask = profile.algorithm.mask

@@ -78,7 +78,7 @@ def test_hecktor_2025_by_the_median_rank():
     assert found.figures.keys() == {"median_rank"}
 
 
-def test_the_mean_rank_is_the_flat_borda_told_otherwise():
+def test_the_mean_rank_gives_the_order_of_the_flat_borda():
     """Rank sums 7, 8, 10, 11, 9 over three metrics."""
     found = standing(five_teams(), MeanRank(METRICS), "min")
     np.testing.assert_allclose(found.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
