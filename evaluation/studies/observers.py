@@ -102,10 +102,8 @@ def compare_case(item: ObservedCase) -> list[Agreement]:
     for name, path in item.masks.items():
         volume = read_labels(path, GroundTruthError)
         if volume.geometry.differences(grid):
-            found, expected = volume.geometry.describe(), grid.describe()
-            raise GroundTruthError(
-                f"{item.case} of {name}", f"its grid is {found}; expected the first one's: {expected}"
-            )
+            grids = f"its grid is {volume.geometry.describe()}; expected the first one's: {grid.describe()}"
+            raise GroundTruthError(f"{item.case} of {name}", grids)
         compact.append(CompactMask.of(volume.array))
     masks = dict(zip(item.masks, stacked(compact), strict=True))
     return agreements(item.case, masks, grid.array_spacing_mm, item.rules)
