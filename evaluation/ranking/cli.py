@@ -14,9 +14,8 @@ from contract.options import name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.editions.task import with_ranking
 from evaluation.execution.options import add_task, chosen_task
-from evaluation.ranking.contest import profile_of
+from evaluation.ranking.contest import best_run, profile_of
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard, write_table
-from evaluation.ranking.runs import best_run
 from evaluation.results.metrics_json import read_metrics
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
@@ -33,14 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     profile = with_ranking(task, options.official, options.ties, "rank")
     runs = [best_run(profile, team, paths) for team, paths in options.runs]
     teams = [*single, *(run.metrics for run in runs)]
-    check_team_names([team.team for team in teams])
+    _check_team_names([team.team for team in teams])
     board = leaderboard(profile, teams, options.bootstraps, options.seed)
     board["runs"] = {run.metrics.team: run.as_json() for run in runs}
     write_json(options.output / LEADERBOARD_JSON, board)
     write_table(options.output / LEADERBOARD_CSV, board)
     for run in runs:
         sys.stdout.write(f"{run.metrics.team}: ranked by {run.chosen}, the best of {len(run.order)} runs\n")
-    sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
+    sys.stdout.write(f"{_as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
     return 0
 
 
@@ -51,34 +50,26 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[Pat
     return list(zip(paths, teams, strict=True))
 
 
-def check_team_names(names: Sequence[str]) -> None:
-    """Raise HecktorError without a team, or with two of one name."""
-    if not names:
-        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
+def _check_team_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")
 
 
-def as_text(board: Mapping[str, Any]) -> str:
-    """The leaderboard as lines of a table."""
+def _as_text(board: Mapping[str, Any]) -> str:
     metrics = board["metrics"]
-    width = max(len(entry["team"]) for entry in [*board["teams"], *board["unranked"], {"team": "team"}])
+    width = max(len("team"), *(len(entry["team"]) for entry in [*board["teams"], *board["unranked"]]))
     beside = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
     titles = [*metrics.values(), *(f"by {name}" for name in beside)]
     lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
     for entry in board["teams"]:
-        cells = [_cell(entry["metrics"][name]) for name in metrics]
+        values = [entry["metrics"][name]["value"] for name in metrics]
+        cells = [f"{'inf' if value is None else f'{value:.4f}':>20}" for value in values]
         cells += [f"{entry['rankings'][name]['rank']:>20g}" for name in beside]
         lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(cells))
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
     lines += _stability_lines(board, width)
     return "\n".join(lines) + "\n"
-
-
-def _cell(figures: Mapping[str, Any]) -> str:
-    value = figures["value"]
-    return f"{'inf':>20}" if value is None else f"{value:>20.4f}"
 
 
 def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import permutations
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,18 +13,11 @@ from evaluation.editions.rules import RECALL_PREFIX, RiskRules
 from evaluation.editions.task import MetricProfile
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.rank import TeamsTable
-from evaluation.ranking.stability import Draws
 from evaluation.results.stored import StoredCohort, StoredTeam
 from evaluation.rows.classes import ClassRow
 from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.kang import PairedRisks, kang
-from evaluation.statistics.tests import (
-    Test,
-    bootstrap_difference,
-    holm,
-    mcnemar,
-    signed_rank,
-)
+from evaluation.statistics.tests import Test, bootstrap_difference, holm, mcnemar, signed_rank
 
 SIGNED_RANK: Final = "wilcoxon_signed_rank"
 BOOTSTRAP: Final = "bootstrap_difference"
@@ -31,15 +25,15 @@ KANG: Final = "kang"
 MCNEMAR: Final = "mcnemar"
 
 Compare: TypeAlias = Callable[[StoredTeam, StoredTeam], Test]
+Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
 
 # Means and medians of per-case values. All metrics without a test of their own are compared by the bootstrap.
 _PER_CASE: Final = frozenset(
-    {
-        "gtvp_dsc_mean",
-        "gtvp_precision_mean",
-        "gtvp_recall_mean",
-        *(f"{label}_{name}" for label in ("gtvp", "gtvn") for name in ("hd95_median_mm", "asd_median_mm")),
-        *(f"{label}_surface_dsc_mean" for label in ("gtvp", "gtvn")),
+    {f"gtvp_{name}_mean" for name in ("dsc", "precision", "recall")}
+    | {
+        f"{label}_{name}"
+        for label in ("gtvp", "gtvn")
+        for name in ("hd95_median_mm", "asd_median_mm", "surface_dsc_mean")
     }
 )
 _OF_CLASSES: Final = frozenset({"balanced_accuracy", "accuracy", "sensitivity", "specificity"})
@@ -63,17 +57,13 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     by_metric = {}
     for name, metric in cohort.profile.metrics.items():
         compare = _comparison(name, metric, cohort, table, draws)
-        pairs = [(a, b) for a in cohort.teams for b in cohort.teams if a is not b]
-        tests = [compare(a, b) for a, b in pairs]
-        corrected = holm(np.array([test.p for test in tests]))
-        entries = [_entry(a, b, test, p) for (a, b), test, p in zip(pairs, tests, corrected, strict=True)]
+        tests = [(a.team, b.team, compare(a, b)) for a, b in permutations(cohort.teams, 2)]
+        entries = []
+        for (team, than, test), p_holm in zip(tests, holm(np.array([test.p for *_, test in tests])), strict=True):
+            difference = test.difference if np.isfinite(test.difference) else None
+            entries.append({"team": team, "than": than, "difference": difference, "p": test.p, "p_holm": float(p_holm)})
         by_metric[name] = {"test": method_of(metric.measure), "pairs": entries}
     return by_metric
-
-
-def _entry(a: StoredTeam, b: StoredTeam, test: Test, corrected: float) -> dict[str, Any]:
-    difference = test.difference if np.isfinite(test.difference) else None
-    return {"team": a.team, "than": b.team, "difference": difference, "p": test.p, "p_holm": float(corrected)}
 
 
 def _comparison(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> Compare:
@@ -107,8 +97,7 @@ def _common(team: StoredTeam, other: StoredTeam, answer: str) -> list[Any]:
 
 def _correct(team: StoredTeam, other: StoredTeam, metric: MetricProfile) -> Any:
     rows: list[ClassRow] = _common(team, other, metric.answer)
-    counted = [row for row in rows if _counts_for(metric.measure, row)]
-    return np.array([row.correct for row in counted], dtype=np.bool_)
+    return np.array([row.correct for row in rows if _counts_for(metric.measure, row)], dtype=np.bool_)
 
 
 def _counts_for(measure: str, row: ClassRow) -> bool:

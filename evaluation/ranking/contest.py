@@ -1,17 +1,20 @@
-"""Teams whose results may be compared: same task, edition, rules and cases."""
+"""Teams or runs whose results may be compared: same task, edition, rules and cases."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from contract.errors import HecktorError
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import TaskProfile
-from evaluation.ranking.rank import TeamsTable
-from evaluation.results.metrics_json import TeamMetrics
+from evaluation.ranking.rank import TeamsTable, rank_teams
+from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
+from evaluation.statistics.bootstrap import Estimates
 
 MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
 
@@ -42,17 +45,13 @@ class Contest:
 
 def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
     """The profile at the path `edition`, or the one that the first team's results name."""
-    if edition is None and not teams:
+    if not teams:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     return load_profile(edition or str(teams[0].provenance["edition"]))
 
 
 def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
-    """Check that the results may be compared.
-
-    Raises:
-        HecktorError: they may not, naming what differs.
-    """
+    """Check that the results may be compared; raises HecktorError that names the difference if not."""
     _check_comparable(profile.algorithm.name, teams)
     ranked = tuple(team for team in teams if not absent_metrics(team, profile))
     return Contest(profile, ranked, tuple(team for team in teams if team not in ranked))
@@ -82,3 +81,41 @@ def _differences(mine: object, theirs: object) -> tuple[object, object]:
         return mine, theirs
     names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     return {name: mine.get(name) for name in names}, {name: theirs.get(name) for name in names}
+
+
+@dataclass(frozen=True)
+class ChosenRun:
+    """The team's metrics by its best run, that run's name, and all runs from best to worst.
+
+    Runs without a value for every ranked metric come last.
+    """
+
+    metrics: TeamMetrics
+    chosen: str
+    order: tuple[TeamMetrics, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The run that counts, and the values of all runs, the best first."""
+        values = [{"run": run.team, "metrics": aggregates(Estimates(run.estimates, 0))} for run in self.order]
+        return {"chosen": self.chosen, "order": values}
+
+
+def best_run(profile: TaskProfile, team: str, paths: Sequence[Path]) -> ChosenRun:
+    """Choose a team's run by the edition's official ranking of the team's own runs; of equal runs the first one.
+
+    If no run has a value for every ranked metric, the first run stands for the team, unranked.
+    Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
+
+    Raises:
+        HecktorError: runs that cannot be compared.
+    """
+    # Equal runs are ordered by name; the numbers keep the order of the files.
+    digits = len(str(len(paths)))
+    runs = [
+        read_metrics(path, f"{number:0{digits}d} {path.resolve().parent.name}/{path.name}")
+        for number, path in enumerate(paths, start=1)
+    ]
+    of_runs = contest(profile, runs)
+    places = rank_teams(of_runs.table, profile.ranking).order if of_runs.ranked else ()
+    order = (*(of_runs.ranked[index] for index in places), *of_runs.unranked)
+    return ChosenRun(replace(order[0], team=team), order[0].team, order)

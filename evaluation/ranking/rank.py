@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,19 +25,11 @@ class Standing:
     """Teams under one ranking scheme: rank (1 is best) and the figures behind it, in the teams' order.
 
     `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` the sum of (teams - rank);
-    `mean_rank` and `median_rank` summarise the parts' ranks. Figures that a scheme does not use are None.
+    `mean_rank` and `median_rank` summarise the parts' ranks. A scheme has only the figures that it uses.
     """
 
     ranks: Floats
-    rank_sum: Floats | None = None
-    points: Floats | None = None
-    mean_rank: Floats | None = None
-    median_rank: Floats | None = None
-
-    def figures(self) -> dict[str, Floats]:
-        """The figures by name, without the ranks."""
-        names = ("rank_sum", "points", "mean_rank", "median_rank")
-        return {name: values for name in names if (values := getattr(self, name)) is not None}
+    figures: Mapping[str, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,13 +86,13 @@ def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
         return Standing(_ranks(list(part_ranks), ties))
     if isinstance(scheme, MedianRank):
         median: Floats = np.median(part_ranks, axis=0)
-        return Standing(_ranks([median], ties), median_rank=median)
+        return Standing(_ranks([median], ties), {"median_rank": median})
     weights = np.array(scheme.weights or np.ones(len(part_ranks)))
     rank_sum = weights @ part_ranks
     ranks = _ranks([np.round(rank_sum, SIGNIFICANT_DECIMALS)], ties)
     if isinstance(scheme, MeanRank):
-        return Standing(ranks, mean_rank=rank_sum / weights.sum())
-    return Standing(ranks, rank_sum, weights.sum() * len(table.teams) - rank_sum)
+        return Standing(ranks, {"mean_rank": rank_sum / weights.sum()})
+    return Standing(ranks, {"rank_sum": rank_sum, "points": weights.sum() * len(table.teams) - rank_sum})
 
 
 def _badness(table: TeamsTable, metric: str) -> Floats:

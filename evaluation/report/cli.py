@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from contract.editions import DEFAULT_EDITION, load_edition
+from contract.editions import load_edition
 from contract.files import write_text
-from contract.options import name_path, whole_number
+from contract.options import add_edition_option, name_path, whole_number
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.report.page import PageContent, build_page, colours_of
@@ -63,10 +63,5 @@ def _parser() -> argparse.ArgumentParser:
         "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (%(default)s)"
     )
     add_workers(parser)
-    parser.add_argument(
-        "--edition",
-        default=DEFAULT_EDITION,
-        metavar="NAME|FILE",
-        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
-    )
+    add_edition_option(parser)
     return parser

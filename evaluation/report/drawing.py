@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Sequence
+from contextlib import ContextDecorator
+from typing import Any, Final
 
 from matplotlib import style
 from matplotlib.figure import Figure
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 INK: Final = "#1f2933"
 _STYLE: Final[Any] = {
@@ -27,19 +24,9 @@ _STYLE: Final[Any] = {
 COLOURS: Final = ("#1ba3e8", "#e8368f", "#8b6cff", "#ff8c1a", "#14b8a6", "#8d99ae")
 
 
-def plot_style(draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a drawing function to use matplotlib's default style with ours, ignoring the process's settings.
-
-    nnU-Net's progress plot sets seaborn's style and fonts of 25 points for the whole training process, which also
-    draws the report of the training.
-    """
-
-    @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with style.context(["default", _STYLE], after_reset=True):
-            return draw(*args, **kwargs)
-
-    return drawn
+# Decorates drawing functions to use matplotlib's default style with ours, ignoring the process's settings: nnU-Net's
+# progress plot sets seaborn's style and fonts of 25 points for the whole training process, which also draws the report.
+plot_style: Final[ContextDecorator] = style.context(["default", _STYLE], after_reset=True)
 
 
 def new_figure(panels: int, height: float, width: float | None = None) -> tuple[Figure, Sequence[Any]]:

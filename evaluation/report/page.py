@@ -49,20 +49,19 @@ def build_page(content: PageContent) -> str:
     if content.pictures:
         sections.append(_patients_section(content))
         links.append(("patients", f"{len(content.pictures)} patients"))
+    lead = (
+        f"{len(content.colours)} teams, {len(content.results)} tasks. "
+        "Values are followed by their 95% bootstrap intervals."
+    )
     return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=escape(content.title),
         style=folder.joinpath("style.css").read_text(encoding="utf-8").strip(),
-        lead=escape(_lead(content)),
+        lead=escape(lead),
         note=f'<p class="note">{escape(content.note)}</p>' if content.note else "",
         navigation=" ".join(f'<a href="#{anchor}">{escape(text)}</a>' for anchor, text in links),
         sections="\n".join(sections),
         footer=escape(_footer(content.results[0])),
     )
-
-
-def _lead(content: PageContent) -> str:
-    teams = len(content.colours)
-    return f"{teams} teams, {len(content.results)} tasks. Values are followed by their 95% bootstrap intervals."
 
 
 def _footer(results: TaskResults) -> str:
@@ -98,7 +97,8 @@ def _task_section(results: TaskResults, colours: Mapping[str, str]) -> str:
 
 
 def _leaderboard_table(board: Mapping[str, Any], colours: Mapping[str, str]) -> str:
-    others = [name for name in _schemes(board) if name != board["official"]]
+    schemes = board["teams"][0]["rankings"] if board["teams"] else ()
+    others = [name for name in schemes if name != board["official"]]
     heads = ["Rank", "Team", *board["metrics"].values(), *(f"Rank by {_scheme(board, name)}" for name in others)]
     rows = []
     for entry in board["teams"]:
@@ -112,12 +112,12 @@ def _leaderboard_table(board: Mapping[str, Any], colours: Mapping[str, str]) -> 
         rows.append(
             f"<tr><td>-</td><td>{_team(entry['team'], colours)}</td><td colspan={width}>{escape(reason)}</td></tr>"
         )
+    return _table(heads, rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-
-
-def _schemes(board: Mapping[str, Any]) -> list[str]:
-    return list(board["teams"][0]["rankings"]) if board["teams"] else []
 
 
 def _metric_cell(figures: Mapping[str, Any]) -> str:
@@ -162,18 +162,15 @@ def _patient_card(picture: PatientPicture, content: PageContent) -> str:
     source = base64.b64encode(picture.jpeg).decode("ascii")
     facts = escape(facts_of(picture.case, content.results))
     about = f"CT and PET of {case} in three planes with contours"
-    table = patient_table(picture.case, content.results)
-    swatches = {team: _team(team, content.colours) for team in content.colours}
-    head = "".join(f"<th>{escape(text)}</th>" for text in table.heads)
-    rows = "".join(
-        f"<tr><td>{swatches[team]}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        for team, cells in table.rows.items()
-    )
+    heads, cells_of = patient_table(picture.case, content.results)
+    rows = [
+        f"<tr><td>{_team(team, content.colours)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for team, cells in cells_of.items()
+    ]
     return (
         f'<article id="patient-{case}"><header><h3>{case}</h3><span class="facts">{facts}</span></header>'
         f'<img loading="lazy" alt="{about}" src="data:image/jpeg;base64,{source}">'
-        f'<div class="scroll"><table><thead><tr><th>Team</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f"{_list(picture.notes)}</article>"
+        f"{_table(['Team', *heads], rows)}{_list(picture.notes)}</article>"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -19,15 +18,7 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels
 from evaluation.report.drawing import plot_style
-from evaluation.report.planes import (
-    VIEWS,
-    Floats,
-    Picture,
-    View,
-    centre_of_grid_mm,
-    cut,
-    lesion_centre_mm,
-)
+from evaluation.report.planes import VIEWS, Floats, Picture, View, centre_of_grid_mm, cut, lesion_centre_mm
 from evaluation.report.sources import PatientFiles
 
 CT_WINDOW_HU: Final = (-160.0, 240.0)
@@ -81,31 +72,13 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     drawn = [(REFERENCE_COLOUR, reference)]
     notes = []
     for team, path in files.predictions.items():
-        mask = _prediction(path)
-        if isinstance(mask, Volume):
-            drawn.append((request.colours[team], mask))
-        else:
-            notes.append(f"{team}: {mask}")
+        try:
+            drawn.append((request.colours[team], read_labels(path, PredictionError)))
+        except PredictionError as problem:
+            notes.append(f"{team}: {problem.message}")
     centres = _centres([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
-    scenes = [
-        _Scene(
-            title,
-            centre,
-            ct,
-            pet,
-            drawn,
-        )
-        for title, centre in centres
-    ]
+    scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in centres]
     return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
-
-
-def _prediction(path: Path) -> Volume | str:
-    """The mask, or the reason why it cannot be drawn."""
-    try:
-        return read_labels(path, PredictionError)
-    except PredictionError as problem:
-        return problem.message
 
 
 def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
@@ -150,12 +123,8 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
         "va": "center",
         "path_effects": [withStroke(linewidth=2, foreground="black")],
     }
-    for x, y, letter in (
-        (0.03, 0.5, view.left),
-        (0.97, 0.5, view.right),
-        (0.5, 0.965, view.top),
-        (0.5, 0.035, view.bottom),
-    ):
+    places = ((0.03, 0.5), (0.97, 0.5), (0.5, 0.965), (0.5, 0.035))
+    for (x, y), letter in zip(places, (view.left, view.right, view.top, view.bottom), strict=True):
         axes.text(x, y, letter, **text)
     axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
 

@@ -74,12 +74,8 @@ def _to_mm(geometry: Geometry, index_xyz: npt.NDArray[Any]) -> Floats:
 def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: int | None = None) -> Picture:
     """A square picture of `FIELD_MM` around a point, linearly interpolated; rows run from top to bottom.
 
-    Args:
-        volume: the scan or mask.
-        view: orientation of the plane.
-        centre_mm: the point in the middle, LPS.
-        outside: the value beyond the volume.
-        label: show the fraction of each pixel with this label instead of the values.
+    `centre_mm` is the point in the middle, LPS, and `outside` the value beyond the volume. With a `label` the picture
+    shows the fraction of each pixel with this label instead of the values.
     """
     slab = _slab(volume, view, centre_mm)
     if slab is None:
@@ -88,17 +84,9 @@ def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: in
     size = [_PIXELS] * 3
     size[view.normal] = 1
     corner = centre_mm - PIXEL_MM * (np.asarray(size) - 1) / 2
-    plane = sitk.Resample(
-        to_sitk(Volume(shown.astype(np.float32), slab.geometry)),
-        size,
-        sitk.Transform(),
-        sitk.sitkLinear,
-        corner.tolist(),
-        [PIXEL_MM] * 3,
-        list(np.eye(3).ravel()),
-        outside,
-        sitk.sitkFloat32,
-    )
+    image = to_sitk(Volume(shown.astype(np.float32), slab.geometry))
+    placement = (corner.tolist(), [PIXEL_MM] * 3, list(np.eye(3).ravel()))
+    plane = sitk.Resample(image, size, sitk.Transform(), sitk.sitkLinear, *placement, outside, sitk.sitkFloat32)
     picture = np.squeeze(sitk.GetArrayFromImage(plane), axis=2 - view.normal)
     # Rows of coronal and sagittal planes run along z, upwards in the patient.
     return picture if view.name == "axial" else picture[::-1]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from contract.editions import Answer
 from contract.editions.declaration import Kind
@@ -51,7 +52,7 @@ def _interval(estimate: Estimate, place: int) -> tuple[list[float], list[int]]:
 
 def _axis_range(estimates: Iterable[Estimate]) -> tuple[float, float]:
     """0 to 1 for fractions, so that panels compare; from 0 to the largest value for distances."""
-    ends = [end for found in estimates for end in (found.value, found.ci95_low, found.ci95_high) if end is not None]
+    ends = [end for one in estimates for end in (one.value, one.ci95_low, one.ci95_high) if end is not None]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     if low >= 0 and high <= 1:
         return -0.02, 1.02
@@ -62,13 +63,16 @@ def _axis_range(estimates: Iterable[Estimate]) -> tuple[float, float]:
 @plot_style
 def survival_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Kaplan-Meier curves of the patients above and up to each team's median risk, with the log-rank p."""
-    rows_of = {team.team: _with_risk(results.rows_of(team, answer.name)) for team in results.teams}
-    teams = {team: rows for team, rows in rows_of.items() if rows}
+    teams = {}
+    for team in results.teams:
+        rows = [row for row in results.rows_of(team, answer.name) if row["risk"] is not None]
+        if rows:
+            teams[team.team] = rows
     if not teams:
         return ""
     figure, panels = new_figure(len(teams), height=2.5)
-    for axes, (team, rows) in zip(panels, teams.items(), strict=True):
-        _survival_panel(axes, team, rows, answer, colours[team])
+    for axes, (name, rows) in zip(panels, teams.items(), strict=True):
+        _survival_panel(axes, name, rows, answer, colours[name])
         axes.tick_params(labelleft=axes is panels[0])
     panels[0].set_ylabel("free of recurrence")
     return svg_text(figure)
@@ -93,16 +97,11 @@ def _survival_panel(axes: Any, team: str, rows: Sequence[Row], answer: Answer, c
     axes.legend(fontsize=7.5, frameon=False, loc="lower left")
 
 
-def _with_risk(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["risk"] is not None]
-
-
 @plot_style
 def sensitivity_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Sensitivity against 1 - specificity of each team with both intervals; the diagonal is chance."""
     prefix = f"{answer.name}_" if len(results.task.answers) > 1 else ""
-    figure, (axes,) = new_figure(1, height=3.4, width=3.6)
-    axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
+    figure, axes = _unit_square("1 - specificity", "sensitivity")
     for team in results.teams:
         up, right = (team.estimates.get(f"{prefix}{name}") for name in ("sensitivity", "specificity"))
         if up is None or right is None or up.value is None or right.value is None:
@@ -113,17 +112,22 @@ def sensitivity_plot(results: TaskResults, answer: Answer, colours: Mapping[str,
         if right.ci95_low is not None and right.ci95_high is not None:
             axes.plot([1 - right.ci95_low, 1 - right.ci95_high], [up.value] * 2, color=colour, linewidth=1.4)
         axes.plot(1 - right.value, up.value, "o", color=colour, label=team.team, markersize=7, clip_on=False)
-    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="1 - specificity", ylabel="sensitivity", aspect="equal")
     axes.legend(fontsize=8, frameon=False, loc="lower right")
     return svg_text(figure)
+
+
+def _unit_square(xlabel: str, ylabel: str) -> tuple[Figure, Any]:
+    """A figure whose axes run from 0 to 1, with their diagonal."""
+    figure, (axes,) = new_figure(1, height=3.4, width=3.6)
+    axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel=xlabel, ylabel=ylabel, aspect="equal")
+    return figure, axes
 
 
 @plot_style
 def calibration_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """The fraction of positives against the predicted probability in five bins; the diagonal is perfect."""
-    figure, (axes,) = new_figure(1, height=3.4, width=3.6)
-    axes.plot([0, 1], [0, 1], color="#cbd2d9", linewidth=1, linestyle="dotted")
-    drawn = False
+    figure, axes = _unit_square("mean predicted probability", "fraction of positives")
     for team in results.teams:
         rows = [row for row in results.rows_of(team, answer.name) if row["predicted_probability"] is not None]
         if rows:
@@ -131,13 +135,8 @@ def calibration_plot(results: TaskResults, answer: Answer, colours: Mapping[str,
             table = calibration_table(positive, np.array([row["predicted_probability"] for row in rows], dtype=float))
             means, shares = ([one[key] for one in table] for key in ("probability_mean", "positive_share"))
             axes.plot(means, shares, "o-", color=colours[team.team], label=team.team, markersize=5, clip_on=False)
-            drawn = True
-    if not drawn:
+    if len(axes.lines) == 1:
         return ""
-    axes.set(
-        xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="mean predicted probability", ylabel="fraction of positives"
-    )
-    axes.set_aspect("equal")
     axes.legend(fontsize=8, frameon=False, loc="upper left")
     return svg_text(figure)
 
@@ -146,19 +145,16 @@ def calibration_plot(results: TaskResults, answer: Answer, colours: Mapping[str,
 def volume_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Each team's mean DSC of the GTVp in five bins of rising volume, against the bin's median volume."""
     figure, (axes,) = new_figure(1, height=3.0, width=5.0)
-    drawn = False
     for team in results.teams:
         rows = results.rows_of(team, answer.name)
         rows = [row for row in rows if row["gtvp_dsc"] is not None and row["gtvp_reference_mm3"] > 0]
-        if len(rows) < VOLUME_BINS:
-            continue
-        volume_ml = np.array([row["gtvp_reference_mm3"] for row in rows]) / _MM3_A_ML
-        dsc = np.array([row["gtvp_dsc"] for row in rows])
-        bins = equal_bins(volume_ml, VOLUME_BINS)
-        middles, means = [np.median(volume_ml[part]) for part in bins], [dsc[part].mean() for part in bins]
-        axes.plot(middles, means, "o-", color=colours[team.team], label=team.team, markersize=5)
-        drawn = True
-    if not drawn:
+        if len(rows) >= VOLUME_BINS:
+            volume_ml = np.array([row["gtvp_reference_mm3"] for row in rows]) / _MM3_A_ML
+            dsc = np.array([row["gtvp_dsc"] for row in rows])
+            bins = equal_bins(volume_ml, VOLUME_BINS)
+            middles, means = [np.median(volume_ml[part]) for part in bins], [dsc[part].mean() for part in bins]
+            axes.plot(middles, means, "o-", color=colours[team.team], label=team.team, markersize=5)
+    if not axes.lines:
         return ""
     axes.set(ylim=(-0.02, 1.02), xlabel="median GTVp volume of the bin (ml)", ylabel="mean DSC of the GTVp")
     axes.grid(color="#e4e7eb", linewidth=0.8)

@@ -93,11 +93,9 @@ def significance_plot(results: TaskResults) -> str:
 
 def _cell(axes: Any, row: int, column: int, p: float) -> None:
     significant = p < SIGNIFICANT
-    axes.fill(
-        [column - 0.46, column + 0.46, column + 0.46, column - 0.46],
-        [row - 0.46, row - 0.46, row + 0.46, row + 0.46],
-        color=_BETTER if significant else _NOT_BETTER,
-    )
+    left, right, top, bottom = column - 0.46, column + 0.46, row - 0.46, row + 0.46
+    colour = _BETTER if significant else _NOT_BETTER
+    axes.fill([left, right, right, left], [top, top, bottom, bottom], color=colour)
     shown = "<.001" if p < 0.001 else f"{p:.3f}"[1:] if p < 0.9995 else "1"
     axes.text(column, row, shown, ha="center", va="center", fontsize=6.5, color="white" if significant else "#52606d")
 

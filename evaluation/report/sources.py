@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from contract import platform
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, PET
-from contract.errors import HecktorError
+from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.ranking.cli import LEADERBOARD_JSON
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
 
-PREDICTIONS_DIR: Final = "predictions"
+GROUND_TRUTH: Final = "ground_truth"
 
 
 @dataclass(frozen=True)
@@ -35,27 +36,22 @@ class TaskResults:
 
 @dataclass(frozen=True)
 class PatientFiles:
-    """Files of one patient; `predictions` holds the mask of each team that has one."""
+    """CT, PET (SUV) and reference mask of one patient; `predictions` holds the mask of each team that has one."""
 
     case: str
     ct: Path
     pet: Path
     reference: Path
-    predictions: Mapping[str, Path]
+    predictions: Mapping[str, Path] = field(default_factory=dict)
 
 
 def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
-    Raises:
-        HecktorError: no task at all, or a leaderboard that names a team without metrics.
+    Raises HecktorError if there is no task at all, or for a leaderboard that names a team without metrics.
     """
-    folders = {task.name: results_dir / f"task{task.number}" for task in edition.algorithms}
-    results = [
-        _task_results(task, folders[task.name])
-        for task in edition.algorithms
-        if (folders[task.name] / LEADERBOARD_JSON).is_file()
-    ]
+    folders = [(task, results_dir / f"task{task.number}") for task in edition.algorithms]
+    results = [_task_results(task, folder) for task, folder in folders if (folder / LEADERBOARD_JSON).is_file()]
     if not results:
         raise HecktorError(results_dir.name, f"found no task1/{LEADERBOARD_JSON}", "the results of `rank`")
     return results
@@ -90,7 +86,7 @@ def find_masks(
     number = next((task.number for task in edition.algorithms if task.mask), edition.algorithms[0].number)
     masks: dict[str, dict[str, Path]] = {}
     for team in teams:
-        folder = given.get(team, results_dir / f"task{number}" / team / PREDICTIONS_DIR)
+        folder = given.get(team, results_dir / f"task{number}" / team / "predictions")
         if folder.is_dir():
             masks[team] = {case_of(path.name): path for path in list_images(folder)}
         elif team in given:
@@ -98,20 +94,17 @@ def find_masks(
     return masks
 
 
-def find_patients(cohort_dir: Path, edition: Edition, masks: Mapping[str, Mapping[str, Path]]) -> list[PatientFiles]:
+def find_patients(
+    cohort_dir: Path, edition: Edition, masks: Mapping[str, Mapping[str, Path]] = MappingProxyType({})
+) -> list[PatientFiles]:
     """Patients of a cohort in the platform's layout: `<case>/input/...` and `ground_truth/<case>.mha`, sorted.
 
-    Raises:
-        HecktorError: no ground truth, or a patient without exactly one CT and one PET.
+    Raises GroundTruthError without ground truth, or for a patient without exactly one CT and one PET.
     """
-    references = read_mask_folder(cohort_dir / "ground_truth").targets
-    return [
-        PatientFiles(
-            case=case,
-            ct=find_single_image(edition.inputs[CT].path_under(cohort_dir / case / "input")),
-            pet=find_single_image(edition.inputs[PET].path_under(cohort_dir / case / "input")),
-            reference=reference,
-            predictions={team: by_case[case] for team, by_case in masks.items() if case in by_case},
-        )
-        for case, reference in references.items()
-    ]
+    patients = []
+    for case, reference in read_mask_folder(cohort_dir / GROUND_TRUTH).targets.items():
+        folders = (edition.inputs[scan].path_under(cohort_dir / case / "input") for scan in (CT, PET))
+        ct, pet = (find_single_image(folder, error=GroundTruthError) for folder in folders)
+        predictions = {team: by_case[case] for team, by_case in masks.items() if case in by_case}
+        patients.append(PatientFiles(case, ct, pet, reference, predictions))
+    return patients

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -55,11 +54,8 @@ class Agreement:
 def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: MaskRules) -> list[Agreement]:
     """Every pair of annotators of one case.
 
-    Args:
-        case: its name.
-        masks: label masks of one shape, (z, y, x), by annotator.
-        spacing_mm: (z, y, x).
-        rules: `hd95` and `surface_tolerance_mm` say how surfaces are compared.
+    The label masks, by annotator, have one shape, (z, y, x), as has the spacing. The rules `hd95` and
+    `surface_tolerance_mm` determine how surfaces are compared.
     """
     rows = []
     for first, second in combinations(masks, 2):
@@ -100,52 +96,33 @@ def agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[s
             name = measure.removesuffix("_mm")
             unit = "_mm" if measure.endswith("_mm") else ""
             metrics[f"{label}_{name}_median{unit}"] = median_metric(case_medians(rows, cases, label, measure))
-    pairs = list(dict.fromkeys(row.observers for row in rows))
+    pairs = dict.fromkeys(row.observers for row in rows)
+    drawn = [{row.case for row in rows if row.observers == pair} for pair in pairs]
+    compared = [np.array([float(case in of_pair) for case in cases]) for of_pair in drawn]
+    dsc_agg = [pair_dsc_agg(rows, cases, pair) for pair in pairs]
     for label in LABELS:
-        metrics[f"{label}_dsc_agg"] = _over_pairs(rows, cases, pairs, itemgetter(label))
-    metrics["dsc_agg_mean"] = _over_pairs(rows, cases, pairs, lambda agg: average_metric(*agg.values()))
+        metrics[f"{label}_dsc_agg"] = _over_pairs([of_pair[label] for of_pair in dsc_agg], compared)
+    metrics["dsc_agg_mean"] = _over_pairs([average_metric(*of_pair.values()) for of_pair in dsc_agg], compared)
     return metrics
 
 
-def _over_pairs(
-    rows: Sequence[Agreement],
-    cases: Sequence[str],
-    pairs: Sequence[tuple[str, str]],
-    choose: Callable[[Mapping[str, WeightedMetric]], WeightedMetric],
-) -> WeightedMetric:
-    """The mean over pairs of annotators, weighted by their numbers of compared cases."""
-    compared = {pair: _compared(rows, cases, pair) for pair in pairs}
-    of_pair = {pair: choose(pair_dsc_agg(rows, cases, pair)) for pair in pairs}
+def _over_pairs(metrics: Sequence[WeightedMetric], compared: Sequence[Floats]) -> WeightedMetric:
+    """The mean over pairs of annotators, weighted by their numbers of `compared` cases (1 or 0 for each case)."""
 
     def weighted(weights: Floats) -> Floats:
-        total, count = np.zeros(len(weights)), np.zeros(len(weights))
-        for pair, metric in of_pair.items():
-            values, n_cases = metric(weights), weights @ compared[pair]
-            known = ~np.isnan(values)
-            total += np.where(known, values, 0.0) * n_cases
-            count += np.where(known, n_cases, 0.0)
-        return ratio(total, count)
+        values = np.stack([metric(weights) for metric in metrics])
+        n_cases = np.where(np.isnan(values), 0.0, np.stack([weights @ of_pair for of_pair in compared]))
+        return ratio((np.nan_to_num(values) * n_cases).sum(axis=0), n_cases.sum(axis=0))
 
     return weighted
 
 
-def _compared(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[str, str]) -> Floats:
-    """1 for each case that a pair of annotators both drew."""
-    drawn = {row.case for row in rows if row.observers == pair}
-    return np.array([float(case in drawn) for case in cases])
-
-
 def pair_dsc_agg(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[str, str]) -> dict[str, WeightedMetric]:
     """The aggregated DSC of one pair of annotators by label, in mm3; NaN if their masks are empty."""
-    of_case = {row.case: row for row in rows if row.observers == pair}
-    metrics = {}
-    for label in LABELS:
-        sums = np.zeros((3, len(cases)))
-        for place, case in enumerate(cases):
-            if case in of_case:
-                row = of_case[case]
-                overlap = row.overlaps[label]
-                volumes = (overlap.intersection, overlap.reference, overlap.predicted)
-                sums[:, place] = np.array(volumes) * row.voxel_volume_mm3
-        metrics[label] = dsc_agg_metric(*sums)
-    return metrics
+    sums = {label: np.zeros((3, len(cases))) for label in LABELS}
+    for row in rows:
+        if row.observers == pair:
+            for label, overlap in row.overlaps.items():
+                voxels = np.array((overlap.intersection, overlap.reference, overlap.predicted))
+                sums[label][:, cases.index(row.case)] = voxels * row.voxel_volume_mm3
+    return {label: dsc_agg_metric(*of_label) for label, of_label in sums.items()}

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import asdict
 from typing import Final
 
-from contract.editions import load_edition
-from evaluation.execution.options import add_workers
-from evaluation.execution.pool import map_cases
-from evaluation.studies.outputs import add_output, write_study, write_table
-from evaluation.studies.scans import burden_of_dead_worker, find_scans, measure_burden
+from evaluation.studies.outputs import StudyResult, write_table
+from evaluation.studies.scans import add_cohort, measure_burdens
 
-STUDY: Final = "baselines"
+DESCRIPTION: Final = "Tumour volume and SUVmax as predicted risks."
 RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure every case and write one table of risks for each measure."""
-    options = _parser().parse_args(argv)
-    scans = find_scans(options.cohort, load_edition().inputs)
-    rows = map_cases(measure_burden, scans, options.workers, burden_of_dead_worker)
-    lines = [row.line() for row in rows]
-    for name in RISKS:
-        table = [{"PatientID": line["case"], "risk": line[name]} for line in lines]
-        write_table(options.output / f"{name}.csv", table)
+    lines = [asdict(burden) for burden in measure_burdens(options)]
     tables = [f"{name}.csv" for name in RISKS]
-    written = [*tables, *write_study(options.output, STUDY, {"cases": len(lines), "risks": tables}, lines)]
-    sys.stdout.write(f"{len(lines)} cases; written: {options.output}: {', '.join(written)}\n")
-    return 0
+    for name, table in zip(RISKS, tables, strict=True):
+        write_table(options.output / table, [{"PatientID": line["case"], "risk": line[name]} for line in lines])
+    content = {"cases": len(lines), "risks": tables}
+    return StudyResult(content, lines, f"{len(lines)} cases; ", files=tuple(tables))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study baselines", description="Tumour volume and SUVmax as predicted risks."
-    )
-    parser.add_argument(
-        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
-    )
-    add_workers(parser)
-    add_output(parser)
-    return parser
+add_options = add_cohort

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,17 +19,15 @@ from evaluation.metrics.classification import class_codes
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.bootstrap import DEFAULT_SEED
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
-from evaluation.studies.outputs import add_output, write_study
+from evaluation.studies.outputs import StudyResult
 
-STUDY: Final = "best-of-k"
+DESCRIPTION: Final = "The best of k random predictions of the cohort's own targets."
 DEFAULT_TRIES: Final = (1, 5, 20, 100)
 _TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accuracy"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the distributions; raises HecktorError for errors that the user can fix."""
-    parser = _parser()
-    options = parser.parse_args(argv)
+def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Draw the distribution of the best of each number of tries."""
     _, task = chosen_algorithm(parser, options)
     answer = task.answers[0]
     if len(task.answers) > 1 or answer.kind not in _TITLES:
@@ -51,13 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "winner": options.winner,
         "best_of": summaries,
     }
-    written = write_study(options.output, STUDY, content, summaries, _picture(distributions, options.winner, title))
-    for summary in summaries:
-        p = f", p of the winner {summary['p']:.4f}" if options.winner is not None else ""
-        line = f"best of {summary['tries']:>5}: {summary['mean']:.4f}, sd {summary['sd']:.4f}{p}"
-        sys.stdout.write(f"{line}\n")
-    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
-    return 0
+    summary = "".join(
+        f"best of {one['tries']:>5}: {one['mean']:.4f}, sd {one['sd']:.4f}"
+        + (f", p of the winner {one['p']:.4f}\n" if "p" in one else "\n")
+        for one in summaries
+    )
+    return StudyResult(content, summaries, summary, _picture(distributions, options.winner, title))
 
 
 def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
@@ -68,12 +64,10 @@ def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
         days = np.array([one.rfs_days for one in follow_up], dtype=np.float64)
         return random_c_index(days, events), {"cases": int(events.size), "recurrences": int(events.sum())}
     codes = class_codes(list(read_classes(source, answer).targets.values()), answer.classes)
-    counts = np.bincount(codes, minlength=len(answer.classes))
-    sizes: dict[str, Any] = {str(value): int(count) for value, count in zip(answer.classes, counts, strict=True)}
-    return random_balanced_accuracy(codes, len(answer.classes)), {
-        "cases": int(codes.size),
-        **({"positive": int(counts[1])} if answer.is_binary else {"classes": sizes}),
-    }
+    counts = np.bincount(codes, minlength=len(answer.classes)).tolist()
+    sizes = {str(value): count for value, count in zip(answer.classes, counts, strict=True)}
+    by_class = {"positive": counts[1]} if answer.is_binary else {"classes": sizes}
+    return random_balanced_accuracy(codes, len(answer.classes)), {"cases": int(codes.size), **by_class}
 
 
 @plot_style
@@ -94,10 +88,8 @@ def _picture(distributions: Sequence[BestOf], winner: float | None, metric: str)
     return figure
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study best-of-k", description="The best of k random predictions of the cohort's own targets."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the task, its targets, and the settings of the draws."""
     add_edition_options(parser)
     parser.add_argument("--ground-truth", type=Path, required=True, help="CSV file of the targets")
     parser.add_argument(
@@ -112,5 +104,3 @@ def _parser() -> argparse.ArgumentParser:
         "--winner", type=number_within(0, 1), help="score of the winner: also print how often chance reaches it"
     )
     parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the draws (%(default)s)")
-    add_output(parser)
-    return parser

@@ -26,9 +26,7 @@ _QUANTILES: Final = {"ci95_low": 0.025, "median": 0.5, "ci95_high": 0.975}
 def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
     """C-indices of independent random risks without ties, drawn exactly without drawing the risks.
 
-    Args:
-        times_days: follow-up, shape (patients,).
-        events: True = recurrence, shape (patients,).
+    `times_days` is the follow-up and `events` True for a recurrence, both of shape (patients,).
 
     Take the recurrences from last to first. All m patients comparable with a recurrence are later. The number of them
     with a lower risk is uniform on 0 to m, independent of their own order, so one whole number for each recurrence
@@ -65,16 +63,13 @@ def _lower_risks(m: int, n: int, draws: int, rng: np.random.Generator) -> Intege
         shares = np.flatnonzero(drawn > m)
         gaps[place] = drawn
         gaps[place, shares] = gaps[drawn[shares] - m - 1, shares]
-    total: Integers = gaps.sum(axis=0)
-    return total
+    return np.asarray(gaps.sum(axis=0))
 
 
 def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) -> DrawScores:
     """Balanced accuracies of random predictions, each class equally likely.
 
-    Args:
-        reference: class of each patient, shape (patients,).
-        n_classes: number of classes to predict from.
+    `reference` is the class of each patient, shape (patients,).
 
     Raises:
         MetricError: the reference holds one class only.
@@ -85,8 +80,7 @@ def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) ->
 
     def scores(draws: int, rng: np.random.Generator) -> Floats:
         recalls = [rng.binomial(size, 1 / n_classes, draws) / size for size in sizes]
-        mean: Floats = np.sum(recalls, axis=0) / len(recalls)
-        return mean
+        return np.asarray(np.sum(recalls, axis=0) / len(recalls))
 
     return scores
 

@@ -1,15 +1,17 @@
-"""`hecktor study NAME ...`: dispatch to one analysis, importing nothing else."""
+"""`hecktor study NAME ...`: run one analysis, importing no other, and write its results."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from contract.errors import HecktorError
 
-# study -> (module with `main(argv) -> int`, purpose)
+# study -> (module with DESCRIPTION, add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
     "ensemble": (
         "evaluation.studies.ensembles.study",
@@ -26,7 +28,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one study; raises HecktorError for errors that the user can fix."""
+    """Run one study and write its results; raises HecktorError for errors that the user can fix."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_usage())
@@ -34,14 +36,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in STUDIES:
         raise HecktorError(f"study {name!r}", "unknown", f"one of {', '.join(STUDIES)}")
-    status: int = importlib.import_module(STUDIES[name][0]).main(rest)
-    return status
+    study: Any = importlib.import_module(STUDIES[name][0])
+    parser = argparse.ArgumentParser(prog=f"hecktor study {name}", description=study.DESCRIPTION)
+    study.add_options(parser)
+    parser.add_argument("--output", type=Path, required=True, help="folder for the results")
+    options = parser.parse_args(rest)
+    result = study.run(parser, options)
+    written = result.write(options.output, name)
+    print(f"{result.summary}written: {options.output}: {', '.join(written)}")
+    return 0
 
 
 def _usage() -> str:
     lines = [f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items()]
-    return (
-        "usage: hecktor study NAME [options]\n\n"
-        + "\n".join(lines)
-        + "\n\nhecktor study NAME --help lists the options."
+    return "\n".join(
+        ["usage: hecktor study NAME [options]\n", *lines, "\nhecktor study NAME --help lists the options."]
     )

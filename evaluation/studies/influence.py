@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import name_path
-from evaluation.execution.options import add_workers
-from evaluation.execution.pool import map_cases
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins, spearman
-from evaluation.studies.outputs import add_output, by_name, write_study
-from evaluation.studies.scans import Burden, burden_of_dead_worker, find_scans, measure_burden
+from evaluation.studies.outputs import StudyResult, by_name
+from evaluation.studies.scans import Burden, add_cohort, measure_burdens
 
-STUDY: Final = "influence"
+DESCRIPTION: Final = "DSC of the primary tumour against its volume and SUVmax."
 FACTORS: Final = {"gtvp_volume_ml": "GTVp volume (ml)", "gtvp_suv_max": "GTVp SUVmax"}
 
 Line = Mapping[str, Any]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Correlate; raises HecktorError for errors that the user can fix."""
-    options = _parser().parse_args(argv)
-    scans = find_scans(options.cohort, load_edition().inputs)
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Correlate the DSC with each factor."""
     teams = [read_metrics(path, team) for team, path in by_name(options.teams, "team", 1).items()]
-    burdens = map_cases(measure_burden, scans, options.workers, burden_of_dead_worker)
-    lines = joined(teams, {burden.case: burden for burden in burdens})
-    content: dict[str, Any] = {
-        "cases": len({line["case"] for line in lines}),
-        "factors": {name: correlated(lines, name) for name in FACTORS},
-    }
-    written = write_study(options.output, STUDY, content, lines, _picture(lines, content["factors"]))
-    for name, found in content["factors"].items():
-        sys.stdout.write(f"{name:<16} Spearman {_shown(found['spearman'])} over {found['points']} masks\n")
-    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
-    return 0
+    lines = joined(teams, {burden.case: burden for burden in measure_burdens(options)})
+    factors = {name: correlated(lines, name) for name in FACTORS}
+    content = {"cases": len({line["case"] for line in lines}), "factors": factors}
+    summary = "".join(
+        f"{name:<16} Spearman {_correlation_text(figures['spearman'])} over {figures['points']} masks\n"
+        for name, figures in factors.items()
+    )
+    return StudyResult(content, lines, summary, _picture(lines, factors))
 
 
 def joined(teams: Sequence[TeamMetrics], burdens: Mapping[str, Burden]) -> list[dict[str, Any]]:
     """One line for each team and case that has a DSC and a GTVp in the reference.
 
-    Raises:
-        HecktorError: a metrics.json without rows of masks, or with a case that the cohort lacks.
+    Raises HecktorError for a metrics.json without rows of masks, or with a case that the cohort lacks.
     """
     lines = []
     for team in teams:
@@ -81,12 +70,7 @@ def correlated(lines: Sequence[Line], factor: str) -> dict[str, Any]:
         values, dsc = _columns([line for line in lines if line["team"] == team], factor)
         parts = equal_bins(values, VOLUME_BINS) if values.size >= VOLUME_BINS else []
         bins = [
-            {
-                "cases": int(part.size),
-                "low": float(values[part].min()),
-                "high": float(values[part].max()),
-                "dsc_mean": float(dsc[part].mean()),
-            }
+            {"cases": part.size, "low": values[part].min(), "high": values[part].max(), "dsc_mean": dsc[part].mean()}
             for part in parts
         ]
         teams[team] = {"cases": int(values.size), "spearman": spearman(values, dsc), "bins": bins}
@@ -103,13 +87,15 @@ def _picture(lines: Sequence[Line], factors: Mapping[str, Any]) -> Figure:
     figure, panels = new_figure(2 * len(FACTORS), height=3.0, width=13.0)
     for place, (factor, title) in enumerate(FACTORS.items()):
         scatter, bars = panels[2 * place], panels[2 * place + 1]
-        for number, (team, found) in enumerate(factors[factor]["teams"].items()):
+        for number, (team, figures) in enumerate(factors[factor]["teams"].items()):
             colour = COLOURS[number % len(COLOURS)]
             values, dsc = _columns([line for line in lines if line["team"] == team], factor)
             scatter.plot(values, dsc, "o", color=colour, markersize=3, alpha=0.6)
-            means = [one["dsc_mean"] for one in found["bins"]]
+            means = [one["dsc_mean"] for one in figures["bins"]]
             bars.plot(range(1, len(means) + 1), means, "o-", color=colour, linewidth=1.4, markersize=4, label=team)
-        scatter.set_title(f"Spearman {_shown(factors[factor]['spearman'])}", loc="left", fontsize=9, fontweight="bold")
+        scatter.set_title(
+            f"Spearman {_correlation_text(factors[factor]['spearman'])}", loc="left", fontsize=9, fontweight="bold"
+        )
         scatter.set(xlabel=title, ylabel="DSC", ylim=(-0.02, 1.02))
         bars.set(xlabel=f"bins of rising {title}", ylabel="mean DSC", ylim=(-0.02, 1.02))
         bars.set_xticks(range(1, VOLUME_BINS + 1))
@@ -117,18 +103,11 @@ def _picture(lines: Sequence[Line], factors: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _shown(value: float | None) -> str:
+def _correlation_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study influence", description="DSC of the primary tumour against its volume and SUVmax."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the teams and the cohort."""
     parser.add_argument("teams", type=name_path, nargs="+", metavar="TEAM=FILE", help="metrics.json of task 1")
-    parser.add_argument(
-        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
-    )
-    add_workers(parser)
-    add_output(parser)
-    return parser
+    add_cohort(parser)

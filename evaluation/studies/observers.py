@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +13,13 @@ from matplotlib.figure import Figure
 
 from contract import labels
 from contract.errors import GroundTruthError
-from contract.images.geometry import Geometry
+from contract.images.volumes import read_header
 from contract.options import name_path, number_within
 from evaluation.editions.rules import HD95_DEFINITIONS, MaskRules
 from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.masks import read_labels
-from evaluation.metrics.overlap import Floats
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.statistics.extras import estimate_extras
@@ -35,10 +33,9 @@ from evaluation.studies.agreement import (
     pair_dsc_agg,
 )
 from evaluation.studies.ensembles.votes import CompactMask, stacked
-from evaluation.studies.outputs import add_output, by_name, shown, write_study
-from evaluation.studies.settings import default_rules
+from evaluation.studies.outputs import StudyResult, by_name, default_rules, interval_text, raise_dead_worker
 
-STUDY: Final = "observers"
+DESCRIPTION: Final = "Agreement between annotators who drew the same cases."
 _TITLES: Final = {"dsc": "DSC", "hd95_mm": "HD95 (mm)", "asd_mm": "ASD (mm)", "surface_dsc": "surface DSC"}
 
 
@@ -51,15 +48,18 @@ class ObservedCase:
     rules: MaskRules
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the agreement; raises HecktorError for errors that the user can fix."""
-    options = _parser().parse_args(argv)
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Measure the agreement of every pair of annotators."""
     folders = by_name(options.observers, "observer", 2)
     rules = replace(default_rules(), hd95=options.hd95, surface_tolerance_mm=options.tolerance_mm)
     items, alone = find_cases(folders, rules)
-    rows = [row for found in map_cases(compare_case, items, options.workers, _died) for row in found]
+    by_case = map_cases(
+        compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, "compared its masks")
+    )
+    rows = [row for agreement in by_case for row in agreement]
     cases = [item.case for item in items]
     estimates = estimate_extras(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
+    figures = aggregates(estimates)
     content = {
         "observers": list(folders),
         "cases": len(cases),
@@ -69,23 +69,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "bootstraps": options.bootstraps,
         "seed": options.seed,
         "redraws": estimates.redraws,
-        "aggregates": aggregates(estimates),
+        "aggregates": figures,
         "quartiles": _quartiles(rows, cases),
         "pairs": _pairs(rows, cases),
     }
-    written = write_study(options.output, STUDY, content, [row.line() for row in rows], _picture(rows, cases))
-    for name, found in content["aggregates"].items():
-        sys.stdout.write(f"{name:<28} {shown(found)}\n")
-    sys.stdout.write(f"{len(cases)} cases, {len(alone)} drawn by one observer only\n")
-    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
-    return 0
+    summary = "".join(f"{name:<28} {interval_text(figure)}\n" for name, figure in figures.items())
+    summary += f"{len(cases)} cases, {len(alone)} drawn by one observer only\n"
+    return StudyResult(content, [row.line() for row in rows], summary, _picture(rows, cases))
 
 
 def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
     """The cases of two or more annotators, sorted, and the cases of a single one.
 
-    Raises:
-        GroundTruthError: a folder without masks, or no case that two annotators drew.
+    Raises GroundTruthError for a folder without masks, or if no two annotators drew the same case.
     """
     drawn = {name: read_mask_folder(folder).targets for name, folder in folders.items()}
     every = sorted({case for masks in drawn.values() for case in masks})
@@ -99,28 +95,18 @@ def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[Obse
 def compare_case(item: ObservedCase) -> list[Agreement]:
     """Every pair of annotators of one case; each mask is read once and stored without the background around it.
 
-    Raises:
-        GroundTruthError: a mask that cannot be used, or lies on another grid than the first annotator's.
+    Raises GroundTruthError for a mask that cannot be used, or lies on another grid than the first annotator's.
     """
-    grid: Geometry | None = None
+    grid = read_header(next(iter(item.masks.values())), error=GroundTruthError).geometry
     compact = []
     for name, path in item.masks.items():
         volume = read_labels(path, GroundTruthError)
-        grid = grid or volume.geometry
         if volume.geometry.differences(grid):
-            found, expected = volume.geometry.describe(), grid.describe()
-            raise GroundTruthError(
-                f"{item.case} of {name}", f"its grid is {found}; expected the first one's: {expected}"
-            )
+            grids = f"its grid is {volume.geometry.describe()}; expected the first one's: {grid.describe()}"
+            raise GroundTruthError(f"{item.case} of {name}", grids)
         compact.append(CompactMask.of(volume.array))
-    if grid is None:
-        return []
     masks = dict(zip(item.masks, stacked(compact), strict=True))
     return agreements(item.case, masks, grid.array_spacing_mm, item.rules)
-
-
-def _died(item: ObservedCase) -> list[Agreement]:
-    raise GroundTruthError(f"{item.case}", "the process that compared its masks died, out of memory perhaps")
 
 
 def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:
@@ -130,17 +116,11 @@ def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any
         for measure in MEASURES:
             values = case_medians(rows, cases, label, measure)
             values = values[~np.isnan(values)]
-            low, high = (_quantile(values, share) for share in (0.25, 0.75))
+            # A finite and an infinite distance cannot be interpolated.
+            method: Any = "linear" if np.isfinite(values).all() else "higher"
+            low, high = np.quantile(values, (0.25, 0.75), method=method) if values.size else (None, None)
             quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
     return quartiles
-
-
-def _quantile(values: Floats, share: float) -> float | None:
-    if values.size == 0:
-        return None
-    # A finite and an infinite distance cannot be interpolated.
-    method: Any = "linear" if np.isfinite(values).all() else "higher"
-    return float(np.quantile(values, share, method=method))
 
 
 def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, Any]]:
@@ -159,8 +139,8 @@ def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
     figure, panels = new_figure(len(MEASURES), height=3.0, width=9.0)
     for axes, measure in zip(panels, MEASURES, strict=True):
         values = [case_medians(rows, cases, label, measure) for label in LABELS]
-        shown = [found[np.isfinite(found)] for found in values]
-        boxes = axes.boxplot(shown, widths=0.5, patch_artist=True, medianprops={"color": "black"})
+        finite = [of_cases[np.isfinite(of_cases)] for of_cases in values]
+        boxes = axes.boxplot(finite, widths=0.5, patch_artist=True, medianprops={"color": "black"})
         for box, colour in zip(boxes["boxes"], COLOURS, strict=False):
             box.set_facecolor(colour)
         axes.set_xticks([1, 2], [labels.NAMES[label] for label in LABELS.values()])
@@ -171,10 +151,8 @@ def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
     return figure
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study observers", description="Agreement between annotators who drew the same cases."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the annotators, the rules of surfaces and the bootstrap."""
     parser.add_argument("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
     parser.add_argument(
         "--tolerance-mm",
@@ -187,5 +165,3 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_bootstrap(parser)
     add_workers(parser)
-    add_output(parser)
-    return parser

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from matplotlib.figure import Figure
 
-from contract.errors import HecktorError
+from contract.errors import GroundTruthError, HecktorError
 from contract.files import write_csv, write_json, write_text
 from contract.versions import installed_version
+from evaluation.editions.profile import load_profile
+from evaluation.editions.rules import MaskRules
 from evaluation.report.drawing import svg_text
 
 Value = TypeVar("Value")
+Table = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """Results of a study as plain data, the lines of its table, its summary for the screen, and its plot.
+
+    A number that is not finite becomes null in the JSON file; the table has infinity as `inf` and an absent value as
+    an empty field. `files` are the names of files that the study has written itself.
+    """
+
+    content: Mapping[str, Any]
+    table: Table
+    summary: str
+    picture: Figure | None = None
+    files: tuple[str, ...] = ()
+
+    def write(self, folder: Path, name: str) -> list[str]:
+        """Write `<name>.csv`, `<name>.svg` and last `<name>.json`, each whole; return the names of all files."""
+        written = list(self.files)
+        if self.table:
+            write_table(folder / f"{name}.csv", self.table)
+            written.append(f"{name}.csv")
+        if self.picture is not None:
+            write_text(folder / f"{name}.svg", svg_text(self.picture, transparent=False))
+            written.append(f"{name}.svg")
+        about = {"study": name, "version": installed_version("hecktor")}
+        write_json(folder / f"{name}.json", _plain({**about, **self.content}))
+        return [*written, f"{name}.json"]
 
 
 def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dict[str, Value]:
-    """The named values by name, in the order given.
-
-    Raises:
-        HecktorError: a name stands twice, or there are fewer than `at_least`.
-    """
+    """The named values, in the order given; raises HecktorError for a repeated name or fewer than `at_least`."""
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -33,42 +60,18 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
     return dict(pairs)
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add `--output`, the folder for the results."""
-    parser.add_argument("--output", type=Path, required=True, help="folder for the results")
+def default_rules() -> MaskRules:
+    """How the default edition compares masks."""
+    answers = [answer for task in load_profile().tasks.values() for answer in task.answers.values()]
+    return next(answer.rules for answer in answers if isinstance(answer.rules, MaskRules))
 
 
-def write_study(
-    folder: Path,
-    name: str,
-    content: Mapping[str, Any],
-    table: Sequence[Mapping[str, Any]],
-    picture: Figure | None = None,
-) -> list[str]:
-    """Write `<name>.csv`, `<name>.svg` if there is a picture, and last `<name>.json`, each whole.
-
-    Args:
-        folder: created if it does not exist.
-        name: the study.
-        content: the results as plain data; a number that is not finite becomes null.
-        table: the CSV's lines; infinity is written as `inf`, an absent value as an empty field.
-        picture: the plot.
-
-    Returns:
-        The files' names.
-    """
-    written = []
-    if table:
-        write_table(folder / f"{name}.csv", table)
-        written.append(f"{name}.csv")
-    if picture is not None:
-        write_text(folder / f"{name}.svg", svg_text(picture, transparent=False))
-        written.append(f"{name}.svg")
-    write_json(folder / f"{name}.json", plain({"study": name, "version": installed_version("hecktor"), **content}))
-    return [*written, f"{name}.json"]
+def raise_dead_worker(case: str, work: str) -> NoReturn:
+    """Raise GroundTruthError: no row can replace the reference of a case that kills its process."""
+    raise GroundTruthError(case, f"the process that {work} died, out of memory perhaps")
 
 
-def shown(figures: Mapping[str, Any]) -> str:
+def interval_text(figures: Mapping[str, Any]) -> str:
     """A value of `aggregates` with its interval, for a line on the screen."""
     value, low, high = (
         "inf" if key in figures.get("infinite", ()) else "null" if figures[key] is None else f"{figures[key]:.4f}"
@@ -77,17 +80,17 @@ def shown(figures: Mapping[str, Any]) -> str:
     return f"{value}  [{low}, {high}]"
 
 
-def write_table(target: Path, table: Sequence[Mapping[str, Any]]) -> None:
+def write_table(target: Path, table: Table) -> None:
     """Write lines as CSV under the columns of all of them, in the order of their first appearance."""
     write_csv(target, list(dict.fromkeys(column for line in table for column in line)), table)
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """The value with null for NaN and infinities, which JSON lacks."""
     if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
+        return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [_plain(inner) for inner in value]
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value

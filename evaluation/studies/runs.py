@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,45 +17,42 @@ from evaluation.execution.options import add_task, chosen_task
 from evaluation.ranking.contest import contest, profile_of
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
-from evaluation.studies.outputs import add_output, by_name, write_study
+from evaluation.studies.outputs import StudyResult, by_name
 
-STUDY: Final = "runs"
+DESCRIPTION: Final = "The best, median and worst of each team's runs."
 CHOICES: Final = ("best", "median", "worst")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Summarise the runs; raises HecktorError for errors that the user can fix."""
-    parser = _parser()
-    options = parser.parse_args(argv)
+def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Summarise the runs of every team by every metric."""
     paths: Mapping[str, list[Path]] = by_name(options.teams, "team", 1)
     runs = [
         (team, read_metrics(path, f"{team}, run {number} ({path.name})"))
         for team, files in paths.items()
         for number, path in enumerate(files, start=1)
     ]
-    results = [run for _, run in runs]
+    results = [metrics for _, metrics in runs]
     profile = chosen_task(parser, profile_of(results, options.edition), options.task)
     entrants = contest(profile, results).require_ranked_teams()
-    usable = [(team, run) for team, run in runs if run in entrants.ranked]
+    usable = [(team, metrics) for team, metrics in runs if metrics in entrants.ranked]
     lines = [
         line
         for metric in profile.metrics
         for team in paths
-        for line in summarised(team, [run for name, run in usable if name == team], metric, profile)
+        for line in summarised(team, [metrics for name, metrics in usable if name == team], metric, profile)
     ]
+    means = {name: means_over_teams(lines, name) for name in profile.metrics}
     content: dict[str, Any] = {
         "task": profile.algorithm.name,
         "edition": profile.edition,
         "runs": len(runs),
-        "runs_without_a_value": [run.team for run in entrants.unranked],
-        "means_over_teams": {name: means_over_teams(lines, name) for name in profile.metrics},
+        "runs_without_a_value": [metrics.team for metrics in entrants.unranked],
+        "means_over_teams": means,
         "teams": lines,
     }
-    written = write_study(options.output, STUDY, content, lines, _picture(usable, list(paths), profile))
-    for name, means in content["means_over_teams"].items():
-        sys.stdout.write(f"{name:<20} " + ", ".join(f"{key} {means[key]:.4f}" for key in CHOICES) + "\n")
-    sys.stdout.write(f"{len(runs)} runs of {len(paths)} teams; written: {options.output}: {', '.join(written)}\n")
-    return 0
+    summary = [f"{name:<20} " + ", ".join(f"{key} {mean[key]:.4f}" for key in CHOICES) for name, mean in means.items()]
+    summary.append(f"{len(runs)} runs of {len(paths)} teams; ")
+    return StudyResult(content, lines, "\n".join(summary), _picture(usable, list(paths), profile))
 
 
 def summarised(team: str, runs: Sequence[TeamMetrics], metric: str, profile: TaskProfile) -> list[dict[str, Any]]:
@@ -64,15 +60,12 @@ def summarised(team: str, runs: Sequence[TeamMetrics], metric: str, profile: Tas
 
     Of an even number the median is the mean of the middle two.
     """
-    values = [run.estimates[metric].value for run in runs]
-    numbers = np.array([value for value in values if value is not None])
-    if numbers.size == 0:
+    values = sorted(value for run in runs if (value := run.estimates[metric].value) is not None)
+    if not values:
         return []
-    best, worst = float(numbers.max()), float(numbers.min())
-    if not profile.metrics[metric].higher_is_better:
-        best, worst = worst, best
-    figures = {"best": best, "median": float(np.median(numbers)), "worst": worst}
-    return [{"metric": metric, "team": team, "runs": int(numbers.size), **figures}]
+    worst, best = (values[0], values[-1]) if profile.metrics[metric].higher_is_better else (values[-1], values[0])
+    figures = {"best": float(best), "median": float(np.median(values)), "worst": float(worst)}
+    return [{"metric": metric, "team": team, "runs": len(values), **figures}]
 
 
 def means_over_teams(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
@@ -99,12 +92,8 @@ def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], pr
     return figure
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study runs", description="The best, median and worst of each team's runs."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the task, the runs and the edition."""
     add_task(parser)
     parser.add_argument("teams", type=name_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run")
     parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
-    add_output(parser)
-    return parser

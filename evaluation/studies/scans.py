@@ -2,80 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
 from contract import labels
-from contract.editions import Socket
-from contract.editions.declaration import CT, PET
+from contract.editions import Edition, load_edition
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, image_suffix, list_images, read_volume, to_sitk
-from evaluation.inputs.ground_truth import read_mask_folder
+from contract.images.volumes import image_suffix, list_images, read_volume, to_sitk
+from evaluation.execution.options import add_workers
+from evaluation.execution.pool import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
+from evaluation.report.sources import GROUND_TRUTH, PatientFiles, find_patients
+from evaluation.studies.outputs import raise_dead_worker
 
-GROUND_TRUTH: Final = "ground_truth"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
 _MM3_A_ML: Final = 1000.0
 
 
-@dataclass(frozen=True)
-class Scans:
-    """One case's CT, PET (SUV) and reference mask."""
-
-    case: str
-    ct: Path
-    pet: Path
-    mask: Path
-
-
-def find_scans(cohort: Path, inputs: Mapping[str, Socket]) -> list[Scans]:
+def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     """Every case of a cohort, sorted.
 
-    Args:
-        cohort: as the platform mounts cases (`<case>/input/images/ct/...` and `.../pet/...`, with
-            `ground_truth/<case>.mha`), or as the release holds them (`<case>/<case>__CT.nii.gz`,
-            `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`).
-        inputs: sockets of the edition, which give the folders of mounted cases.
+    The cohort has the platform's layout as `find_patients` reads it, or the release's: `<case>/<case>__CT.nii.gz`,
+    `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`.
 
     Raises:
         GroundTruthError: no case, or a case that lacks one of the three.
     """
     if (cohort / GROUND_TRUTH).is_dir():
-        references = read_mask_folder(cohort / GROUND_TRUTH).targets
-        return [_mounted(case, cohort / case / "input", mask, inputs) for case, mask in references.items()]
+        return find_patients(cohort, edition)
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    cases = [_released(folder) for folder in folders if any(_of_release(folder).values())]
+    cases = [_released(folder) for folder in folders if _of_release(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
-        raise GroundTruthError(cohort.name, "no case found", f"{wanted}")
+        raise GroundTruthError(cohort.name, "no case found", wanted)
     return cases
 
 
-def _mounted(case: str, folder: Path, mask: Path, inputs: Mapping[str, Socket]) -> Scans:
-    ct, pet = (find_single_image(inputs[name].path_under(folder), error=GroundTruthError) for name in (CT, PET))
-    return Scans(case, ct, pet, mask)
-
-
-def _of_release(folder: Path) -> dict[str, Path | None]:
+def _of_release(folder: Path) -> dict[str, Path]:
     by_stem = {path.name[: -len(image_suffix(path) or "")]: path for path in list_images(folder)}
-    return {kind: by_stem.get(f"{folder.name}{mark}") for kind, mark in _RELEASE_MARKS.items()}
+    stems = {kind: f"{folder.name}{mark}" for kind, mark in _RELEASE_MARKS.items()}
+    return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
 
 
-def _released(folder: Path) -> Scans:
-    candidates = _of_release(folder)
-    paths = {kind: path for kind, path in candidates.items() if path is not None}
-    absent = sorted(set(candidates) - set(paths))
+def _released(folder: Path) -> PatientFiles:
+    paths = _of_release(folder)
+    absent = sorted(set(_RELEASE_MARKS) - set(paths))
     if absent:
         raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
-    return Scans(folder.name, paths["ct"], paths["pet"], paths["mask"])
+    return PatientFiles(folder.name, paths["ct"], paths["pet"], paths["mask"])
 
 
 def part_of(grid: Geometry, region: Box) -> Geometry:
@@ -87,25 +69,14 @@ def part_of(grid: Geometry, region: Box) -> Geometry:
 def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
     """The PET on another grid, (z, y, x), linear between its voxels and 0 beyond it.
 
-    Raises:
-        GroundTruthError: it cannot be read, or holds a value that is not finite.
+    Raises GroundTruthError if it cannot be read, or holds a value that is not finite.
     """
     volume = read_volume(pet, np.float32, error=GroundTruthError)
     if not np.isfinite(volume.array).all():
         raise GroundTruthError(pet.name, "a voxel that is not finite", "SUV")
-    return _resampled(volume, grid)
-
-
-def _resampled(volume: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
-    resampler = sitk.ResampleImageFilter()
-    resampler.SetSize(grid.size)
-    resampler.SetOutputSpacing(grid.spacing_mm)
-    resampler.SetOutputOrigin(grid.origin_mm)
-    resampler.SetOutputDirection(grid.direction)
-    resampler.SetInterpolator(sitk.sitkLinear)
-    resampler.SetDefaultPixelValue(0.0)
-    resampled: npt.NDArray[np.float32] = sitk.GetArrayFromImage(resampler.Execute(to_sitk(volume)))
-    return resampled
+    placement = (grid.origin_mm, grid.spacing_mm, grid.direction)
+    resampled = sitk.Resample(to_sitk(volume), grid.size, sitk.Transform(), sitk.sitkLinear, *placement)
+    return np.asarray(sitk.GetArrayFromImage(resampled))
 
 
 @dataclass(frozen=True)
@@ -118,38 +89,32 @@ class Burden:
     tumour_volume_ml: float
     tumour_suv_max: float
 
-    def line(self) -> dict[str, Any]:
-        """The row for a table."""
-        return {
-            "case": self.case,
-            "gtvp_volume_ml": self.gtvp_volume_ml,
-            "gtvp_suv_max": self.gtvp_suv_max,
-            "tumour_volume_ml": self.tumour_volume_ml,
-            "tumour_suv_max": self.tumour_suv_max,
-        }
 
-
-def measure_burden(scans: Scans) -> Burden:
+def measure_burden(scans: PatientFiles) -> Burden:
     """Volumes and SUVmax of one case; the PET is resampled to the mask's grid, around the tumour only.
 
-    Raises:
-        GroundTruthError: the mask or the PET cannot be used.
+    Raises GroundTruthError if the mask or the PET cannot be used.
     """
-    mask = read_labels(scans.mask, GroundTruthError)
+    mask = read_labels(scans.reference, GroundTruthError)
     region = foreground_box(mask.array)
     inside = mask.array[region]
     uptake = uptake_on(scans.pet, part_of(mask.geometry, region)) if inside.size else np.zeros(inside.shape, np.float32)
     voxel_ml = mask.geometry.voxel_volume_mm3 / _MM3_A_ML
-    gtvp, tumour = inside == labels.GTVP, inside != labels.BACKGROUND
-    return Burden(
-        scans.case,
-        int(gtvp.sum()) * voxel_ml,
-        float(uptake[gtvp].max(initial=0.0)),
-        int(tumour.sum()) * voxel_ml,
-        float(uptake[tumour].max(initial=0.0)),
+    figures: list[float] = []
+    for part in (inside == labels.GTVP, inside != labels.BACKGROUND):
+        figures += [int(part.sum()) * voxel_ml, float(uptake[part].max(initial=0.0))]
+    return Burden(scans.case, *figures)
+
+
+def add_cohort(parser: argparse.ArgumentParser) -> None:
+    """Add `--cohort` and `--workers`."""
+    parser.add_argument(
+        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
     )
+    add_workers(parser)
 
 
-def burden_of_dead_worker(scans: Scans) -> Burden:
-    """Always raises GroundTruthError: no row can replace the reference of a case that kills its process."""
-    raise GroundTruthError(f"{scans.case}", "the process that measured it died, out of memory perhaps")
+def measure_burdens(options: argparse.Namespace) -> list[Burden]:
+    """The burden of every case of the cohort, sorted by case."""
+    scans = find_scans(options.cohort, load_edition())
+    return map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))

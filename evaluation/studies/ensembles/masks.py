@@ -52,8 +52,7 @@ def find_cases(
 ) -> list[EnsembleCase]:
     """The cases of the reference masks, or without references the cases with any team's mask, sorted.
 
-    Raises:
-        HecktorError: a folder that does not exist, or no case at all.
+    Raises HecktorError for a folder that does not exist, or if there is no case at all.
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
     answered = {case_of(path.name) for folder in teams.values() if folder.is_dir() for path in list_images(folder)}
@@ -65,9 +64,7 @@ def find_cases(
     if not cases:
         raise HecktorError("no mask in any team's folder, expected <case>.mha or <case>.nii.gz")
     return [
-        EnsembleCase(
-            case, {team: of_team[team][case] for team in teams}, references.get(case), dict(selections), output
-        )
+        EnsembleCase(case, {team: of_team[team][case] for team in teams}, references.get(case), selections, output)
         for case in cases
     ]
 
@@ -95,18 +92,17 @@ def combine_case(item: EnsembleCase) -> EnsembleRow:
     not_written = []
     for selection, members in item.selections.items():
         voting = [masks[team] for team in members if team in masks]
-        if grid is None or not voting:
-            not_written += [f"{selection}_{method}" for method in METHODS]
-            continue
-        lines += [_combine(item, f"{selection}_{method}", voting, grid, method) for method in METHODS]
-    for ensemble in not_written:
-        # The mask of an earlier run must not pass for a result of this one.
-        _target(item, ensemble).unlink(missing_ok=True)
+        for method in METHODS:
+            ensemble = f"{selection}_{method}"
+            target = item.output / ensemble / f"{item.case}.mha"
+            if grid is None or not voting:
+                # The mask of an earlier run must not pass for a result of this one.
+                target.unlink(missing_ok=True)
+                not_written.append(ensemble)
+            else:
+                volumes = _write_combined(target, voting, grid, method)
+                lines.append({"case": item.case, "ensemble": ensemble, "votes": len(voting), **volumes})
     return EnsembleRow(item.case, tuple(lines), tuple(problems), tuple(not_written))
-
-
-def _target(item: EnsembleCase, ensemble: str) -> Path:
-    return item.output / ensemble / f"{item.case}.mha"
 
 
 def _vote(answer: SubmittedAnswer, grid: Geometry | None) -> tuple[Geometry, CompactMask] | str:
@@ -121,18 +117,15 @@ def _vote(answer: SubmittedAnswer, grid: Geometry | None) -> tuple[Geometry, Com
         return problem.message
 
 
-def _combine(
-    item: EnsembleCase, ensemble: str, voting: Sequence[CompactMask], grid: Geometry, method: str
-) -> dict[str, Any]:
+def _write_combined(target: Path, voting: Sequence[CompactMask], grid: Geometry, method: str) -> dict[str, float]:
     combined = combine(voting, grid.array_shape, grid.array_spacing_mm, method)
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
     mask[combined.box] = combined.inside
-    write_mask(_target(item, ensemble), mask, grid)
-    volumes = {
+    write_mask(target, mask, grid)
+    return {
         f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / _MM3_A_ML
         for label in labels.FOREGROUND
     }
-    return {"case": item.case, "ensemble": ensemble, "votes": len(voting), **volumes}
 
 
 def row_of_dead_worker(item: EnsembleCase) -> EnsembleRow:

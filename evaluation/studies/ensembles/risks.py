@@ -57,10 +57,8 @@ def _patients(path: Path) -> set[str]:
 def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], method: str) -> dict[str, float | None]:
     """The mean or median over teams of each patient's relative rank, in (0, 1), higher = earlier recurrence.
 
-    Args:
-        risks: each team's by patient, higher = earlier recurrence; an absent patient has no vote of that team.
-        cases: the patients.
-        method: a key of `RANK_METHODS`.
+    `risks` are each team's by patient, higher = earlier recurrence; an absent patient has no vote of that team.
+    `method` is a key of `RANK_METHODS`.
 
     A team's relative rank of a patient is (rank - 1/2) / n among the n patients it has a risk for, equal risks
     sharing their mean rank. With a risk for every patient from every team the order is that of the plain ranks. A

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,48 +17,44 @@ from evaluation.results.metrics_json import MAX_METRICS_BYTES
 from evaluation.studies.ensembles.masks import EnsembleRow, combine_case, find_cases, row_of_dead_worker
 from evaluation.studies.ensembles.risks import RANK_METHODS, combined_risks, read_risks
 from evaluation.studies.ensembles.votes import METHODS
-from evaluation.studies.outputs import add_output, by_name, write_study, write_table
+from evaluation.studies.outputs import StudyResult, Table, by_name, write_table
 
-STUDY: Final = "ensemble"
+DESCRIPTION: Final = "Combine several teams' answers to the same cases."
 ALL: Final = "all"
+Selections = Mapping[str, tuple[str, ...]]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the ensembles; raises HecktorError for errors that the user can fix."""
-    parser = _parser()
-    options = parser.parse_args(argv)
+def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Combine the teams' answers and write every ensemble as a submission."""
     _, task = chosen_algorithm(parser, options)
     answer = task.answers[0]
     teams = by_name(options.teams, "team", 2)
     selections = _selections(teams, options)
     # Masks are written one by one; the JSON file is written last, as the sign that all of them are complete.
-    (options.output / f"{STUDY}.json").unlink(missing_ok=True)
+    (options.output / "ensemble.json").unlink(missing_ok=True)
     if len(task.answers) > 1 or answer.kind == "class":
         raise HecktorError(f"task {task.name}", "cannot be combined", "a task with one answer, masks or risks")
     if answer.kind == "mask":
         content, table = _of_masks(teams, selections, options)
     else:
         content, table = _of_risks(teams, selections, options, answer.socket.title)
-    about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
-    written = write_study(options.output, STUDY, {**about, **content}, table)
     for problem in content["without_vote"]:
         sys.stderr.write(f"warning: {problem['case']}, {problem['team']}: {problem['why']}\n")
-    for name in content["ensembles"]:
-        sys.stdout.write(f"ensemble: {options.output / name}\n")
-    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
-    return 0
+    about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
+    summary = "".join(f"ensemble: {options.output / name}\n" for name in content["ensembles"])
+    return StudyResult({**about, **content}, table, summary)
 
 
-def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> Selections:
     """All teams, and the first teams of the leaderboard if one is given."""
-    selections: dict[str, tuple[str, ...]] = {ALL: tuple(teams)}
+    selections = {ALL: tuple(teams)}
     if options.leaderboard is None:
         return selections
     board = read_json(options.leaderboard, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
     entries = board.get("teams") if isinstance(board, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and "team" in entry for entry in entries):
         raise HecktorError(options.leaderboard.name, "expected a leaderboard of `hecktor rank`")
-    best = tuple(str(entry["team"]) for entry in entries)[: options.top]
+    best = tuple(str(entry["team"]) for entry in entries[: options.top])
     absent = [team for team in best if team not in teams]
     if absent:
         raise HecktorError(options.leaderboard.name, f"no answers of {absent[0]!r} given, which is among its first")
@@ -68,8 +64,8 @@ def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> dict[
 
 
 def _of_masks(
-    teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace
+) -> tuple[dict[str, Any], Table]:
     cases = find_cases(teams, options.ground_truth, selections, options.output)
     rows: list[EnsembleRow] = map_cases(combine_case, cases, options.workers, row_of_dead_worker)
     content = {
@@ -83,8 +79,8 @@ def _of_masks(
 
 
 def _of_risks(
-    teams: Mapping[str, Path], selections: Mapping[str, tuple[str, ...]], options: argparse.Namespace, title: str
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, title: str
+) -> tuple[dict[str, Any], Table]:
     if options.ground_truth is not None:
         raise HecktorError("--ground-truth", "only masks need it", "none for risks")
     risks = read_risks(teams, title)
@@ -112,10 +108,8 @@ def _ensembles(selections: Mapping[str, Any], methods: Mapping[str, Any]) -> lis
     return [f"{selection}_{method}" for selection in selections for method in methods]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study ensemble", description="Combine several teams' answers to the same cases."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the task, the teams and the leaderboard."""
     add_edition_options(parser)
     parser.add_argument(
         "teams", type=name_path, nargs="+", metavar="TEAM=PATH", help="a folder of masks, or a CSV table of risks"
@@ -126,5 +120,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--leaderboard", type=Path, help="leaderboard.json: also combine its first teams alone")
     parser.add_argument("--top", type=whole_number(2), default=5, help="how many of the leaderboard (%(default)s)")
     add_workers(parser)
-    add_output(parser)
-    return parser

@@ -15,6 +15,7 @@ from evaluation.metrics.overlap import Box, Floats, foreground_box
 
 Labels: TypeAlias = npt.NDArray[np.uint8]
 Votes: TypeAlias = npt.NDArray[np.bool_]
+Spacing: TypeAlias = tuple[float, float, float]
 
 STAPLE_MARGIN_MM: Final = 10.0
 _MAX_ITERATIONS: Final = 1000
@@ -35,24 +36,20 @@ class CompactMask:
         return cls(box, mask[box].astype(np.uint8))
 
 
-def average(votes: Votes, spacing_mm: tuple[float, float, float]) -> Floats:
+def average(votes: Votes, spacing_mm: Spacing) -> Floats:
     """The fraction of masks that include each voxel; `votes` has shape (masks, z, y, x)."""
     del spacing_mm
-    share: Floats = np.mean(votes, axis=0)
-    return share
+    return np.asarray(np.mean(votes, axis=0))
 
 
-def staple(votes: Votes, spacing_mm: tuple[float, float, float]) -> Floats:
+def staple(votes: Votes, spacing_mm: Spacing) -> Floats:
     """The probability of each voxel under STAPLE, which takes the masks as noisy observations of one truth.
 
-    Args:
-        votes: shape (masks, z, y, x).
-        spacing_mm: (z, y, x).
-
-    STAPLE runs on the votes' bounding box and 10 mm around it, cut at the image's border, since the amount of air in
-    an image would change the raters' specificity and the prior. If all masks agree in every voxel, the probability is
-    their vote; STAPLE is undefined if such a box has no background. Voxels outside all masks have probability 0, even
-    if strong disagreement makes STAPLE assign another value.
+    `votes` has shape (masks, z, y, x), the spacing (z, y, x). STAPLE runs on the votes' bounding box and 10 mm around
+    it, cut at the image's border, since the amount of air in an image would change the raters' specificity and the
+    prior. If all masks agree in every voxel, the probability is their vote; STAPLE is undefined if such a box has no
+    background. Voxels outside all masks have probability 0, even if strong disagreement makes STAPLE assign another
+    value.
     Source: Warfield et al. 2004, IEEE Trans Med Imaging 23:903-921, as SimpleITK's filter has it.
     """
     held = np.asarray(votes.any(axis=0), dtype=np.uint8)
@@ -68,30 +65,14 @@ def staple(votes: Votes, spacing_mm: tuple[float, float, float]) -> Floats:
     return probability
 
 
-def stacked(masks: Sequence[CompactMask]) -> list[Labels]:
-    """The masks over the smallest box that holds all of their foreground, (z, y, x)."""
-    region = _union([mask.box for mask in masks])
-    return [_within(mask, region) for mask in masks]
+METHODS: Final[dict[str, Callable[[Votes, Spacing], Floats]]] = {"staple": staple, "average": average}
 
 
-METHODS: Final[dict[str, Callable[[Votes, tuple[float, float, float]], Floats]]] = {
-    "staple": staple,
-    "average": average,
-}
-
-
-def combine(
-    masks: Sequence[CompactMask], shape: tuple[int, int, int], spacing_mm: tuple[float, float, float], method: str
-) -> CompactMask:
+def combine(masks: Sequence[CompactMask], shape: tuple[int, int, int], spacing_mm: Spacing, method: str) -> CompactMask:
     """One mask from several of the same grid: each label where its probability is at least 0.5.
 
-    Args:
-        masks: one or more.
-        shape: the grid's, (z, y, x).
-        spacing_mm: the grid's, (z, y, x).
-        method: a key of `METHODS`.
-
-    Each label is voted on separately. If both reach 0.5, the more probable one wins, GTVp if equal.
+    The grid has the shape and spacing (z, y, x); `method` is a key of `METHODS`. Each label is voted on separately. If
+    both reach 0.5, the more probable one wins, GTVp if equal.
     Source: the HECKTOR 2021 overview.
     """
     region = _widened(_union([mask.box for mask in masks]), shape, spacing_mm)
@@ -103,18 +84,22 @@ def combine(
     return CompactMask(region, combined)
 
 
+def stacked(masks: Sequence[CompactMask]) -> list[Labels]:
+    """The masks over the smallest box that holds all of their foreground, (z, y, x)."""
+    region = _union([mask.box for mask in masks])
+    return [_within(mask, region) for mask in masks]
+
+
 def _union(boxes: Sequence[Box]) -> Box:
     """The smallest box around all non-empty boxes; empty if all are empty."""
     filled = [box for box in boxes if all(part.stop > part.start for part in box)]
     if not filled:
         return (slice(0, 0), slice(0, 0), slice(0, 0))
-    z, y, x = (
-        slice(min(box[axis].start for box in filled), max(box[axis].stop for box in filled)) for axis in range(3)
-    )
+    z, y, x = (slice(min(s.start for s in parts), max(s.stop for s in parts)) for parts in zip(*filled, strict=True))
     return (z, y, x)
 
 
-def _widened(box: Box, shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> Box:
+def _widened(box: Box, shape: tuple[int, ...], spacing_mm: Spacing) -> Box:
     if any(part.stop == part.start for part in box):
         return box
     steps = [int(np.ceil(STAPLE_MARGIN_MM / spacing)) for spacing in spacing_mm]

@@ -25,10 +25,7 @@ def draw_expected(axes: Any, expected: Floats, true_dsc: Floats, colour: str) ->
 def draw_risk_coverage(axes: Any, measures: Sequence[tuple[str, Floats, str]], true_dsc: Floats) -> None:
     """Mean 1 - DSC by the fraction of retained patients, in the order of each measure, of the oracle and at random.
 
-    Args:
-        axes: to draw on.
-        measures: title, confidence of each patient, and colour.
-        true_dsc: of the same patients.
+    `measures` are title, confidence of each patient and colour; `true_dsc` is of the same patients.
     """
     risk = 1 - true_dsc
     retained, mean = np.arange(1, risk.size + 1) / risk.size, float(risk.mean())

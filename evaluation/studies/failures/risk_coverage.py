@@ -10,9 +10,7 @@ from evaluation.metrics.overlap import Floats, WeightedMetric, weighted_ratio
 def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, WeightedMetric]:
     """Agreement of expected and true DSC, as functions of case weights; a case's risk is 1 - DSC.
 
-    Args:
-        expected: expected DSC of each case, 0 to 1, shape (cases,).
-        true_dsc: true DSC, 0 to 1, in the same order.
+    Both are 0 to 1, of shape (cases,) and in one order.
 
     `spearman` is their rank correlation, `mean_error` the mean of expected minus true DSC, `mean_absolute_error` the
     mean of its absolute value. `aurc` is the area under the risk-coverage curve, `excess_aurc` its excess over the

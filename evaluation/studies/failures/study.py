@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +32,16 @@ from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import LABELS
 from evaluation.studies.failures.panels import draw_expected, draw_risk_coverage
 from evaluation.studies.failures.risk_coverage import area_metric, confidence_metrics, risk_coverage
-from evaluation.studies.outputs import add_output, shown, write_study
+from evaluation.studies.outputs import StudyResult, interval_text
 
-STUDY: Final = "failures"
+DESCRIPTION: Final = "Whether the expected DSC predicts which masks failed."
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
+_UNMATCHED: Final = {
+    "unknown": "not a case of the metrics.json",
+    "duplicate": "stands twice, neither line counts",
+    "missing": "no line in the table",
+}
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,8 @@ class LabelConfidence:
         return estimate_extras(metrics, risk.size, bootstraps, seed)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Compare expected and true DSC; raises HecktorError for errors that the user can fix."""
-    options = _parser().parse_args(argv)
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Compare expected and true DSC of each label."""
     team = read_metrics(options.metrics, options.metrics.resolve().parent.name)
     cases, rows = read_rows(team, options.edition)
     answers, about = read_expected(options.expected, cases)
@@ -92,18 +96,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "seed": options.seed,
         "labels": {name: _as_json(one, options.bootstraps, options.seed) for name, one in confidence.items()},
     }
+    for kind, reason in _UNMATCHED.items():
+        for case in content[kind]:
+            sys.stderr.write(f"warning: {case}: {reason}\n")
     lines = [line for label, one in confidence.items() for line in curve(label, one)]
-    written = write_study(options.output, STUDY, content, lines, _picture(confidence))
-    _print_summary(content)
-    sys.stdout.write(f"written: {options.output}: {', '.join(written)}\n")
-    return 0
+    return StudyResult(content, lines, _summary(content["labels"]), _picture(confidence))
 
 
 def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
     """The cases of a metrics.json of masks, sorted, and the rows that count by its rules.
 
-    Raises:
-        HecktorError: no masks, no rows, or rows that contradict a value in the file.
+    Raises HecktorError without masks or rows, or for rows that contradict a value in the file.
     """
     profile = profile_of([team], edition_file).task(str(team.provenance["task"]))
     mask = profile.algorithm.mask
@@ -140,14 +143,14 @@ def compare(
 ) -> LabelConfidence:
     """Pair one label's expected DSCs with the true ones.
 
-    Args:
-        label: "gtvp" or "gtvn".
-        rows: of the cases that count.
-        answers: expected DSC of these cases and others.
-        failed_below: the true DSC below which a mask failed.
+    `rows` are of the cases that count; `answers` have the expected DSC of these cases and others. A mask failed if
+    its true DSC is below `failed_below`.
     """
     answer_of = {answer.case: answer for answer in answers}
-    true_dsc = {row.case: _true_dsc(row, label) for row in rows}
+    true_dsc = {}
+    for row in rows:
+        sizes = astuple(getattr(row, label))
+        true_dsc[row.case] = dsc_of_case(*sizes, failed=row.error is not None, rule="skip")
     given = {case: answer_of[case].value for case in true_dsc}
     both = [
         (value, dsc) for case, dsc in true_dsc.items() if dsc is not None and isinstance(value := given[case], float)
@@ -164,17 +167,9 @@ def compare(
     )
 
 
-def _true_dsc(row: MaskRow, label: str) -> float | None:
-    counts = getattr(row, label)
-    failed = row.error is not None
-    return dsc_of_case(counts.intersection, counts.reference, counts.predicted, failed=failed, rule="skip")
-
-
 def curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
     """The risk-coverage curve: one line for each number of retained cases."""
     risk = 1 - confidence.true_dsc
-    if not risk.size:
-        return []
     own, best = risk_coverage(confidence.expected, risk), risk_coverage(confidence.true_dsc, risk)
     return [
         {
@@ -202,22 +197,15 @@ def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[st
     }
 
 
-def _print_summary(content: Mapping[str, Any]) -> None:
-    reasons = {
-        "unknown": "not a case of the metrics.json",
-        "duplicate": "stands twice, neither line counts",
-        "missing": "no line in the table",
-    }
-    for kind, reason in reasons.items():
-        for case in content[kind]:
-            sys.stderr.write(f"warning: {case}: {reason}\n")
-    for label, summary in content["labels"].items():
-        for name, figures in summary["aggregates"].items():
-            sys.stdout.write(f"{label} {name:<20} {shown(figures)}\n")
-        sys.stdout.write(
-            f"{label}: {summary['cases']} cases, {summary['failed']} failed; without an expected DSC "
-            f"{len(summary['without_expected'])}, of which failed {summary['failed_without_expected']}\n"
+def _summary(by_label: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = []
+    for label, results in by_label.items():
+        lines += [f"{label} {name:<20} {interval_text(figures)}\n" for name, figures in results["aggregates"].items()]
+        lines.append(
+            f"{label}: {results['cases']} cases, {results['failed']} failed; without an expected DSC "
+            f"{len(results['without_expected'])}, of which failed {results['failed_without_expected']}\n"
         )
+    return "".join(lines)
 
 
 @plot_style
@@ -238,10 +226,8 @@ def _picture(confidence: Mapping[str, LabelConfidence]) -> Figure:
     return figure
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study failures", description="Whether the expected DSC predicts which masks failed."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the masks' metrics, the expected DSC and the bootstrap."""
     parser.add_argument("metrics", type=Path, help="the team's metrics.json of masks")
     parser.add_argument(
         "--expected", type=Path, required=True, help=f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
@@ -254,5 +240,3 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
     add_bootstrap(parser)
-    add_output(parser)
-    return parser

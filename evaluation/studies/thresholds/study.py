@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,15 +13,14 @@ from matplotlib.figure import Figure
 
 from contract.editions import load_edition
 from contract.errors import GroundTruthError
-from evaluation.execution.options import add_bootstrap, add_workers
+from evaluation.execution.options import add_bootstrap
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.extras import estimate_extras
-from evaluation.studies.outputs import add_output, write_study
-from evaluation.studies.scans import find_scans
-from evaluation.studies.settings import default_rules
+from evaluation.studies.outputs import StudyResult, default_rules, raise_dead_worker
+from evaluation.studies.scans import add_cohort, find_scans
 from evaluation.studies.thresholds.thresholding import (
     MAXIMA,
     METHODS,
@@ -29,30 +28,33 @@ from evaluation.studies.thresholds.thresholding import (
     ThresholdCase,
     Thresholding,
     ThresholdRow,
-    row_of_dead_worker,
     threshold_case,
 )
 
-STUDY: Final = "thresholds"
+DESCRIPTION: Final = "Segmentation by a percentage of the PET's SUVmax."
 DEFAULT_PERCENTS: Final = "5:95:5"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Threshold every case; raises HecktorError for errors that the user can fix."""
-    options = _parser().parse_args(argv)
-    scans = find_scans(options.cohort, load_edition().inputs)
-    boxes = (
-        {} if options.bounding_boxes is None else read_bounding_boxes(options.bounding_boxes, [s.case for s in scans])
-    )
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Threshold every case by every method at every percentage."""
+    scans = find_scans(options.cohort, load_edition())
+    boxes = {}
+    if options.bounding_boxes is not None:
+        boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
     surfaces = default_rules() if options.hd95 else None
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
-    rows = map_cases(threshold_case, items, options.workers, row_of_dead_worker)
+    rows = map_cases(
+        threshold_case, items, options.workers, lambda item: raise_dead_worker(item.scans.case, "thresholded it")
+    )
     counted = [row for row in rows if row.dsc]
     if not counted:
         raise GroundTruthError(options.cohort.name, f"no {options.target} in any of {len(rows)} references")
     table = summarised(counted, settings, options.bootstraps, options.seed)
-    best = {method: max((line for line in table if line["method"] == method), key=_dsc_mean) for method in METHODS}
+    best = {
+        method: max((line for line in table if line["method"] == method), key=itemgetter("dsc_mean"))
+        for method in METHODS
+    }
     content = {
         "target": settings.target,
         "suv_max_of": settings.maximum,
@@ -64,15 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "best": best,
         "thresholds": table,
     }
-    written = write_study(options.output, STUDY, content, table, _picture(table, settings))
-    for method, line in best.items():
-        sys.stdout.write(f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n")
-    sys.stdout.write(f"{len(counted)} cases; written: {options.output}: {', '.join(written)}\n")
-    return 0
-
-
-def _dsc_mean(line: Mapping[str, Any]) -> float:
-    return float(line["dsc_mean"])
+    lines = [
+        f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
+        for method, line in best.items()
+    ]
+    return StudyResult(content, table, "".join([*lines, f"{len(counted)} cases; "]), _picture(table, settings))
 
 
 def summarised(
@@ -117,13 +115,9 @@ def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figu
     return figure
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor study thresholds", description="Segmentation by a percentage of the PET's SUVmax."
-    )
-    parser.add_argument(
-        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the cohort, the thresholds and the bootstrap."""
+    add_cohort(parser)
     parser.add_argument(
         "--percents",
         type=_percents,
@@ -143,9 +137,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
     parser.add_argument("--hd95", action="store_true", help="also measure the median HD95")
     add_bootstrap(parser)
-    add_workers(parser)
-    add_output(parser)
-    return parser
 
 
 def _percents(text: str) -> tuple[float, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -18,7 +18,8 @@ from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
 from evaluation.metrics.surface import compare_surfaces
-from evaluation.studies.scans import Scans, part_of, uptake_on
+from evaluation.report.sources import PatientFiles
+from evaluation.studies.scans import part_of, uptake_on
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -53,7 +54,7 @@ class Thresholding:
 class ThresholdCase:
     """One case; a box restricts everything to its inside."""
 
-    scans: Scans
+    scans: PatientFiles
     settings: Thresholding
     box: BoundingBox | None
 
@@ -63,9 +64,8 @@ class ThresholdRow:
     """DSC, and HD95 in mm, by method and then in the order of percentages; empty without a target in the reference."""
 
     case: str
-    suv_max: float
-    dsc: Mapping[str, tuple[float, ...]]
-    hd95_mm: Mapping[str, tuple[float, ...]]
+    dsc: Mapping[str, Sequence[float]]
+    hd95_mm: Mapping[str, Sequence[float]]
 
 
 def threshold_case(item: ThresholdCase) -> ThresholdRow:
@@ -74,53 +74,42 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     Raises:
         GroundTruthError: a scan or mask that cannot be used, a CT on another grid than the mask, or no uptake.
     """
-    reference = read_labels(item.scans.mask, GroundTruthError)
-    region = _whole(reference.geometry) if item.box is None else item.box.region(reference.geometry)
-    truth = np.isin(reference.array[region], TARGETS[item.settings.target])
+    reference, settings = read_labels(item.scans.reference, GroundTruthError), item.settings
+    grid = reference.geometry
+    z, y, x = (slice(0, size) for size in grid.array_shape)
+    region = (z, y, x) if item.box is None else item.box.region(grid)
+    truth = np.isin(reference.array[region], TARGETS[settings.target])
     if not truth.any():
-        return ThresholdRow(item.scans.case, 0.0, {}, {})
-    uptake = uptake_on(item.scans.pet, part_of(reference.geometry, region))
-    tissue = _tissue(item.scans, reference.geometry, region)
-    suv_max = float(uptake.max() if item.settings.maximum == "region" else uptake[truth].max())
+        return ThresholdRow(item.scans.case, {}, {})
+    uptake = uptake_on(item.scans.pet, part_of(grid, region))
+    tissue = _tissue(item.scans, grid, region)
+    suv_max = float(uptake.max() if settings.maximum == "region" else uptake[truth].max())
     if suv_max <= 0:
         raise GroundTruthError(item.scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")
     dsc: dict[str, list[float]] = {method: [] for method in METHODS}
-    hd95: dict[str, list[float]] = {method: [] for method in METHODS}
-    for percent in item.settings.percents:
-        for method, found in segmented(uptake, truth, tissue, percent / 100 * suv_max).items():
-            dsc[method].append(_dsc(truth, found))
-            if item.settings.surfaces is not None:
-                hd95[method].append(_hd95(truth, found, reference.geometry, item.settings.surfaces))
-    return ThresholdRow(
-        item.scans.case,
-        suv_max,
-        {method: tuple(values) for method, values in dsc.items()},
-        {method: tuple(values) for method, values in hd95.items()},
-    )
+    hd95_mm: dict[str, list[float]] = {method: [] for method in METHODS}
+    for percent in settings.percents:
+        for method, mask in segmented(uptake, truth, tissue, percent / 100 * suv_max).items():
+            dsc[method].append(2 * int((truth & mask).sum()) / (int(truth.sum()) + int(mask.sum())))
+            if settings.surfaces is not None:
+                distance = compare_surfaces(truth, mask, grid.array_spacing_mm, settings.surfaces).hd95_mm
+                hd95_mm[method].append(np.nan if distance is None else distance)
+    return ThresholdRow(item.scans.case, dsc, hd95_mm)
 
 
-def _whole(grid: Geometry) -> Box:
-    z, y, x = (slice(0, size) for size in grid.array_shape)
-    return (z, y, x)
-
-
-def _tissue(scans: Scans, grid: Geometry, region: Box) -> Mask:
+def _tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Mask:
     """True where the CT shows no air."""
     ct = read_volume(scans.ct, error=GroundTruthError)
     if ct.geometry.differences(grid):
         raise GroundTruthError(scans.ct.name, f"its grid is {ct.geometry.describe()}; the mask's: {grid.describe()}")
-    tissue: Mask = ct.array[region] >= AIR_BELOW_HU
-    return tissue
+    return np.asarray(ct.array[region] >= AIR_BELOW_HU)
 
 
 def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: float) -> dict[str, Mask]:
     """The masks of every method, all of one shape, (z, y, x).
 
-    Args:
-        uptake: SUV.
-        truth: the reference, in place of an expert who points at the tumour.
-        tissue: True where there is no air.
-        suv: the threshold, included.
+    `uptake` is in SUV, as is the threshold, included; `truth` is the reference, in place of an expert who points at
+    the tumour; `tissue` is True where there is no air.
 
     Automatic is all uptake from the threshold on; semi-automatic its 26-connected components that share a voxel with
     the reference; without air leaves out voxels below -150 HU of the semi-automatic mask.
@@ -135,17 +124,3 @@ def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: f
     semi = np.zeros_like(automatic)
     semi[box] = touched[numbered]
     return {AUTOMATIC: automatic, SEMI_AUTOMATIC: semi, WITHOUT_AIR: semi & tissue}
-
-
-def _dsc(truth: Mask, predicted: Mask) -> float:
-    return 2 * int((truth & predicted).sum()) / (int(truth.sum()) + int(predicted.sum()))
-
-
-def _hd95(truth: Mask, predicted: Mask, grid: Geometry, rules: MaskRules) -> float:
-    value = compare_surfaces(truth, predicted, grid.array_spacing_mm, rules).hd95_mm
-    return np.nan if value is None else value
-
-
-def row_of_dead_worker(item: ThresholdCase) -> ThresholdRow:
-    """Always raises GroundTruthError: no row can replace the reference of a case that kills its process."""
-    raise GroundTruthError(f"{item.scans.case}", "the process that thresholded it died, out of memory perhaps")

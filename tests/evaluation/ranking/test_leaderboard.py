@@ -52,9 +52,9 @@ def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
     profile = load_profile("hecktor2025").task(SEGMENTATION.name)
     found = rank_teams(five_teams(), profile.ranking)
     assert profile.ranking.official == "nested_borda"
-    assert found.standings["nested_borda"].rank_sum.tolist() == [3, 6, 6, 7, 5]
+    assert found.standings["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
     assert found.standings["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
-    assert found.standings["flat_borda"].points.tolist() == [8, 7, 5, 4, 6]
+    assert found.standings["flat_borda"].figures["points"].tolist() == [8, 7, 5, 4, 6]
     assert found.standings["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
     order = [list(TEAMS_2025)[index] for index in found.order]
     assert order == ["MEDAI", "SJTU_lab426", "Dolphins", "sztu_bme2025", "InterStellar"]
@@ -63,7 +63,7 @@ def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
 def test_hecktor_2025_nested_borda_with_average_ties():
     """The three tied inner ranks average (2 + 3 + 4) / 3 = 3."""
     found = standing(five_teams(), NESTED, "average")
-    assert found.rank_sum.tolist() == [3, 6, 7, 8, 6]
+    assert found.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
     assert found.ranks.tolist() == [1, 2.5, 4, 5, 2.5]
     assert standing(five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
 
@@ -73,25 +73,25 @@ def test_hecktor_2025_by_the_median_rank():
     found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking).standings[
         "median_rank"
     ]
-    assert found.median_rank.tolist() == [2, 3, 4, 4, 3]
+    assert found.figures["median_rank"].tolist() == [2, 3, 4, 4, 3]
     assert found.ranks.tolist() == [1, 2, 4, 4, 2]
-    assert found.figures().keys() == {"median_rank"}
+    assert found.figures.keys() == {"median_rank"}
 
 
-def test_the_mean_rank_is_the_flat_borda_told_otherwise():
+def test_the_mean_rank_gives_the_order_of_the_flat_borda():
     """Rank sums 7, 8, 10, 11, 9 over three metrics."""
     found = standing(five_teams(), MeanRank(METRICS), "min")
-    np.testing.assert_allclose(found.mean_rank, np.array([7, 8, 10, 11, 9]) / 3)
+    np.testing.assert_allclose(found.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
     assert found.ranks.tolist() == standing(five_teams(), FLAT, "min").ranks.tolist()
 
 
 def test_weights_multiply_ranks():
     """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
     found = standing(five_teams(), Borda(METRICS, (1.0, 1.0, 2.0)), "min")
-    assert found.rank_sum.tolist() == [10, 12, 15, 13, 10]
-    assert found.points.tolist() == [10, 8, 5, 7, 10]
+    assert found.figures["rank_sum"].tolist() == [10, 12, 15, 13, 10]
+    assert found.figures["points"].tolist() == [10, 8, 5, 7, 10]
     assert found.ranks.tolist() == [1, 3, 5, 4, 1]
-    assert standing(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").mean_rank.tolist() == [
+    assert standing(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").figures["mean_rank"].tolist() == [
         2.5,
         3,
         3.75,

@@ -1,4 +1,4 @@
-"""Plots look the same whatever the process has set for its other plots."""
+"""Plots do not depend on the matplotlib settings of the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from evaluation.report.drawing import new_figure, plot_style, svg_text
 
-# What nnU-Net's progress plot leaves behind, in short.
+# Some of the settings that nnU-Net's progress plot leaves behind.
 LEFT_BEHIND = {
     "font.size": 30.0,
     "axes.labelsize": 30.0,
@@ -38,6 +38,6 @@ def test_settings_of_the_process_change_no_plot():
         assert {name: mpl.rcParams[name] for name in LEFT_BEHIND} == LEFT_BEHIND  # and are as they were
 
 
-def test_without_the_look_they_would():
+def test_without_the_style_they_depend_on_them():
     with mpl.rc_context(LEFT_BEHIND), pytest.warns(UserWarning, match="collapsed to zero"):
         bars.__wrapped__()

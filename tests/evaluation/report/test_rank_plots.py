@@ -19,15 +19,15 @@ COLOURS = {"ann": "#ff0000", "bea": "#0000ff"}
 @pytest.fixture
 def figure(monkeypatch):
     """The last figure that was turned into SVG."""
-    kept = SimpleNamespace(figure=None)
+    last = SimpleNamespace(figure=None)
 
-    def keep(figure, **_):
-        kept.figure = figure
+    def capture(figure, **_):
+        last.figure = figure
         return "<svg/>"
 
-    monkeypatch.setattr(rank_plots, "svg_text", keep)
-    monkeypatch.setattr(plots, "svg_text", keep)
-    return kept
+    monkeypatch.setattr(rank_plots, "svg_text", capture)
+    monkeypatch.setattr(plots, "svg_text", capture)
+    return last
 
 
 def ranks(**of_team):
@@ -69,7 +69,7 @@ def test_blobs_lie_at_ranks_and_grow_with_their_share(figure, results):
     assert to_hex(axes[0].collections[0].get_facecolor()[0]) == COLOURS["ann"]
 
 
-def test_a_map_colours_what_is_significant(figure, results):
+def test_a_map_colours_significant_pairs(figure, results):
     rank_plots.significance_plot(results)
     first = figure.figure.axes[0]
     better = [patch for patch in first.patches if to_hex(patch.get_facecolor()) == rank_plots._BETTER]

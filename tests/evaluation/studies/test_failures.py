@@ -1,4 +1,4 @@
-"""Whether an expected DSC tells which masks failed: figures by hand, edge cases, and the command end to end."""
+"""Whether an expected DSC predicts which masks failed: figures by hand, edge cases, and the command end to end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evaluation.studies.failures.study import compare, curve
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
-def judged(expected, shared, failed_below=0.5):
+def confidence_of(expected, shared, failed_below=0.5):
     """GTVp of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
     answers = [SubmittedAnswer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
     rows = [
@@ -39,7 +39,7 @@ def test_four_cases_by_hand():
     and 4, 2, 3, 1: rho 1 - 6 * 2 / (4 * 15) = 0.8. Failed are those expected at 0.7 and 0.3: of the four pairs with
     0.8 and 0.6 all but (0.6, 0.7) are right. Errors -0.1, 0.3, -0.1, 0.1.
     """
-    found = judged([0.8, 0.7, 0.6, 0.3], [9, 4, 7, 2])
+    found = confidence_of([0.8, 0.7, 0.6, 0.3], [9, 4, 7, 2])
     own, oracle = (0.1 + 0.35 + 1 / 3 + 0.45) / 4, (0.1 + 0.2 + 1 / 3 + 0.45) / 4
     assert values(found) == pytest.approx(
         {
@@ -62,14 +62,14 @@ def test_four_cases_by_hand():
 
 def test_equally_sure_cases_count_half():
     """Expected 0.6 of DSC 0.8 and 0.3, 0.9 of 0.9: the curve 0.1, (0.1 + 0.45) / 2, 1 / 3; pairs 1 and a half."""
-    found = values(judged([0.6, 0.6, 0.9], [8, 3, 9]))
+    found = values(confidence_of([0.6, 0.6, 0.9], [8, 3, 9]))
     assert found["failed_auc"] == 0.75
     assert found["aurc"] == pytest.approx((0.1 + 0.275 + 1 / 3) / 3)
 
 
 def test_all_equal():
     """Neither side varies: no correlation, every order the same, the error 0.2."""
-    found = values(judged([0.9] * 3, [7] * 3))
+    found = values(confidence_of([0.9] * 3, [7] * 3))
     assert (found["spearman"], found["failed_auc"]) == (None, None)
     assert found["aurc"] == found["oracle_aurc"] == pytest.approx(0.3)
     assert found["below_random"] == pytest.approx(0)
@@ -77,19 +77,19 @@ def test_all_equal():
 
 
 def test_one_case():
-    found = judged([0.5], [8]).estimates(30, 1).by_metric
+    found = confidence_of([0.5], [8]).estimates(30, 1).by_metric
     assert found["spearman"].value is None
     assert (found["aurc"].value, found["aurc"].ci95_low, found["aurc"].ci95_high) == pytest.approx((0.2, 0.2, 0.2))
 
 
 def test_a_mask_at_the_bound_has_not_failed():
     """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
-    assert values(judged([0.4, 0.8], [5, 9]))["failed_auc"] is None
-    assert values(judged([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
+    assert values(confidence_of([0.4, 0.8], [5, 9]))["failed_auc"] is None
+    assert values(confidence_of([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
 
 
 def test_nothing_to_compare():
-    found = judged([None, None], [5, 2])
+    found = confidence_of([None, None], [5, 2])
     assert set(values(found).values()) == {None}
     assert (found.unwarned, curve("gtvp", found)) == (1, [])
 
@@ -97,7 +97,7 @@ def test_nothing_to_compare():
 def test_intervals_hold_the_value():
     rng = np.random.default_rng(0)
     shared = rng.integers(0, 11, 40)
-    for name, one in judged(rng.random(40), shared).estimates(200, 1).by_metric.items():
+    for name, one in confidence_of(rng.random(40), shared).estimates(200, 1).by_metric.items():
         assert one.ci95_low < one.value < one.ci95_high, name
 
 

@@ -16,7 +16,7 @@ from contract.errors import GroundTruthError
 from contract.images.volumes import write_mask
 from evaluation.studies.agreement import MEASURES, agreement_metrics, agreements
 from evaluation.studies.cli import main
-from evaluation.studies.settings import default_rules
+from evaluation.studies.outputs import default_rules
 
 
 def row_of(blank, gtvp=0, gtvn=0):
