@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from baseline.release.cases import read_release
-from baseline.release.checks.release import find_problems
+from baseline.release.prepare import find_problems
 from contract.images.volumes import Volume
 from tests.baseline.prepared import EDITION
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baseline.release.cases import read_release
-from baseline.release.checks.release import find_problems, sound_cases
+from baseline.release.prepare import find_problems, sound_cases
 from baseline.release.problems import Problem, patients_with_errors
 from contract.errors import InputError
 from tests.baseline.prepared import EDITION
