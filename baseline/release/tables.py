@@ -12,6 +12,7 @@ from typing import Final
 
 from baseline.release.problems import ERROR, WARNING, Problem
 from contract.editions import Edition
+from contract.editions.clinical import is_missing, normalised_key
 
 ID: Final = "PatientID"
 # Columns of the releases that no edition declares.
@@ -19,7 +20,6 @@ _MORE_COLUMNS: Final = ("T-stage", "N-stage", "Weight")
 _SHORT_NAMES: Final = {"Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _BYTE_ORDER_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-_MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "missing", "?", "-"})
 _DECIMAL_COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 
 Row = dict[str, str]
@@ -81,11 +81,6 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     return table
 
 
-def plain(name: str) -> str:
-    """A name without case, blanks, `-` and `_`."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
 def _text(path: Path, table: ReleaseTable) -> str:
     content = path.read_bytes()
     for mark, encoding in _BYTE_ORDER_MARKS:
@@ -123,8 +118,10 @@ def _columns(
     read = columns_of(edition)
     aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
     other_names = aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
-    known = {plain(name): name for name in read} | {plain(old): new for old, new in other_names.items()}
-    columns = [known.get(plain(name), name.strip()) for name in header]
+    known = {normalised_key(name): name for name in read} | {
+        normalised_key(old): new for old, new in other_names.items()
+    }
+    columns = [known.get(normalised_key(name), name.strip()) for name in header]
     if ID not in columns:
         names = ", ".join(columns)[:200] or "nothing"
         table.report(ERROR, "csv-unreadable", "", f"no column {ID} (found {names})", f"a CSV file with a column {ID}")
@@ -174,5 +171,5 @@ def _fill(rows: Sequence[_NumberedRow], columns: Sequence[str], table: ReleaseTa
         table.rows[patient] = {
             column: cell.replace(",", ".") if _has_decimal_comma(cell) else cell
             for column, cell in stripped.items()
-            if column in read and column != ID and cell.lower() not in _MISSING
+            if column in read and column != ID and not is_missing(cell)
         }

@@ -17,13 +17,13 @@ from torch import nn
 from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
+from algorithm.uncertainty.record import lesions_of
 from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.errors import InputError
 from contract.files import read_json
 from contract.images.volumes import read_volume
 
-_TOUCHING: Final = np.ones((3, 3, 3), dtype=bool)
 _AIR: Final = {"CT": -1024.0, "PET": 0.0}
 
 Labels = npt.NDArray[np.uint8]
@@ -158,16 +158,12 @@ def largest_lesion(reference: Labels) -> npt.NDArray[np.bool_]:
     Raises:
         InputError: no lesion.
     """
-    best, largest = np.zeros(reference.shape, dtype=bool), 0
-    for label in labels.FOREGROUND:
-        parts, _ = ndimage.label(reference == label, _TOUCHING)
-        sizes = np.bincount(parts.ravel())
-        sizes[0] = 0
-        if sizes.max() > largest:
-            best, largest = parts == sizes.argmax(), int(sizes.max())
-    if not largest:
+    lesions = [voxels for label in labels.FOREGROUND for voxels in lesions_of(reference, label)[:1]]
+    if not lesions:
         raise InputError(f"a reference without {' or '.join(labels.NAMES[label] for label in labels.FOREGROUND)}")
-    return best
+    largest = np.zeros(reference.shape, dtype=bool)
+    largest.flat[max(lesions, key=len)] = True
+    return largest
 
 
 def cut(array: npt.NDArray[Any], start: Sequence[int], size: Sequence[int]) -> npt.NDArray[Any]:

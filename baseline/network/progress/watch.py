@@ -28,17 +28,11 @@ _SHARE: Final = 0.01
 _PICTURE_EPOCHS: Final = 5
 
 
-@dataclass
 class TimeShare:
     """A task's time: at most `share` of the elapsed time. The first run is always allowed."""
 
-    share: float
-    clock: Callable[[], float] = time.monotonic
-    spent_s: float = 0.0
-    start_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.start_s = self.clock()
+    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.share, self.clock, self.start_s, self.spent_s = share, clock, clock(), 0.0
 
     @property
     def due(self) -> bool:
@@ -66,10 +60,9 @@ class TrainingPage:
     warned: set[str] = field(default_factory=set)
 
     def after_epoch(self, trainer: Any) -> None:
-        """Update the fold's files and the page if they are due.
+        """Update the fold's files and the page if they are due; with DDP only the first process acts.
 
-        Args:
-            trainer: an `nnUNetTrainer` that has ended and counted an epoch. With DDP only the first process acts.
+        The `trainer`, an `nnUNetTrainer`, has ended and counted an epoch.
         """
         if trainer.local_rank != 0:
             return

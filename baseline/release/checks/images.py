@@ -58,8 +58,8 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
             problems += not_finite
             if role in _CHECKS and not any(problem.is_error for problem in not_finite):
                 problems += _CHECKS[role](volumes[role], reporter)
-            if role in _ON_THE_CT and "CT" in volumes:
-                problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, reporter)
+            if "CT" in volumes:
+                problems += _check_position(role, volumes[role].geometry, volumes["CT"].geometry, reporter)
     if not any(problem.is_error or problem.kind == "geometry" for problem in problems):
         problems += check_consistency(volumes["CT"], volumes["PET"], volumes.get("mask"), reporters)
     return tuple(problems)
@@ -138,20 +138,13 @@ def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.warning("dose", f"highest value {highest:g}: another unit", expected)
 
 
-def _mask_on_ct(mask: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    differences = mask.differences(ct)
-    if differences:
+def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
+    """The mask is on the CT's grid; PET and dose overlap the CT, and a dose that does not is ignored."""
+    if role == "mask" and (differences := grid.differences(ct)):
         yield report.error("geometry", "; ".join(differences), "the CT's grid")
-
-
-def _pet_on_ct(pet: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    if not overlap(pet, ct):
-        yield report.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
-
-
-def _dose_on_ct(dose: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    if not overlap(dose, ct):
-        yield report.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
+    elif role in {"PET", "dose"} and not overlap(grid, ct):
+        problem = report.error if role == "PET" else report.warning
+        yield problem("geometry", f"no overlap with the CT ({grid.describe()})", f"some ({ct.describe()})")
 
 
 def _finite(path: Path, report: ProblemReporter) -> Iterator[Problem]:
@@ -182,4 +175,3 @@ def _numbers(values: Any) -> str:
 
 # The planning CT is not measured, it only has to be readable.
 _CHECKS: Final = {"CT": _check_ct, "PET": _check_pet, "mask": _check_mask, "dose": _check_dose}
-_ON_THE_CT: Final = {"PET": _pet_on_ct, "mask": _mask_on_ct, "dose": _dose_on_ct}
