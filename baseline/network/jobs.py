@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from baseline.network.ddp import train_with_ddp
 from baseline.network.interruption import interruptible
-from baseline.network.nnunet import Machine, train_network
+from baseline.network.nnunet import Machine, train_network, train_with_ddp
 from baseline.network.plans import read_plan
 from baseline.release.cases import read_cases
 from baseline.release.splits import as_nnunet_splits, read_splits
@@ -106,7 +105,7 @@ def train_job(work: WorkFolders, job: TrainingJob, machine: Machine) -> Path:
     splits = read_splits(work)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
     if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
-        raise HecktorError(f"{splits.names[job.fold]}", "all reference masks are on one side", "some on both")
+        raise HecktorError(splits.names[job.fold], "all reference masks are on one side", "some on both")
     check_device(machine)
     batch = work.read(work.plans)["configurations"][CONFIGURATION]["batch_size"]
     if not 1 <= machine.gpus <= batch:
@@ -118,18 +117,14 @@ def train_job(work: WorkFolders, job: TrainingJob, machine: Machine) -> Path:
 
 @contextmanager
 def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
-    """Refuse to train a job twice at once, as after a parent died or by two tasks of a cluster.
-
-    Raises:
-        HecktorError: another process trains the job.
-    """
+    """Refuse to train a job twice at once, as after a parent died or by two tasks of a cluster."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
             # This process alone holds it, not its forks, and the system releases it at the end.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise HecktorError(f"{job}", "another process is training it", "one at a time") from None
+            raise HecktorError(str(job), "another process is training it", "one at a time") from None
         except OSError:  # a file system without locks
             LOGGER.warning("*** WARNING *** %s: the file system cannot lock; do not train it twice at once", job)
         yield

@@ -1,26 +1,32 @@
-"""Run nnU-Net's planning, preprocessing and training in this process.
+"""Train one network with nnU-Net in this process, or with DDP in several processes that share each batch.
 
-nnU-Net reads its folders from the environment at import, so every function here sets them before it imports nnU-Net.
+nnU-Net reads its folders from the environment at import, so `set_environment` comes before each import of nnU-Net.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from baseline.network.plans import NetworkPlan, write_plans
-from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
+from baseline.network.interruption import end_by_sigterm
+from baseline.network.plans import NetworkPlan
+from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.files import read_json
 
 # Maximum number of augmentation processes for a GPU; more only take memory.
 MOST_AUGMENTING = 16
 # Seed offset between processes, far above any number of folds.
 _BETWEEN_RANKS = 10_000
+# Python handles signals between waits; an endless wait could miss one.
+_POLL_S: Final = 1.0
+# Time to end before a process is killed.
+_GRACE_S: Final = 10
 
 
 def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
@@ -31,23 +37,6 @@ def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
         os.environ[f"nnUNet_{name}"] = str(folder)
     os.environ["nnUNet_n_proc_DA"] = str(augmentation_workers)  # noqa: SIM112 - nnU-Net's own spelling
     os.environ["nnUNet_compile"] = "f"  # noqa: SIM112
-
-
-def plan_and_preprocess(
-    work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int
-) -> dict[str, Any]:
-    """Fingerprint, plan and preprocess the raw data set; returns the plans."""
-    set_environment(work, augmentation_workers=1)  # nnU-Net's planner uses this as its number of threads
-    from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
-    from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
-
-    if not work.plans.is_file():
-        DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False).run(overwrite_existing=False)
-        write_plans(plan, work.plans)
-    write_json(work.preprocessed / "splits_final.json", splits)
-    plans: dict[str, Any] = read_json(work.plans)
-    preprocess_dataset(DATASET_ID, PLANS_NAME, (CONFIGURATION,), (jobs,), verbose=False)
-    return plans
 
 
 @dataclass(frozen=True)
@@ -110,3 +99,56 @@ def train_network(
             "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size",
         ) from None
     return final
+
+
+def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int) -> Path:
+    """Train one network on `machine.gpus` GPUs, or in as many processes on a CPU; returns the final checkpoint.
+
+    Raises:
+        HecktorError: a process was killed.
+    """
+    from torch.multiprocessing.spawn import ProcessExitedException, spawn
+
+    with tempfile.TemporaryDirectory(prefix="hecktor-") as folder:
+        arguments = (f"{folder}/group", work, plan, fold, backbone, machine, seed)
+        group = spawn(_member, args=arguments, nprocs=machine.gpus, join=False)
+        try:
+            while not group.join(timeout=_POLL_S):
+                pass
+        except ProcessExitedException as problem:
+            raise HecktorError(f"training of fold {fold} ({backbone})", f"{problem}", "exit status 0") from None
+        finally:
+            for process in group.processes:
+                process.terminate()  # no effect on one that has ended
+            for process in group.processes:
+                process.join(_GRACE_S)
+                process.kill()
+    return work.final(fold, backbone)
+
+
+def _member(
+    rank: int, group: str, work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int
+) -> None:
+    from torch import cuda, distributed
+
+    if machine.device == "cpu":
+        _allow_cpu(work)
+    else:
+        cuda.set_device(rank)
+    backend = "gloo" if machine.device == "cpu" else "nccl"
+    end_by_sigterm()
+    distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
+    train_network(work, plan, fold, backbone, machine, seed, rank)
+    distributed.destroy_process_group()
+
+
+def _allow_cpu(work: WorkFolders) -> None:
+    """Drop the GPU that nnU-Net passes to DDP: DDP refuses it on a CPU. This process runs nothing else."""
+    set_environment(work, augmentation_workers=0)
+    from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
+    from torch.nn.parallel import DistributedDataParallel
+
+    def without_gpu(network: Any, device_ids: Any) -> Any:  # noqa: ARG001
+        return DistributedDataParallel(network)
+
+    module.DDP = without_gpu

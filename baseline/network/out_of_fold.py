@@ -59,14 +59,11 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
     """
     keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold_of[case.patient_id]}") for case in cases}
     uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, keys[case.patient_id]) for case in cases}
-    rows: dict[str, Features] = {}
-    for name, key in keys.items():
-        features = load_cached(work.features(name), key)
-        if features is not None and work.mask(name).is_file():
-            rows[name] = features
-    complete = {
-        name for name, key in uncertainty_keys.items() if load_cached(work.uncertainty(name), key) is not None
-    } & rows.keys()
+    cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
+    rows: dict[str, Features] = {
+        name: row for name, row in cached.items() if row is not None and work.mask(name).is_file()
+    }
+    complete = {name for name in rows if load_cached(work.uncertainty(name), uncertainty_keys[name]) is not None}
     waiting = [case for case in cases if case.patient_id not in complete]
     if waiting:
         networks, device = Networks(load_package(run.package())), device_named(run.device)

@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 
 from baseline.cache import key_of
 from baseline.network.interruption import end_at_once
-from baseline.network.nnunet import plan_and_preprocess
-from baseline.network.plans import NetworkPlan
+from baseline.network.nnunet import set_environment
+from baseline.network.plans import NetworkPlan, write_plans
 from baseline.release.cases import read_cases
 from baseline.release.splits import as_nnunet_splits, read_splits
-from baseline.work import WorkFolders
+from baseline.work import CONFIGURATION, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
@@ -38,10 +38,24 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     for folder in (work.preprocessed, work.training):
         shutil.rmtree(folder, ignore_errors=True)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
+    splits = as_nnunet_splits(read_splits(work), with_mask)
     with end_at_once("the plan will be made again next time"):
-        plan_and_preprocess(work, plan, as_nnunet_splits(read_splits(work), with_mask), jobs)
+        plan_and_preprocess(work, plan, splits, jobs)
     write_json(work.plan_json, {"key": key, "options": asdict(plan)})
     return plan
+
+
+def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int) -> None:
+    """Fingerprint, plan and preprocess the raw data set."""
+    set_environment(work, augmentation_workers=1)  # nnU-Net's planner uses this as its number of threads
+    from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
+    from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
+
+    if not work.plans.is_file():
+        DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False).run(overwrite_existing=False)
+        write_plans(plan, work.plans)
+    write_json(work.preprocessed / "splits_final.json", splits)
+    preprocess_dataset(DATASET_ID, PLANS_NAME, (CONFIGURATION,), (jobs,), verbose=False)
 
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:

@@ -161,21 +161,17 @@ def _planner(plan: NetworkPlan) -> Any:
     module, name, changes = _PLANNERS[plan.network]
     base: Any = getattr(importlib.import_module(module), name)
 
+    options = {"is_seg": False, "force_separate_z": False, "memefficient_seg_resampling": False}
+    image = resample_torch_fornnunet, options
+
     class FastPlanner(base):  # type: ignore[misc]
         """nnU-Net's planner with torch resampling."""
 
         def determine_resampling(self, *_: Any, **__: Any) -> Any:
-            common = {"force_separate_z": False, "memefficient_seg_resampling": False}
-            return (
-                resample_torch_fornnunet,
-                {"is_seg": False, **common},
-                resample_torch_fornnunet,
-                {"is_seg": True, **common},
-            )
+            return *image, resample_torch_fornnunet, {**image[1], "is_seg": True}
 
         def determine_segmentation_softmax_export_fn(self, *_: Any, **__: Any) -> Any:
-            kwargs = {"is_seg": False, "force_separate_z": False, "memefficient_seg_resampling": False}
-            return resample_torch_fornnunet, kwargs
+            return image
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # raised for every memory target but the planner's default

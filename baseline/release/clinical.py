@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from baseline.release.problems import ERROR
-from baseline.release.tables import ReleaseTable, Row, plain
+from baseline.release.tables import ReleaseTable, Row
 from contract.editions import Answer, Edition
-from contract.editions.clinical import ImpossibleValueError
+from contract.editions.clinical import ImpossibleValueError, normalised_key
 
 MOST_DAYS: Final = 50 * 366
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
@@ -110,7 +110,7 @@ def _stage(letter: str, highest: int) -> CellReader:
     def read(cell: str) -> str | None:
         if _UNKNOWN_STAGE.fullmatch(cell):
             return None
-        if letter == "T" and plain(cell) == "tis":
+        if letter == "T" and normalised_key(cell) == "tis":
             return "Tis"
         match = _STAGE.fullmatch(cell)
         if match is None or (match[1] or letter).upper() != letter or int(match[2]) > highest:

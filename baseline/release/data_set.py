@@ -67,20 +67,14 @@ def label_path(raw: Path, case: ReleaseCase) -> Path:
 
 
 def write_data_set(cases: Sequence[ReleaseCase], raw: Path, spacing_mm: Spacing, jobs: int = 1) -> DataSet:
-    """Write an nnU-Net raw data set of all `cases`.
+    """Write an nnU-Net raw data set of all `cases` into `raw`, on grids of `spacing_mm`, (x, y, z).
 
     Patients whose files and spacing are unchanged are not written again. Files of other patients are removed, since
-    nnU-Net trains on all it finds.
-
-    Args:
-        cases: patients of the release.
-        raw: folder of nnU-Net's raw data set.
-        spacing_mm: the network's spacing, (x, y, z).
-        jobs: worker processes.
+    nnU-Net trains on all it finds. `jobs` is the number of worker processes.
     """
     for name in _FOLDERS:
         (raw / name).mkdir(parents=True, exist_ok=True)
-    done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, spacing_mm)) is not None}
+    done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, spacing_mm))}
     waiting = [case for case in cases if case.patient_id not in done]
     work = partial(_prepare_case, raw=raw, spacing_mm=spacing_mm)
     for prepared in each(work, waiting, jobs, "prepare"):
@@ -154,10 +148,9 @@ def _remove_others(cases: Sequence[ReleaseCase], raw: Path) -> tuple[str, ...]:
     wanted = {path for case in cases for path in (*_outputs(case, raw), _note(raw, case))}
     removed = []
     for name in _FOLDERS:
-        for path in sorted((raw / name).iterdir()):
-            if path not in wanted:
-                path.unlink()
-                removed.append(f"{name}/{path.name}")
+        for path in sorted(set((raw / name).iterdir()) - wanted):
+            path.unlink()
+            removed.append(f"{name}/{path.name}")
     return tuple(removed)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import filecmp
 import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +19,10 @@ from contract.images.volumes import read_volume
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
 SUFFIXES: Final = {"CT": "__CT", "PET": "__PT", "mask": "", "planning CT": "__CTPlanning", "dose": "__RTDOSE"}
-_NEEDED: Final = {
-    "Task 1": ("CT", "PET", "mask"),
-    "Task 2": ("CT", "PET"),
-    "Task 3": ("CT", "PET"),
-}
+_NEEDED: Final = {"Task 1": ("CT", "PET", "mask"), "Task 2": ("CT", "PET"), "Task 3": ("CT", "PET")}
 _TOGETHER: Final = ("planning CT", "dose")
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
-_BLOCK: Final = 1 << 20
 
 
 @dataclass
@@ -51,7 +47,6 @@ class ReleaseFiles:
     problems: list[Problem] = field(default_factory=list)
 
     def report(self, severity: str, kind: str, patient_id: str, path: Path, found: str, expected: str) -> None:
-        """Add a problem of a file or folder below the root."""
         self.problems.append(Problem(severity, kind, patient_id, self.name(path), found, expected))
 
     def name(self, path: Path) -> str:
@@ -59,7 +54,6 @@ class ReleaseFiles:
         return path.relative_to(self.root).as_posix()
 
     def tasks(self) -> tuple[str, ...]:
-        """The task folders that exist."""
         return tuple(task for task in TASK_FOLDERS if (self.root / task).is_dir())
 
 
@@ -166,9 +160,8 @@ def _compare_copies(folders: PatientFolders, layout: ReleaseFiles) -> None:
 
 def _same_image(first: Path, second: Path) -> bool:
     """True if two files hold the same voxels on the same grid; identical files are equal even if unreadable."""
-    if first.samefile(second) or (gzip_checksum(first) and gzip_checksum(first) == gzip_checksum(second)):
-        return True
-    if filecmp.cmp(first, second, shallow=False):
+    checksum = gzip_checksum(first)
+    if (checksum and checksum == gzip_checksum(second)) or filecmp.cmp(first, second, shallow=False):
         return True
     try:
         one, two = read_volume(first), read_volume(second)
@@ -189,26 +182,22 @@ def gzip_checksum(path: Path) -> bytes | None:
 def _compare_patients(layout: ReleaseFiles) -> None:
     """Report images that two patients share: they could be in different folds."""
     for role in ("CT", "PET"):
-        known: dict[bytes, tuple[str, Path]] = {}
+        known: dict[bytes, Path] = {}
         for folders in layout.patients.values():
             path = folders.first(role)
             checksum = gzip_checksum(path) if path else None
             if path is None or checksum is None:
                 continue
-            owner, first = known.setdefault(checksum, (folders.patient_id, path))
-            if owner != folders.patient_id and _same_stream(first, path):
+            first = known.setdefault(checksum, path)
+            if first != path and _same_stream(first, path):
                 found = f"the same image as {layout.name(first)}"
                 layout.report(ERROR, "doubled-image", folders.patient_id, path, found, "each patient's own")
 
 
 def _same_stream(first: Path, second: Path) -> bool:
     try:
-        return all(one == two for one, two in zip(_blocks(first), _blocks(second), strict=True))
-    except (OSError, EOFError, ValueError):  # damaged or of unequal length: the image checks report it
+        with gzip.open(first) as one, gzip.open(second) as two:
+            same = all(block == two.read(len(block)) for block in iter(partial(one.read, 1 << 20), b""))
+            return same and not two.read(1)
+    except (OSError, EOFError):  # damaged: the image checks report it
         return False
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            yield block

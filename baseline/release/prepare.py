@@ -7,22 +7,26 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from baseline.cache import key_of
+from baseline.cache import cache, each, key_of, load_cached
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
-from baseline.release.checks.release import find_problems, sound_cases
-from baseline.release.problems import Problem, patients_with_errors, write_problems
+from baseline.release.checks.images import check_images
+from baseline.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
 from baseline.release.splits import load_or_make_splits
 from baseline.work import WorkFolders
 from contract.editions import DEFAULT_EDITION, Answer, Edition, load_edition
+from contract.errors import InputError
 from contract.files import write_json
 from contract.versions import installed_version
 
 if TYPE_CHECKING:
     from baseline.release.data_set import DataSet
 
+# Increment when the checks change, so that cached results of earlier checks are not reused.
+_CHECKS_VERSION: Final = 3
 _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 
@@ -52,7 +56,6 @@ class CheckedRelease:
 
     @property
     def has_errors(self) -> bool:
-        """True if any problem stops the training."""
         return any(problem.is_error for problem in self.problems)
 
 
@@ -68,6 +71,55 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     problems = find_problems(release, work.checks, jobs)
     write_problems(work.root, problems)
     return CheckedRelease(release, problems, time.perf_counter() - start)
+
+
+def find_problems(release: Release, checks: Path, jobs: int) -> tuple[Problem, ...]:
+    """All problems of folders, tables and images, in order.
+
+    The folder `checks` caches the problems of each patient's images; unchanged images are not read again.
+    """
+    problems: list[Problem] = list(release.problems)
+    waiting = []
+    for case in release.cases:
+        cached = load_cached(checks / f"{case.patient_id}.json", _check_key(case))
+        if cached is None:
+            waiting.append(case)
+        else:
+            problems += [Problem(**record) for record in cached]
+    work = partial(_check_case, root=release.root, checks=checks)
+    for of_case in each(work, waiting, jobs, "check"):
+        problems += of_case
+    return in_order(problems)
+
+
+def _check_key(case: ReleaseCase) -> str:
+    files = (case.ct, case.pet, case.mask, case.planning_ct, case.dose)
+    return key_of(files, {"version": _CHECKS_VERSION, "ct": str(case.ct), "mask": str(case.mask)})
+
+
+def _check_case(case: ReleaseCase, root: Path, checks: Path) -> tuple[Problem, ...]:
+    problems = check_images(case, root)
+    cache(checks / f"{case.patient_id}.json", _check_key(case), as_json(problems))
+    return problems
+
+
+def sound_cases(release: Release, problems: Sequence[Problem], keep_going: bool) -> tuple[ReleaseCase, ...]:
+    """Cases to train on: all of them, or with `keep_going` those without an error.
+
+    Raises:
+        InputError: there are errors and `keep_going` is False, an error concerns no single patient, or no case is left.
+    """
+    errors = sum(problem.is_error for problem in problems)
+    if errors and not keep_going:
+        raise InputError(release.root.name, f"{errors} errors", "none (--keep-going excludes those cases)")
+    common = next((problem for problem in problems if problem.is_error and not problem.patient_id), None)
+    if common is not None:
+        raise InputError(common.file, common.found, f"{common.expected} (no single case can be excluded for it)")
+    excluded = set(patients_with_errors(problems))
+    cases = tuple(case for case in release.cases if case.patient_id not in excluded)
+    if not cases:
+        raise InputError(release.root.name, "every case has an error", "at least one sound case")
+    return cases
 
 
 def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: WorkFolders, jobs: int) -> dict[str, Any]:

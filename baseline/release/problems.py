@@ -33,29 +33,24 @@ class Problem:
 
     @property
     def is_error(self) -> bool:
-        """True for a problem that stops the training."""
         return self.severity == ERROR
 
 
 @dataclass(frozen=True)
 class ProblemReporter:
-    """Makes problem records for one file of one patient; `file` is relative to the release's folder."""
+    """Creates the problems of one file of one patient; `file` is relative to the release's folder."""
 
     patient_id: str
     file: str
 
     def error(self, kind: str, found: str, expected: str) -> Problem:
-        """A problem that excludes the case from training."""
         return Problem(ERROR, kind, self.patient_id, self.file, found, expected)
 
     def warning(self, kind: str, found: str, expected: str) -> Problem:
-        """A problem that should be checked."""
         return Problem(WARNING, kind, self.patient_id, self.file, found, expected)
 
-
-def from_error(kind: str, patient_id: str, file: str, error: HecktorError) -> Problem:
-    """The problem for an error that was raised while reading `file`."""
-    return Problem(ERROR, kind, patient_id, file, error.found or error.what, error.expected or "a sound file")
+    def unreadable(self, problem: HecktorError) -> Problem:
+        return self.error("unreadable", problem.found or problem.what, problem.expected or "a sound file")
 
 
 def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +47,6 @@ class Splits:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of `held_out`."""
         return (*(f"fold {number}" for number in range(len(self.folds))), *(f"without {name}" for name in self.centres))
 
 
@@ -69,11 +69,7 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: 
 
 
 def balanced_folds(
-    cases: Sequence[ReleaseCase],
-    answers: Sequence[Answer],
-    folds: int,
-    rng: np.random.Generator,
-    deals: int = DEALS,
+    cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, rng: np.random.Generator, deals: int = DEALS
 ) -> Folds:
     """Distribute the patients over `folds` so that centre and outcomes are spread evenly.
 
@@ -88,13 +84,8 @@ def balanced_folds(
         strata[(case.centre, *(str(case.outcome(answer)) for answer in answers))].append(case.patient_id)
     orders = [_shuffled(sorted(strata), rng) for _ in range(deals)]
     order = min(orders, key=lambda order: _unevenness(order, strata, folds))
-    dealt: list[list[str]] = [[] for _ in range(folds)]
-    turn = 0
-    for key in order:
-        for number in rng.permutation(len(strata[key])):
-            dealt[turn % folds].append(strata[key][number])
-            turn += 1
-    return tuple(tuple(sorted(fold)) for fold in dealt)
+    cards = [strata[key][number] for key in order for number in rng.permutation(len(strata[key]))]
+    return tuple(tuple(sorted(cards[fold::folds])) for fold in range(folds))
 
 
 def _shuffled(strata: Sequence[_Stratum], rng: np.random.Generator, level: int = 0) -> list[_Stratum]:
@@ -141,7 +132,7 @@ def load_or_make_splits(
     if (splits.seed, len(splits.folds)) != (seed, folds):
         found = f"{len(splits.folds)} folds with seed {splits.seed}, now {folds} and {seed}"
         raise InputError(path.name, f"{found}, {advice}")
-    known, now = {p for fold in splits.folds for p in fold}, {case.patient_id for case in cases}
+    known, now = set(chain.from_iterable(splits.folds)), {case.patient_id for case in cases}
     if known != now:
         new, gone = sorted(now - known), sorted(known - now)
         found = f"{len(new)} new patients ({_some(new)}) and {len(gone)} missing ones ({_some(gone)})"
@@ -172,13 +163,13 @@ def _parsed(content: Any, path: Path) -> Splits:
         splits = Splits(int(content["seed"]), folds, centres)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise InputError(path.name, f"not a record of splits ({problem!r})", "seed, folds, centres") from None
-    everyone = set(_all(splits.held_out))
-    for kind in (splits.folds, tuple(splits.centres.values())):
-        times = Counter(_all(kind))
+    everyone = set(chain.from_iterable(splits.held_out))
+    for kind in (splits.folds, splits.centres.values()):
+        times = Counter(chain.from_iterable(kind))
         wrong = sorted(patient for patient in everyone if times[patient] != 1)
         if kind and wrong:
             found = f"{wrong[0]} is held out {times[wrong[0]]} times in one kind of splits"
-            raise InputError(path.name, f"{found}", "each patient once")
+            raise InputError(path.name, found, "each patient once")
     return splits
 
 
@@ -222,10 +213,6 @@ def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequenc
             for answer in answers
         },
     }
-
-
-def _all(held_out: Iterable[Sequence[str]]) -> list[str]:
-    return [patient for members in held_out for patient in members]
 
 
 def _some(patients: Sequence[str]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from baseline.release.problems import ERROR, WARNING, Problem
 from contract.editions import Edition
+from contract.editions.clinical import is_missing, normalised_key
 
 ID: Final = "PatientID"
 # Columns of the releases that no edition declares.
@@ -19,10 +20,11 @@ _MORE_COLUMNS: Final = ("T-stage", "N-stage", "Weight")
 _SHORT_NAMES: Final = {"Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _BYTE_ORDER_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-_MISSING: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "missing", "?", "-"})
 _DECIMAL_COMMA: Final = re.compile(r"[+-]?\d+,\d+")
 
 Row = dict[str, str]
+# Number in the file, patient ID, cells.
+_NumberedRow = tuple[int, str, list[str]]
 
 
 @dataclass
@@ -39,7 +41,6 @@ class ReleaseTable:
     problems: list[Problem] = field(default_factory=list)
 
     def report(self, severity: str, kind: str, patient_id: str, found: str, expected: str) -> None:
-        """Add a problem of this file."""
         self.problems.append(Problem(severity, kind, patient_id, self.file, found, expected))
 
     def dialect(self, found: str, expected: str) -> None:
@@ -55,13 +56,7 @@ def columns_of(edition: Edition) -> tuple[str, ...]:
 
 
 def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
-    """Read a table of the release; its `problems` hold every deviation.
-
-    Args:
-        path: the CSV file.
-        file: its name in problems.
-        edition: declares the columns.
-    """
+    """Read a table of the release; its `problems` hold every deviation and call the CSV `file`."""
     table = ReleaseTable(file)
     text = _text(path, table)
     rows = _split(text, table)
@@ -69,10 +64,9 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     if rows is None or columns is None:
         table.readable = False
         return table
-    lines = rows[1]
-    sound: list[tuple[int, str, list[str]]] = []
+    sound: list[_NumberedRow] = []
     place = columns.index(ID)
-    for number, cells in lines:
+    for number, cells in rows[1]:
         if len(cells) != len(columns):
             patient = cells[place].strip() if place < len(cells) else ""
             found = f"row {number} has {len(cells)} cells"
@@ -85,16 +79,6 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     _report_cell_dialects(sound, columns, table)
     _fill(sound, columns, table, columns_of(edition))
     return table
-
-
-def is_missing(cell: str) -> bool:
-    """True for an empty cell or a word for missing."""
-    return cell.strip().lower() in _MISSING
-
-
-def plain(name: str) -> str:
-    """A name without case, blanks, `-` and `_`."""
-    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def _text(path: Path, table: ReleaseTable) -> str:
@@ -134,8 +118,10 @@ def _columns(
     read = columns_of(edition)
     aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
     other_names = aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
-    known = {plain(name): name for name in read} | {plain(old): new for old, new in other_names.items()}
-    columns = [known.get(plain(name), name.strip()) for name in header]
+    known = {normalised_key(name): name for name in read} | {
+        normalised_key(old): new for old, new in other_names.items()
+    }
+    columns = [known.get(normalised_key(name), name.strip()) for name in header]
     if ID not in columns:
         names = ", ".join(columns)[:200] or "nothing"
         table.report(ERROR, "csv-unreadable", "", f"no column {ID} (found {names})", f"a CSV file with a column {ID}")
@@ -144,13 +130,10 @@ def _columns(
     if odd:
         table.dialect(f"column names {', '.join(map(repr, odd))}", "the release's spelling, without further blanks")
     filled = {place for _, cells in lines for place, cell in enumerate(cells) if cell.strip()}
-    unused = [
-        name or "one without a name"
-        for place, name in enumerate(columns)
-        if name not in read and (name or place in filled)
-    ]
+    unused = [name for place, name in enumerate(columns) if name not in read and (name or place in filled)]
     if unused:
-        table.report(WARNING, "csv-column", "", f"unknown columns: {', '.join(unused)}", ", ".join(read))
+        names = ", ".join(name or "one without a name" for name in unused)
+        table.report(WARNING, "csv-column", "", f"unknown columns: {names}", ", ".join(read))
     twice = sorted({name for name in columns if columns.count(name) > 1 and name in read})
     if twice:
         table.report(ERROR, "csv-unreadable", "", f"column {twice[0]} appears twice", "each column once")
@@ -158,40 +141,32 @@ def _columns(
     return columns
 
 
-def _report_cell_dialects(
-    rows: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], table: ReleaseTable
-) -> None:
-    for what, expected, hits in (
-        ("blanks around cells", "none", list(_cells(rows, columns, lambda cell: cell != cell.strip()))),
-        ("a decimal comma", "a decimal point", list(_cells(rows, columns, _has_decimal_comma))),
+def _report_cell_dialects(rows: Sequence[_NumberedRow], columns: Sequence[str], table: ReleaseTable) -> None:
+    every = [
+        (cell, f"row {number}, {column}")
+        for number, _, cells in rows
+        for column, cell in zip(columns, cells, strict=True)
+    ]
+    for what, expected, odd in (
+        ("blanks around cells", "none", lambda cell: cell != cell.strip()),
+        ("a decimal comma", "a decimal point", _has_decimal_comma),
     ):
+        hits = [(cell, place) for cell, place in every if odd(cell)]
         if hits:
-            number, column, cell = hits[0]
-            table.dialect(f"{what} in {len(hits)} cells, first {cell!r} (row {number}, {column})", expected)
-
-
-def _cells(
-    rows: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], wanted: Callable[[str], bool]
-) -> Iterator[tuple[int, str, str]]:
-    for number, _, cells in rows:
-        yield from ((number, column, cell) for column, cell in zip(columns, cells, strict=True) if wanted(cell))
+            table.dialect(f"{what} in {len(hits)} cells, first {hits[0][0]!r} ({hits[0][1]})", expected)
 
 
 def _has_decimal_comma(cell: str) -> bool:
     return _DECIMAL_COMMA.fullmatch(cell.strip()) is not None
 
 
-def _fill(
-    rows: Sequence[tuple[int, str, list[str]]], columns: Sequence[str], table: ReleaseTable, read: Sequence[str]
-) -> None:
+def _fill(rows: Sequence[_NumberedRow], columns: Sequence[str], table: ReleaseTable, read: Sequence[str]) -> None:
     first_row: dict[str, int] = {}
     for number, patient, cells in rows:
-        key = patient.upper()
-        if key in first_row:
-            found = f"rows {first_row[key]} and {number}"
-            table.report(ERROR, "csv-doubled-row", patient, found, "one row for each patient")
+        first = first_row.setdefault(patient.upper(), number)
+        if first != number:
+            table.report(ERROR, "csv-doubled-row", patient, f"rows {first} and {number}", "one row for each patient")
             continue
-        first_row[key] = number
         stripped = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
         table.rows[patient] = {
             column: cell.replace(",", ".") if _has_decimal_comma(cell) else cell

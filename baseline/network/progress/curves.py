@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,12 +46,10 @@ class Curves:
 
     @property
     def done(self) -> int:
-        """Number of finished epochs."""
         return len(self.seconds)
 
     @property
     def finished(self) -> bool:
-        """True after the last planned epoch."""
         return self.done >= self.epochs
 
     @property
@@ -81,16 +80,9 @@ def moving_average(values: Iterable[float | None]) -> Values:
 def curves_of(trainer: Any, name: str, now: float) -> Curves:
     """Curves of all finished epochs in the log of nnU-Net's trainer, including those before a resumption.
 
-    Args:
-        trainer: an `nnUNetTrainer` at the end of an epoch.
-        name: name of the split.
-        now: seconds since 1970.
+    `trainer` is an `nnUNetTrainer` at the end of an epoch, `name` the name of the split, `now` in seconds since 1970.
     """
-
-    def logged(key: str) -> Sequence[Any]:
-        values: Sequence[Any] = trainer.logger.get_value(key, step=None)
-        return values
-
+    logged = partial(trainer.logger.get_value, step=None)
     starts = [float(start) for start in logged("epoch_start_timestamps")]
     each_structure = zip(*logged("dice_per_class_or_region"), strict=True)
     structures = [labels.NAMES[value] for value in labels.FOREGROUND]
@@ -126,9 +118,7 @@ def read_curves(path: Path) -> Curves:
         raise InputError(where, f"format version {version}", f"{FORMAT_VERSION}")
     try:
         dice = {label: tuple(values) for label, values in record.pop("dice").items()}
-        rest: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in record.items()
-        }
+        rest: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
         curves = Curves(dice=dice, **rest)
     except (AttributeError, KeyError, TypeError) as problem:
         raise InputError(where, f"{problem}", "the curves of a fold") from None

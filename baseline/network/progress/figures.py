@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -54,12 +55,8 @@ def curves_svg(curves: Curves) -> str:
         rate.set_ylim(bottom=0)
         _line(time, curves.seconds, _BLUE, None)
         time.set_ylim(bottom=0)
-        for axes, title in (
-            (loss, "loss"),
-            (overlap, "pseudo-Dice (bold: moving average)"),
-            (rate, "learning rate"),
-            (time, "seconds per epoch"),
-        ):
+        titles = "loss", "pseudo-Dice (bold: moving average)", "learning rate", "seconds per epoch"
+        for axes, title in zip(figure.axes, titles, strict=True):
             _label_axes(axes, title, max(curves.epochs, curves.done))
         for axes in (loss, overlap):
             axes.legend(fontsize=8, frameon=False)
@@ -122,31 +119,20 @@ def _draw(axes: Any, window: Window, mask: Labels) -> None:
 
 
 def _write(axes: Any, window: Window, mask: Labels, epoch: int) -> None:
-    def write(x: float, y: float, text: str, size: float, **more: str) -> None:
-        outline = [withStroke(linewidth=2.5, foreground="black")]
-        axes.text(
-            x,
-            y,
-            text,
-            color="white",
-            fontsize=size,
-            path_effects=outline,
-            transform=axes.transAxes,
-            va="center",
-            **more,
-        )
-
+    outline = [withStroke(linewidth=2.5, foreground="black")]
+    look: dict[str, Any] = {"color": "white", "va": "center", "path_effects": outline, "transform": axes.transAxes}
+    write = partial(axes.text, **look)
     overlaps = []
     for label in labels.FOREGROUND:
         overlap = dice(window.reference, mask, label)
         overlaps.append(f"{labels.NAMES[label]} {'-' if overlap is None else f'{overlap:.2f}'}")
-    write(0.02, 0.96, f"{window.patient_id}, {window.volume_ml:.1f} ml", 10)
-    write(0.98, 0.96, f"epoch {epoch}", 10, ha="right")
-    write(0.02, 0.04, "Dice " + ", ".join(overlaps), 9)
-    write(0.02, 0.5, "R", 10)
-    write(0.98, 0.5, "L", 10, ha="right")
+    write(0.02, 0.96, f"{window.patient_id}, {window.volume_ml:.1f} ml", fontsize=10)
+    write(0.98, 0.96, f"epoch {epoch}", fontsize=10, ha="right")
+    write(0.02, 0.04, "Dice " + ", ".join(overlaps), fontsize=9)
+    write(0.02, 0.5, "R", fontsize=10)
+    write(0.98, 0.5, "L", fontsize=10, ha="right")
     _scale_bar(axes, window)
-    write(0.98, 0.085, f"{_BAR_MM / 10:.0f} cm", 8, ha="right")
+    write(0.98, 0.085, f"{_BAR_MM / 10:.0f} cm", fontsize=8, ha="right")
 
 
 def _scale_bar(axes: Any, window: Window) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -39,11 +40,11 @@ _HEADS: Final = (
     "", "Epoch", "Time per epoch", "Estimated end", "Learning rate", "Training loss", "Validation loss",
     "Pseudo-Dice GTVp (average)", "Pseudo-Dice GTVn (average)",
 )  # fmt: skip
-_LEGEND: Final = (
-    ("swatch", REFERENCE_COLOUR, "reference"),
-    ("swatch", PREDICTED_COLOUR, "prediction with the weights of that epoch"),
-    ("line", "", "GTVp"),
-    ("line dashed", "", "GTVn"),
+_LEGEND: Final = Template(
+    '<ul class="legend"><li><span class="swatch" style="background:$reference"></span>reference</li>'
+    '<li><span class="swatch" style="background:$predicted"></span>prediction with the weights of that epoch</li>'
+    '<li><span class="line"></span>GTVp</li><li><span class="line dashed"></span>GTVn</li>'
+    "<li>CT $low to $high HU, PET $least to $most SUV</li></ul>"
 )
 
 
@@ -55,10 +56,6 @@ class _Fold:
     figure: str
     picture: bytes
 
-    def order(self) -> tuple[str, int]:
-        """Sort key: network by name, then fold by number."""
-        return self.curves.network, self.curves.fold
-
 
 def write_page(folder: Path, now: float) -> Path:
     """Write `folder / "index.html"` from the files of every fold in `folder/<network>/<fold>`.
@@ -66,9 +63,7 @@ def write_page(folder: Path, now: float) -> Path:
     Several folds may do so at once without a lock, which some shared file systems lack: each writes the whole page and
     writes it again if another fold's files have changed since it read them.
 
-    Args:
-        folder: parent of the networks' folders.
-        now: seconds since 1970.
+    `now` is in seconds since 1970.
     """
     page = folder / "index.html"
     for _ in range(_ATTEMPTS):
@@ -83,10 +78,12 @@ def page_of(folder: Path, now: float) -> str:
     """The page of all folds below `folder`; unreadable folds are listed with the reason."""
     entries = [_read(path) for path in folder.glob(f"*/*/{CURVES}")]
     warnings = sorted(fold for fold in entries if isinstance(fold, str))
-    folds = sorted((fold for fold in entries if isinstance(fold, _Fold)), key=_Fold.order)
+    folds = sorted(
+        (fold for fold in entries if isinstance(fold, _Fold)), key=attrgetter("curves.network", "curves.fold")
+    )
     several = len({fold.curves.network for fold in folds}) > 1
     titles = [_title(fold.curves, several) for fold in folds]
-    sections = [_overview([fold.curves for fold in folds], titles, now)]
+    sections = [_overview(folds, titles, now)]
     sections += [_section(fold, title, now) for fold, title in zip(folds, titles, strict=True)]
     running = sum(not fold.curves.finished for fold in folds)
     lead = f"{len(folds)} started, {len(folds) - running} finished. As of {_clock(now)}; reloads every {REFRESH_S} s."
@@ -102,12 +99,8 @@ def page_of(folder: Path, now: float) -> str:
 
 def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
     """Inode and modification time of each fold's files, which change when a file is replaced."""
-    stamps = {}
-    for name in (CURVES, FIGURE, PICTURE):
-        for path in folder.glob(f"*/*/{name}"):
-            state = path.stat()
-            stamps[path] = (state.st_ino, state.st_mtime_ns)
-    return stamps
+    states = {path: path.stat() for name in (CURVES, FIGURE, PICTURE) for path in folder.glob(f"*/*/{name}")}
+    return {path: (state.st_ino, state.st_mtime_ns) for path, state in states.items()}
 
 
 def _read(path: Path) -> _Fold | str:
@@ -117,11 +110,8 @@ def _read(path: Path) -> _Fold | str:
         curves = read_curves(path)
     except InputError as problem:
         return problem.message
-    return _Fold(
-        curves,
-        figure.read_text(encoding="utf-8") if figure.is_file() else "",
-        picture.read_bytes() if picture.is_file() else b"",
-    )
+    svg = figure.read_text(encoding="utf-8") if figure.is_file() else ""
+    return _Fold(curves, svg, picture.read_bytes() if picture.is_file() else b"")
 
 
 def _title(curves: Curves, several: bool) -> str:
@@ -130,9 +120,9 @@ def _title(curves: Curves, several: bool) -> str:
     return f"{curves.name}, {backbone.get(curves.network.split('__')[-1], curves.network)}" if several else curves.name
 
 
-def _overview(folds: Sequence[Curves], titles: Sequence[str], now: float) -> str:
+def _overview(folds: Sequence[_Fold], titles: Sequence[str], now: float) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in _HEADS)
-    rows = [[escape(title), *_cells(curves, now)] for curves, title in zip(folds, titles, strict=True)]
+    rows = [[escape(title), *_cells(fold.curves, now)] for fold, title in zip(folds, titles, strict=True)]
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<section><div class="scroll">{table}</div></section>'
@@ -166,13 +156,9 @@ def _section(fold: _Fold, title: str, now: float) -> str:
 
 
 def _legend() -> str:
-    items = []
-    for kind, colour, text in _LEGEND:
-        style = f' style="background:{colour}"' if colour else ""
-        items.append(f'<li><span class="{kind}"{style}></span>{escape(text)}</li>')
-    low, high = (f"{value:.0f}".replace("-", "\N{MINUS SIGN}") for value in CT_WINDOW_HU)
-    items.append(f"<li>CT {low} to {high} HU, PET {PET_SHOWN_SUV[0]:.0f} to {PET_SHOWN_SUV[1]:.0f} SUV</li>")
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    low, high, least, most = (_number(value, ".0f") for value in (*CT_WINDOW_HU, *PET_SHOWN_SUV))
+    colours = {"reference": REFERENCE_COLOUR, "predicted": PREDICTED_COLOUR}
+    return _LEGEND.substitute(colours, low=low, high=high, least=least, most=most)
 
 
 def _end(curves: Curves, now: float) -> str:
@@ -190,7 +176,6 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _clock(seconds: float) -> str:
-    """Seconds since 1970 as local time."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 

@@ -17,13 +17,13 @@ from torch import nn
 from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
+from algorithm.uncertainty.record import lesions_of
 from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.errors import InputError
 from contract.files import read_json
 from contract.images.volumes import read_volume
 
-_TOUCHING: Final = np.ones((3, 3, 3), dtype=bool)
 _AIR: Final = {"CT": -1024.0, "PET": 0.0}
 
 Labels = npt.NDArray[np.uint8]
@@ -140,20 +140,16 @@ def _window(trainer: Any, dataset: Any, patient: str, volume_ml: float) -> Windo
         for middle, length, whole in zip(centre, size, reference.shape, strict=True)
     ]
     patch = cut(image, start, size).transpose(0, *(1 + axis for axis in forward))
-    ct, pet = (
-        _plane(trainer, patient, number, properties, (z, *start[1:]), size[1:], reference.shape) for number in (0, 1)
-    )
-    spacing = [float(trainer.configuration_manager.spacing[axis]) for axis in backward]
-    return Window(
-        patient,
-        volume_ml,
-        np.ascontiguousarray(patch),
-        cut(reference[None], start, size)[0],
-        z - start[0],
-        ct,
-        pet,
-        (spacing[1], spacing[2]),
-    )
+    # nnU-Net has cropped the prepared image to its non-zero part and resampled that.
+    box = [properties["bbox_used_for_cropping"][axis] for axis in backward]
+    places = [
+        low + (np.arange(first, first + length) + 0.5) * (high - low) / whole - 0.5
+        for (low, high), first, length, whole in zip(box, (z, *start[1:]), (1, *size[1:]), reference.shape, strict=True)
+    ]
+    ct, pet = _planes(trainer, patient, places)
+    _, height_mm, width_mm = (float(trainer.configuration_manager.spacing[axis]) for axis in backward)
+    mask, patch = cut(reference[None], start, size)[0], np.ascontiguousarray(patch)
+    return Window(patient, volume_ml, patch, mask, z - start[0], ct, pet, (height_mm, width_mm))
 
 
 def largest_lesion(reference: Labels) -> npt.NDArray[np.bool_]:
@@ -162,16 +158,12 @@ def largest_lesion(reference: Labels) -> npt.NDArray[np.bool_]:
     Raises:
         InputError: no lesion.
     """
-    best, largest = np.zeros(reference.shape, dtype=bool), 0
-    for label in labels.FOREGROUND:
-        parts, _ = ndimage.label(reference == label, _TOUCHING)
-        sizes = np.bincount(parts.ravel())
-        sizes[0] = 0
-        if sizes.max() > largest:
-            best, largest = parts == sizes.argmax(), int(sizes.max())
-    if not largest:
+    lesions = [voxels for label in labels.FOREGROUND for voxels in lesions_of(reference, label)[:1]]
+    if not lesions:
         raise InputError(f"a reference without {' or '.join(labels.NAMES[label] for label in labels.FOREGROUND)}")
-    return best
+    largest = np.zeros(reference.shape, dtype=bool)
+    largest.flat[max(lesions, key=len)] = True
+    return largest
 
 
 def cut(array: npt.NDArray[Any], start: Sequence[int], size: Sequence[int]) -> npt.NDArray[Any]:
@@ -181,30 +173,15 @@ def cut(array: npt.NDArray[Any], start: Sequence[int], size: Sequence[int]) -> n
     return np.pad(inside, [(0, 0), *missing])
 
 
-def _plane(
-    trainer: Any,
-    patient: str,
-    channel: int,
-    properties: Mapping[str, Any],
-    start: tuple[int, ...],
-    size: Sequence[int],
-    shape: tuple[int, ...],
-) -> _Floats:
-    """A plane of the prepared CT (HU) or PET (SUV) at a place of the preprocessed image.
-
-    nnU-Net crops the prepared image to its non-zero part and resamples it to `shape` (z, y, x).
-    """
+def _planes(trainer: Any, patient: str, places: Sequence[npt.NDArray[Any]]) -> list[_Floats]:
+    """A plane of the prepared CT (HU) and of the PET (SUV), at the voxel positions `places` along z, y and x."""
     root = Path(trainer.preprocessed_dataset_folder_base)
-    name = f"{patient}_{channel:04d}{trainer.dataset_json['file_ending']}"
-    scan = read_volume(root.parents[1] / "raw" / root.name / "imagesTr" / name).array
-    box = [properties["bbox_used_for_cropping"][axis] for axis in trainer.plans_manager.transpose_backward]
-    at = [
-        low + (np.arange(first, first + length) + 0.5) * (high - low) / whole - 0.5
-        for (low, high), first, length, whole in zip(box, start, (1, *size), shape, strict=True)
-    ]
-    points = np.stack(np.meshgrid(*at, indexing="ij"))
-    sampled = ndimage.map_coordinates(
-        scan, points, np.float32, order=1, mode="grid-constant", cval=_AIR[CHANNELS[channel]]
-    )
-    plane: _Floats = sampled[0]
-    return plane
+    points = np.stack(np.meshgrid(*places, indexing="ij"))
+    planes = []
+    for channel, name in enumerate(CHANNELS):
+        file = f"{patient}_{channel:04d}{trainer.dataset_json['file_ending']}"
+        scan = read_volume(root.parents[1] / "raw" / root.name / "imagesTr" / file).array
+        planes.append(
+            ndimage.map_coordinates(scan, points, np.float32, order=1, mode="grid-constant", cval=_AIR[name])[0]
+        )
+    return planes

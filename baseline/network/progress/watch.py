@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from baseline.network.progress.curves import Curves, curves_of, write_curves
+from baseline.network.progress.figures import curves_svg, patients_jpeg
+from baseline.network.progress.page import CURVES, FIGURE, PICTURE, write_page
+from baseline.network.progress.patients import Window, fixed_windows, predicted, preserved_randomness
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
-
-if TYPE_CHECKING:
-    from baseline.network.progress.curves import Curves
-    from baseline.network.progress.patients import Window
+from contract.files import write_bytes, write_text
 
 LOGGER = logging.getLogger("hecktor")
 # Share of the elapsed time for the curves with the page, and another for the pictures.
@@ -27,26 +28,18 @@ _SHARE: Final = 0.01
 _PICTURE_EPOCHS: Final = 5
 
 
-@dataclass
 class TimeShare:
     """A task's time: at most `share` of the elapsed time. The first run is always allowed."""
 
-    share: float
-    clock: Callable[[], float] = time.monotonic
-    spent_s: float = 0.0
-    start_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.start_s = self.clock()
+    def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.share, self.clock, self.start_s, self.spent_s = share, clock, clock(), 0.0
 
     @property
     def due(self) -> bool:
-        """True if the time spent so far is within the share."""
         return self.spent_s <= self.share * (self.clock() - self.start_s)
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Count the time of a block."""
         start = self.clock()
         try:
             yield
@@ -67,16 +60,13 @@ class TrainingPage:
     warned: set[str] = field(default_factory=set)
 
     def after_epoch(self, trainer: Any) -> None:
-        """Update the fold's files and the page if they are due.
+        """Update the fold's files and the page if they are due; with DDP only the first process acts.
 
-        Args:
-            trainer: an `nnUNetTrainer` that has ended and counted an epoch. With DDP only the first process acts.
+        The `trainer`, an `nnUNetTrainer`, has ended and counted an epoch.
         """
         if trainer.local_rank != 0:
             return
         try:
-            from baseline.network.progress.patients import preserved_randomness
-
             with preserved_randomness(trainer.device):
                 last = trainer.current_epoch >= trainer.num_epochs
                 show = self.curves.due or last
@@ -106,11 +96,6 @@ class TrainingPage:
             LOGGER.warning("*** WARNING *** training page: %s; the training continues", message)
 
     def _draw_pictures(self, trainer: Any) -> None:
-        from baseline.network.progress.figures import patients_jpeg
-        from baseline.network.progress.page import PICTURE
-        from baseline.network.progress.patients import fixed_windows, predicted
-        from contract.files import write_bytes
-
         self.drawn_epoch = trainer.current_epoch
         if self.windows is None:
             self.windows = fixed_windows(trainer)
@@ -120,19 +105,12 @@ class TrainingPage:
 
     def _write_curves(self, trainer: Any) -> None:
         """Write the curves after every epoch: a fold without news would look stopped."""
-        from baseline.network.progress.curves import curves_of, write_curves
-        from baseline.network.progress.page import CURVES
-
         self.latest = None
         curves = curves_of(trainer, _name(trainer), time.time())
         write_curves(_fold_folder(trainer) / CURVES, curves)
         self.latest = curves
 
     def _write_page(self, trainer: Any) -> None:
-        from baseline.network.progress.figures import curves_svg
-        from baseline.network.progress.page import FIGURE, write_page
-        from contract.files import write_text
-
         if self.latest is not None:
             write_text(_fold_folder(trainer) / FIGURE, curves_svg(self.latest))
         page = write_page(_work(trainer).training, time.time())

@@ -29,11 +29,8 @@ def check_consistency(
 ) -> Iterator[Problem]:
     """Yield warnings, not errors: each finding can have a legitimate cause.
 
-    Args:
-        ct: in HU.
-        pet: in SUV, overlapping the CT.
-        mask: on the CT's grid; None for a patient without a mask.
-        reporters: by role, "PET" and "mask".
+    The CT is in HU, the PET in SUV, and they overlap; the mask is on the CT's grid. `reporters` are those of the
+    roles "PET" and "mask".
     """
     shared = _shared(ct.geometry, pet.geometry)
     if shared < LEAST_SHARED:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from algorithm.case.read import LARGEST_PLAUSIBLE_SUV, SMALLEST_SIZE, overlap
 from baseline.release.cases import ReleaseCase
 from baseline.release.checks.consistency import check_consistency
-from baseline.release.problems import Problem, ProblemReporter, from_error
+from baseline.release.problems import Problem, ProblemReporter
 from contract import labels
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -41,33 +41,26 @@ _Array = npt.NDArray[Any]
 
 
 def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
-    """Read all images of a patient and return their problems.
-
-    Args:
-        case: the patient.
-        root: the release's folder; file names in problems are relative to it.
-    """
+    """Read all images of a patient and return their problems; file names in them are relative to `root`."""
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
+    reporters: dict[str, ProblemReporter] = {}
     paths = {"CT": case.ct, "PET": case.pet, "mask": case.mask, "planning CT": case.planning_ct, "dose": case.dose}
     for role, path in paths.items():
         if path is not None:
-            file = path.relative_to(root).as_posix()
-            reporter = ProblemReporter(case.patient_id, file)
+            reporters[role] = reporter = ProblemReporter(case.patient_id, path.relative_to(root).as_posix())
             try:
                 volumes[role] = read_volume(path)
                 not_finite = list(_finite(path, reporter))
             except HecktorError as problem:
-                problems.append(from_error("unreadable", case.patient_id, file, problem))
+                problems.append(reporter.unreadable(problem))
                 continue
             problems += not_finite
-            if not any(problem.is_error for problem in not_finite):
+            if role in _CHECKS and not any(problem.is_error for problem in not_finite):
                 problems += _CHECKS[role](volumes[role], reporter)
-            if role in _ON_THE_CT and "CT" in volumes:
-                problems += _ON_THE_CT[role](volumes[role].geometry, volumes["CT"].geometry, reporter)
+            if "CT" in volumes:
+                problems += _check_position(role, volumes[role].geometry, volumes["CT"].geometry, reporter)
     if not any(problem.is_error or problem.kind == "geometry" for problem in problems):
-        files = {role: path.relative_to(root).as_posix() for role, path in paths.items() if path is not None}
-        reporters = {role: ProblemReporter(case.patient_id, file) for role, file in files.items()}
         problems += check_consistency(volumes["CT"], volumes["PET"], volumes.get("mask"), reporters)
     return tuple(problems)
 
@@ -97,14 +90,13 @@ def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
     expected = "Hounsfield units: air near -1000, soft tissue near 0"
     air, tissue = _share(array, -np.inf, -700), _share(array, -150, 250)
     dense, shifted = _share(array, 700, np.inf), _share(array, 850, 1300)
-    lowest, highest = (float(value) for value in (array.min(), array.max()))
+    lowest, highest = float(array.min()), float(array.max())
     values = f"values from {lowest:g} to {highest:g}"
     if dense > air and tissue > _LEAST_SHARE and lowest < -200:
         yield report.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
     elif air < _LEAST_SHARE and lowest >= -200 and shifted > _LEAST_SHARE:
-        yield report.error(
-            "hounsfield", f"soft tissue near 1000 ({values}): the rescale intercept is missing", expected
-        )
+        found = f"soft tissue near 1000 ({values}): the rescale intercept is missing"
+        yield report.error("hounsfield", found, expected)
     elif min(air, tissue) < _LEAST_SHARE:
         yield report.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
 
@@ -137,11 +129,6 @@ def _check_mask(mask: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.warning("labels", "an empty mask", "a GTVp or a GTVn")
 
 
-def _check_planning_ct(_planning_ct: Volume, _report: ProblemReporter) -> Iterator[Problem]:
-    """Nothing: the planning CT is not measured, it only has to be readable."""
-    yield from ()
-
-
 def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:
     lowest, highest = float(dose.array.min()), float(dose.array.max())
     expected = f"Gy: zero or more, highest above zero and up to {MOST_DOSE_GY:g}"
@@ -151,20 +138,13 @@ def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.warning("dose", f"highest value {highest:g}: another unit", expected)
 
 
-def _mask_on_ct(mask: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    differences = mask.differences(ct)
-    if differences:
+def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
+    """The mask is on the CT's grid; PET and dose overlap the CT, and a dose that does not is ignored."""
+    if role == "mask" and (differences := grid.differences(ct)):
         yield report.error("geometry", "; ".join(differences), "the CT's grid")
-
-
-def _pet_on_ct(pet: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    if not overlap(pet, ct):
-        yield report.error("geometry", f"no overlap with the CT ({pet.describe()})", f"some ({ct.describe()})")
-
-
-def _dose_on_ct(dose: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    if not overlap(dose, ct):
-        yield report.warning("geometry", f"no overlap with the CT ({dose.describe()})", f"some ({ct.describe()})")
+    elif role in {"PET", "dose"} and not overlap(grid, ct):
+        problem = report.error if role == "PET" else report.warning
+        yield problem("geometry", f"no overlap with the CT ({grid.describe()})", f"some ({ct.describe()})")
 
 
 def _finite(path: Path, report: ProblemReporter) -> Iterator[Problem]:
@@ -193,11 +173,5 @@ def _numbers(values: Any) -> str:
     return "(" + ", ".join(f"{round(value, 6) + 0:.4g}" for value in values) + ")"
 
 
-_CHECKS: Final = {
-    "CT": _check_ct,
-    "PET": _check_pet,
-    "mask": _check_mask,
-    "planning CT": _check_planning_ct,
-    "dose": _check_dose,
-}
-_ON_THE_CT: Final = {"PET": _pet_on_ct, "mask": _mask_on_ct, "dose": _dose_on_ct}
+# The planning CT is not measured, it only has to be readable.
+_CHECKS: Final = {"CT": _check_ct, "PET": _check_pet, "mask": _check_mask, "dose": _check_dose}

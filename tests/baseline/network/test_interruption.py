@@ -13,7 +13,7 @@ from baseline import cli
 from contract.errors import HecktorError
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
-# A pool's tidy end waits for ever where Ctrl-C caught one of its workers in the middle of an answer.
+# A pool's shutdown waits forever if Ctrl-C interrupted a worker in the middle of an answer.
 POOL = """
 import os, signal, time
 from baseline.network.interruption import end_at_once

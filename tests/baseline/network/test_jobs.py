@@ -1,4 +1,4 @@
-"""Which networks are to be trained, which remain, and what an interruption leaves behind."""
+"""The networks to train, the unfinished ones, and the state after an interruption."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL = [TrainingJob(0, "unet"), TrainingJob(1, "unet"), TrainingJob(0, "segresnet
     ],
 )
 def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected: list[TrainingJob]) -> None:
-    """The centres left out, here 2 and 3, are trained only where they are asked for."""
+    """The centres left out, here 2 and 3, are trained only on request."""
     assert chosen_jobs(planned(tmp_path), fold, backbone) == expected
 
 
@@ -116,7 +116,7 @@ sys.exit(run_main(main))
 
 
 def test_a_network_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the parent was killed and its trainings go on: whoever comes meanwhile is told, and not when all is over."""
+    """As when the parent was killed and its trainings go on: another process gets an error at once."""
     code = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Networks of a few thousand weights, trained on noise: whatever is planned trains, is taken up again, and is shared."""
+"""Networks of a few thousand weights, trained on noise: every plan trains, resumes, and runs in several processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from algorithm.network.networks import untrained_network
-from baseline.network.ddp import train_with_ddp
-from baseline.network.nnunet import Machine, set_environment, train_network
+from baseline.network.nnunet import Machine, set_environment, train_network, train_with_ddp
 from baseline.network.plans import NetworkPlan, write_plans
 from baseline.package.checkpoint import read_checkpoint
 from baseline.work import CONFIGURATIONS, PLANS_NAME, WorkFolders
@@ -107,21 +106,21 @@ def preprocess(work: WorkFolders) -> None:
 def test_every_backbone_trains_on_the_same_data(
     planned: WorkFolders, backbone: str, optimiser: str, keeps: str
 ) -> None:
-    """What is trained fits the network that inference builds from the plans, with two enhanced channels more in its
-    first layer. Either optimiser will do; each is known by what it keeps of a weight.
+    """The weights fit the network that inference builds from the plans, with two enhanced channels more in its first
+    layer. Each optimiser is recognised by its state of a weight.
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     final = train_network(planned, replace(PLAN, optimiser=optimiser), 0, backbone, Machine(), seed=3)
     assert mpl.rcParams["font.size"] == mpl.rcParamsDefault["font.size"]  # nnU-Net's seaborn is gone again
     assert keeps in torch.load(final, weights_only=False)["optimizer_state"]["state"][0]
-    found = read_checkpoint(final)
+    checkpoint = read_checkpoint(final)
     configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
     network = untrained_network(configuration, 2, 3)
-    network.load_state_dict(dict(found.weights))
+    network.load_state_dict(dict(checkpoint.weights))
     assert next(weights for weights in network.parameters() if weights.ndim == 5).shape[1] == 4
-    assert found.mirror_axes == (2,)
-    assert found.configuration == CONFIGURATIONS[backbone]
+    assert checkpoint.mirror_axes == (2,)
+    assert checkpoint.configuration == CONFIGURATIONS[backbone]
     assert planned.final(0, backbone).parts[-3] == f"ShortTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
 
 
@@ -143,7 +142,7 @@ def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:
     assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-def test_two_processes_take_up_what_one_left(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted in its third epoch, a training goes on from the second, now with a batch of two shared by two
     processes on the CPU; both end, and three epochs are in the final checkpoint's log.
     """
@@ -177,7 +176,7 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     planned: WorkFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full when the last checkpoint is written: it has no name, and the one of the epoch before is whole.
-    What a killed process left of one goes when the training is taken up again.
+    The partial file of a killed process is removed when the training resumes.
     """
     from baseline.network import trainer
 

@@ -1,4 +1,4 @@
-"""Presets as nnU-Net plans them, a second network on the same data, and plans that are told apart."""
+"""Presets as nnU-Net plans them, a second network on the same data, and digests that distinguish plans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHANNEL = {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkFolders:
-    """What nnU-Net's planners read of a hundred patients of 64 x 64 x 48 voxels at 3 mm."""
+    """The files that nnU-Net's planners read, for a hundred patients of 64 x 64 x 48 voxels at 3 mm."""
     for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
         monkeypatch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
     work = WorkFolders(tmp_path)

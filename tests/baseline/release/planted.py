@@ -1,11 +1,11 @@
-"""What planting a fault needs: the release, and what must be said of it."""
+"""Types and helpers to plant a fault in a release, with the problems that it must give."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-# severity, kind, patient, file below the root, what is said to be found (a regular expression)
+# severity, kind, patient, file below the root, `found` (a regular expression)
 Expected = tuple[str, str, str, str, str]
 Release = Any  # tests/baseline/conftest.py: TinyRelease
 Plant = Callable[[Release, str], list[Expected]]

@@ -208,7 +208,7 @@ FILE_AND_TABLE_FAULTS: dict[str, Plant] = {
 
 
 def plant_dialects(release: Release) -> list[Expected]:
-    """Spellings that are read, and said once a file."""
+    """Spellings that are read, with one warning a file."""
     release.respell("MDA-001")
     one, two, three = CSV.values()
     return [

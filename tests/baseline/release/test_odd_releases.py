@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from baseline.release.cases import read_release
-from baseline.release.checks.release import find_problems
+from baseline.release.prepare import find_problems
 from contract.images.volumes import Volume
 from tests.baseline.prepared import EDITION
 
@@ -31,7 +31,7 @@ def problems_of(release: Release, tmp_path: Path) -> list[Report]:
 
 @pytest.fixture
 def release(tiny_release: Release) -> Release:
-    """Three patients, the last of which is to be spoilt."""
+    """Three patients, the last of which the tests damage."""
     for patient in ("MDA-001", "CHUM-001", P):
         tiny_release.add(patient)
     return tiny_release
@@ -103,7 +103,7 @@ def test_a_sound_dose_is_no_problem(release: Release, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["__CTPlanning", "__RTDOSE"])
 def test_a_planning_ct_or_dose_that_is_cut_off(release: Release, tmp_path: Path, role: str) -> None:
-    """Its header is sound; only who reads to the end notices."""
+    """Its header is sound; only reading to the end shows it."""
     with_dose(release)
     path = release.path(P, role, "Task 2")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

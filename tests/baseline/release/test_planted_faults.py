@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baseline.release.cases import read_release
-from baseline.release.checks.release import find_problems, sound_cases
+from baseline.release.prepare import find_problems, sound_cases
 from baseline.release.problems import Problem, patients_with_errors
 from contract.errors import InputError
 from tests.baseline.prepared import EDITION
@@ -19,7 +19,7 @@ from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, plan
 
 @pytest.fixture
 def faulty(tiny_release: Release) -> tuple[Path, list[Expected]]:
-    """The release with all faults, after one sound patient, and what must be said of it."""
+    """The release with all faults, after one sound patient, and the expected problems."""
     tiny_release.add("MDA-001")
     tiny_release.add("CHUM-001")
     expected: list[Expected] = []
@@ -52,8 +52,8 @@ def test_each_fault_is_named_and_nothing_else(faulty: tuple[Path, list[Expected]
     assert find_problems(release, tmp_path / "checks", jobs=1) == problems
     with pytest.raises(InputError, match=r"^release: \d+ errors, expected none"):
         sound_cases(release, problems, keep_going=False)
-    kept = {case.patient_id for case in sound_cases(release, problems, keep_going=True)}
+    sound = {case.patient_id for case in sound_cases(release, problems, keep_going=True)}
     left_out = {patient for severity, _, patient, _, _ in expected if severity == "error"}
     assert set(patients_with_errors(problems)) == left_out
-    assert kept == {case.patient_id for case in release.cases} - left_out
-    assert {"MDA-001", "CHUM-001"} <= kept
+    assert sound == {case.patient_id for case in release.cases} - left_out
+    assert {"MDA-001", "CHUM-001"} <= sound

@@ -143,7 +143,7 @@ def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.Ca
 
 
 def test_cases_with_errors_are_left_out_by_name(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was prepared of a patient that has an error since goes, or nnU-Net would train on it."""
+    """The prepared files of a patient with a new error are removed, or nnU-Net would train on them."""
     run(release)
     release.change("MDA-003", "__PT", np.zeros_like)
     with pytest.raises(InputError, match=r"splits\.json: 0 new patients \(none\) and 1 missing ones \(MDA-003\)"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.release.problems import Problem, as_text, from_error, in_order, patients_with_errors, write_problems
+from baseline.release.problems import Problem, ProblemReporter, as_text, in_order, patients_with_errors, write_problems
 from contract.errors import InputError
 
 BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
@@ -50,7 +50,7 @@ def test_the_table_aligns_and_wraps_below_its_text() -> None:
     ],
 )
 def test_an_input_error_becomes_a_problem(error: InputError, found: str, expected: str) -> None:
-    assert from_error("unreadable", "A", "x/a.nii.gz", error) == Problem(
+    assert ProblemReporter("A", "x/a.nii.gz").unreadable(error) == Problem(
         "error", "unreadable", "A", "x/a.nii.gz", found, expected
     )
 

@@ -1,4 +1,4 @@
-"""One page of all folds, written whole by whoever comes last."""
+"""One page of all folds, which each fold writes whole."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from baseline.network.progress.curves import Curves, write_curves
 from baseline.network.progress.page import page_of, write_page
 
 
-def leave(
+def write_fold(
     folder: Path, network: str = "A__p__c", fold: int = 0, epochs: int = 45, done: int = 12, **changes: Any
 ) -> Path:
-    """What a fold leaves after `done` epochs of 20 s, the last at 100,000 s."""
+    """Write the files of a fold after `done` epochs of 20 s, the last at 100,000 s."""
     values: dict[str, Any] = {
         "network": network, "name": f"fold {fold}", "fold": fold, "epochs": epochs, "written": 100_000.0,
         "seconds": (20.0,) * done, "learning_rate": (1e-3,) * done, "training_loss": (-0.25,) * done,
@@ -31,7 +31,7 @@ def leave(
 def test_numbers_of_a_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """33 epochs of 20 s are left, 11 minutes; the average of the GTVp is 0.9 x 0.5 + 0.1 x 1 = 0.55."""
     monkeypatch.setattr(training_page, "_clock", lambda seconds: f"at {seconds:.0f}")
-    leave(tmp_path)
+    write_fold(tmp_path)
     page = page_of(tmp_path, 100_000.0)
     for text in (
         "12 of 45", "20.0 s", "at 100660, in 11 min 00 s", "1.00e\N{MINUS SIGN}03", "\N{MINUS SIGN}0.250",
@@ -46,9 +46,9 @@ def test_numbers_of_a_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_states_of_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 100,130 s a fold that wrote at 100,000 s has been silent for more than two minutes."""
     monkeypatch.setattr(training_page, "_clock", lambda seconds: f"at {seconds:.0f}")
-    leave(tmp_path, fold=0, done=45)
-    leave(tmp_path, fold=1)
-    leave(tmp_path, fold=2, written=100_090.0)
+    write_fold(tmp_path, fold=0, done=45)
+    write_fold(tmp_path, fold=1)
+    write_fold(tmp_path, fold=2, written=100_090.0)
     page = page_of(tmp_path, 100_130.0)
     assert "epoch 45 of 45, finished at 100000" in page
     assert "epoch 12 of 45, no news since at 100000" in page
@@ -58,7 +58,7 @@ def test_states_of_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_folds_stand_in_order_below_their_networks(tmp_path: Path) -> None:
     for network, fold in (("T__p__3d_fullres_segresnet", 0), ("T__p__3d_fullres", 10), ("T__p__3d_fullres", 9)):
-        leave(tmp_path, network, fold)
+        write_fold(tmp_path, network, fold)
     (tmp_path / "T__p__3d_fullres" / "fold_9" / "validation.jpg").write_bytes(b"jpeg")
     page = page_of(tmp_path, 100_000.0)
     order = [page.index(f"<h2>{title}</h2>") for title in ("fold 9, unet", "fold 10, unet", "fold 0, segresnet")]
@@ -67,8 +67,8 @@ def test_folds_stand_in_order_below_their_networks(tmp_path: Path) -> None:
 
 
 def test_a_damaged_fold_is_named_and_the_others_shown(tmp_path: Path) -> None:
-    leave(tmp_path, fold=0, name="without <A&B>")
-    (leave(tmp_path, fold=1) / "curves.json").write_text("{")
+    write_fold(tmp_path, fold=0, name="without <A&B>")
+    (write_fold(tmp_path, fold=1) / "curves.json").write_text("{")
     page = page_of(tmp_path, 100_000.0)
     assert "<li>curves.json: not valid JSON" in page
     assert "<h2>without &lt;A&amp;B&gt;</h2>" in page
@@ -87,14 +87,14 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_a_fold_that_writes_meanwhile_is_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fold 1 leaves its curves after fold 0 has read all and before it writes: fold 0 looks again."""
-    leave(tmp_path, fold=0)
+    """Fold 1 writes its curves after fold 0 has read all and before it writes: fold 0 reads again."""
+    write_fold(tmp_path, fold=0)
     calls = []
 
     def slow(folder: Path, now: float) -> str:
         text = page_of(folder, now)
         if not calls:
-            leave(tmp_path, fold=1)
+            write_fold(tmp_path, fold=1)
         calls.append(now)
         return text
 
@@ -105,7 +105,7 @@ def test_a_fold_that_writes_meanwhile_is_on_the_page(tmp_path: Path, monkeypatch
 
 
 def test_a_page_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leave(tmp_path)
+    write_fold(tmp_path)
     page = write_page(tmp_path, 100_000.0)
     before = page.read_text()
     monkeypatch.setattr(training_page, "page_of", lambda folder, now: "\ud800")
@@ -116,23 +116,23 @@ def test_a_page_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: p
 
 
 def test_two_folds_at_once(tmp_path: Path) -> None:
-    """Whoever looks sees a whole page at any moment, and the last one has both folds' last epoch."""
-    leave(tmp_path, fold=0, done=1)
+    """A reader sees a whole page at any moment, and the last one has both folds' last epoch."""
+    write_fold(tmp_path, fold=0, done=1)
     write_page(tmp_path, 100_000.0)
-    seen: list[str] = []
+    pages: list[str] = []
 
     def train(fold: int) -> None:
         for done in range(1, 21):
-            leave(tmp_path, fold=fold, done=done, epochs=20)
+            write_fold(tmp_path, fold=fold, done=done, epochs=20)
             write_page(tmp_path, 100_000.0)
-            seen.append((tmp_path / "index.html").read_text())
+            pages.append((tmp_path / "index.html").read_text())
 
     both = [threading.Thread(target=train, args=(fold,)) for fold in (0, 1)]
     for one in both:
         one.start()
     for one in both:
         one.join()
-    assert len(seen) == 40
-    assert all(page.startswith("<!doctype html>") and page.endswith("</html>\n") for page in seen)
+    assert len(pages) == 40
+    assert all(page.startswith("<!doctype html>") and page.endswith("</html>\n") for page in pages)
     assert "2 started, 2 finished" in (tmp_path / "index.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["A__p__c", "index.html"]

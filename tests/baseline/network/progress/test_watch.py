@@ -1,4 +1,4 @@
-"""What a trainer's epochs leave on the page, and that they never feel it."""
+"""Curves, pictures and page after a trainer's epochs, and that the training is not disturbed."""
 # ruff: noqa: NPY002 - nnU-Net draws from the global state
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DATA_SET, NETWORK = "Dataset101_HECKTOR", "ShortTrainer__hecktorPlans__3d_fullre
 
 
 class Restless(nn.Module):
-    """Predicts what the second channel says, has a dropout and a norm, and draws from every random state."""
+    """Predicts the labels in the second channel, has a dropout and a norm, and draws from every random state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class Restless(nn.Module):
         assert not any(module.training for module in self.modules())
         assert not torch.is_grad_enabled()
         torch.rand(1), np.random.rand(), random.random()
-        said = self.dropout(self.norm(data))[:, 1]
-        return [torch.stack([(said - label).abs().neg() for label in range(3)], 1)]
+        target = self.dropout(self.norm(data))[:, 1]
+        return [torch.stack([(target - label).abs().neg() for label in range(3)], 1)]
 
 
 class FakeTrainer:
-    """What the page asks of nnU-Net's trainer, with its own logger and data sets; a second takes an epoch."""
+    """The part of nnU-Net's trainer that the page uses, with its logger and data sets; an epoch takes one second."""
 
     def __init__(self, work: Path, order: tuple[int, int, int] = (0, 1, 2), epochs: int = 3) -> None:
         nnunet = work / "nnunet"
@@ -63,10 +63,10 @@ class FakeTrainer:
             spacing=[(3.0, 2.0, 2.0)[axis] for axis in order], patch_size=[PATCH[axis] for axis in order]
         )
         self.logger = MetaLogger(self.output_folder, False)
-        self.said: list[str] = []
+        self.log_lines: list[str] = []
 
     def print_to_log_file(self, text: str) -> None:
-        self.said.append(text)
+        self.log_lines.append(text)
 
     def epoch(self) -> None:
         now = 1000.0 + self.current_epoch
@@ -84,7 +84,7 @@ def reference(size: int) -> np.ndarray:
     mask = np.zeros(SHAPE, dtype=np.int8)
     mask[4, 6, :size] = 1
     mask[0, 0, 9] = 2 if size else 0
-    mask[5, 7, 9] = -1  # nnU-Net's mark of what was never scanned
+    mask[5, 7, 9] = -1  # nnU-Net's mark outside the scan
     return mask
 
 
@@ -125,7 +125,7 @@ def prepared(work: Path, **options: Any) -> FakeTrainer:
 
 @pytest.fixture(autouse=True)
 def random_states() -> Iterator[None]:
-    """As they were, for the tests that follow."""
+    """Restore the random states for the following tests."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     yield
     random.setstate(states[0])
@@ -134,7 +134,7 @@ def random_states() -> Iterator[None]:
 
 
 def always(page: TrainingPage) -> TrainingPage:
-    """Whatever it takes."""
+    """The page without a limit of its time."""
     page.curves.share = page.pictures.share = 1e9
     return page
 
@@ -178,7 +178,7 @@ def test_dice_by_hand() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
-def test_windows_whatever_the_order_of_the_plans_axes(tmp_path: Path, order: tuple[int, int, int]) -> None:
+def test_windows_for_each_order_of_the_plans_axes(tmp_path: Path, order: tuple[int, int, int]) -> None:
     """The patch of (4, 4, 12) around the row at z = 4, y = 6 lies at (2, 4, 0) and reaches beyond x.
 
     Preprocessed x = i lies at 2 + 2 i + 0.5 of the prepared image, whose CT is ten times that: 25, 45, ... HU. Its
@@ -208,10 +208,10 @@ def test_epochs_of_a_training(tmp_path: Path) -> None:
     for epoch in range(1, 4):
         trainer.epoch()
         page.after_epoch(trainer)
-        kept = read_json(folder / NETWORK / "fold_0" / "curves.json")
-        assert kept["dice"] == {"GTVp": [0.5] * epoch, "GTVn": [None] * epoch}
+        curves = read_json(folder / NETWORK / "fold_0" / "curves.json")
+        assert curves["dice"] == {"GTVp": [0.5] * epoch, "GTVn": [None] * epoch}
         assert f"{epoch} of 3" in (folder / "index.html").read_text()
-    assert trainer.said == [f"training page: {folder / 'index.html'}"]
+    assert trainer.log_lines == [f"training page: {folder / 'index.html'}"]
     page = (folder / "index.html").read_text()
     assert "1 started, 1 finished" in page
     assert page.count("<img") == page.count("<svg") == 1
@@ -223,7 +223,7 @@ def test_epochs_of_a_training(tmp_path: Path) -> None:
 
 
 def test_curves_go_on_after_a_resumption(tmp_path: Path) -> None:
-    """Two epochs, the trainer of another process with the kept logger, a third."""
+    """Two epochs, then a third by the trainer of another process with the stored logger."""
     first = prepared(tmp_path)
     for _ in range(2):
         first.epoch()
@@ -233,12 +233,12 @@ def test_curves_go_on_after_a_resumption(tmp_path: Path) -> None:
     second.current_epoch = 2
     second.epoch()
     always(TrainingPage()).after_epoch(second)
-    kept = read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")
-    assert len(kept["training_loss"]) == 3
-    assert kept["seconds"][:2] == [1.0, 1.0]
+    curves = read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")
+    assert len(curves["training_loss"]) == 3
+    assert curves["seconds"][:2] == [1.0, 1.0]
 
 
-def test_the_training_does_not_feel_it(tmp_path: Path) -> None:
+def test_the_training_is_not_disturbed(tmp_path: Path) -> None:
     """Random states, weights, norms and modes are as before, though the network draws from all states."""
     trainer = prepared(tmp_path)
     trainer.network.train()
@@ -251,17 +251,15 @@ def test_the_training_does_not_feel_it(tmp_path: Path) -> None:
     always(TrainingPage()).after_epoch(trainer)
     assert draws() == undisturbed
     assert (tmp_path / "training" / NETWORK / "fold_0" / "validation.jpg").is_file()
-    assert [trainer.network.training, trainer.network.dropout.training, trainer.network.norm.training] == [
-        True,
-        True,
-        False,
-    ]
+    assert trainer.network.training
+    assert trainer.network.dropout.training
+    assert not trainer.network.norm.training
     after = trainer.network.state_dict()
     assert all(torch.equal(after[name], value) for name, value in weights.items())
 
 
 def test_a_failure_is_one_line_and_the_rest_is_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Without preprocessed data there are no pictures, and it is said once, not after every epoch."""
+    """Without preprocessed data there are no pictures, and one warning says so, not one after every epoch."""
     trainer, page = FakeTrainer(tmp_path, epochs=20), always(TrainingPage())
     with caplog.at_level(logging.WARNING, logger="hecktor"):
         for _ in range(2):
@@ -325,14 +323,14 @@ def test_pictures_come_every_five_epochs_and_at_the_end(tmp_path: Path, monkeypa
 
 
 def test_no_page_beyond_the_allowance_but_first_and_last(tmp_path: Path) -> None:
-    """The curves are kept all the same, so that other folds' pages have them."""
+    """The curves are written anyway, so that other folds' pages have them."""
     trainer, page = FakeTrainer(tmp_path, epochs=4), TrainingPage()
     page.curves = TimeShare(0.0)
-    kept, shown = [], []
+    epochs, shown = [], []
     for _ in range(4):
         trainer.epoch()
         page.after_epoch(trainer)
-        kept.append(len(read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")["seconds"]))
+        epochs.append(len(read_json(tmp_path / "training" / NETWORK / "fold_0" / "curves.json")["seconds"]))
         shown += re.findall(r"(\d) of 4<", (tmp_path / "training" / "index.html").read_text())
-    assert kept == [1, 2, 3, 4]
+    assert epochs == [1, 2, 3, 4]
     assert shown == ["1", "1", "1", "4"]

@@ -1,4 +1,4 @@
-"""The image checks on real scans: sound as they are, and each unit mistake told by name."""
+"""The image checks on real scans: sound without changes, and each wrong unit is named."""
 
 from __future__ import annotations
 
