@@ -98,8 +98,10 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
 
     cases = read_cases(work)
-    checkpoints = tuple(itertools.chain.from_iterable(final_checkpoints(work).values()))
-    networks = key_of(checkpoints, {"plan": plan_key(work, read_plan(work))})
+    checkpoints, plan = tuple(itertools.chain.from_iterable(final_checkpoints(work).values())), read_plan(work)
+    # The average matters only where several networks held the patient out.
+    average = {"average": "probabilities"} if len(plan.backbones) > 1 else {}
+    networks = key_of(checkpoints, {"plan": plan_key(work, plan), **average})
     key = key_of([case.dose for case in cases], {"networks": networks, "patients": [c.patient_id for c in cases]})
     features: dict[str, Features] | None = load_cached(work.features_json, key)
     paths = [path(case.patient_id) for case in cases for path in (work.mask, work.uncertainty)]

@@ -104,6 +104,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": PURPOSE,
             "normalised_over": request.normalised_over,
+            "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*(set(one.mirror_axes()) for one in trained))),
             "training": training[0] if len(training) == 1 else {"members": training},

@@ -84,12 +84,14 @@ def export_package(
         heads: heads by name.
         description: as in `PackageContents`.
         card: as in `PackageContents`.
+
+    Inference averages the passes' probabilities; docs/inference.md holds the comparison with logits.
     """
     members = [
         EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
         for name, paths in checkpoints.items()
     ]
-    return export_folder(target, PackageContents(members, heads, description, card))
+    return export_folder(target, PackageContents(members, heads, {**description, "average": "probabilities"}, card))
 
 
 def export_folder(target: Path, contents: PackageContents) -> Path:

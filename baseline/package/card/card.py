@@ -85,8 +85,8 @@ def _training(work: WorkFolders) -> list[str]:
     networks = " and ".join(_network(configurations[CONFIGURATIONS[backbone]]) for backbone in plan.backbones)
     about = (
         f"{networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed {splits.seed}). "
-        "Inference averages the passes that the time limit allows. Heads are fitted on features of masks from networks "
-        "that never saw the patient."
+        "Inference averages the probabilities of the passes that the time limit allows. Heads are fitted on features "
+        "of masks from networks that never saw the patient."
     )
     rows = [[name.replace("_", " "), _option(value)] for name, value in asdict(plan).items()]
     return [about, table(["Option of the plan", "Value"], rows), f"Versions: {versions}."]
