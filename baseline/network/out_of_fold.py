@@ -99,7 +99,8 @@ def _segment(
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
     data = normalise((ct.array, pet.array), networks.package)
     disagreement, unmirrored = Disagreement(), []
-    of_probabilities = networks.package.averages_probabilities
+    # The logits of a single network stay as they are: rounding of their probabilities could turn a voxel.
+    of_probabilities = networks.package.averages_probabilities and len(networks.package.numbers_of(fold)) > 1
 
     def on_pass(step: Pass, logits: npt.NDArray[np.float32]) -> None:
         disagreement.add(step, logits)

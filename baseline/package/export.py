@@ -101,7 +101,8 @@ def export_folder(target: Path, contents: PackageContents) -> Path:
         ModelPackageError: the algorithm cannot load the package.
         OutputError: `target` is not a package, or cannot be written.
     """
-    if target.exists() and not (target / MANIFEST).is_file() and not _is_empty_folder(target):
+    is_empty_folder = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not (target / MANIFEST).is_file() and not is_empty_folder:
         raise OutputError(target.name, "exists and is not a model package", "a new name, or an existing package")
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
@@ -141,12 +142,8 @@ def verified(root: Path) -> ModelPackage:
     try:
         normalise((empty, empty), package)
     except (KeyError, TypeError) as problem:
-        raise ModelPackageError(f"{PLANS}", f"intensities lack {problem}, which the normalisation needs") from None
+        raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
     return package
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 @contextmanager
@@ -193,10 +190,8 @@ def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], li
         if member.plans[_INTENSITIES] != first[_INTENSITIES]:
             raise ModelPackageError(
                 "plans.json",
-                (
-                    f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
-                    f"in {first['plans_name']!r}"
-                ),
+                f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
+                f"in {first['plans_name']!r}",
                 "networks trained on the same images",
             )
         turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
@@ -217,12 +212,11 @@ def _write_folds(
     rounds = itertools.zip_longest(*(member.checkpoints for member in members))
     files: list[str] = []
     member_of: list[int] = []
-    for checkpoints in rounds:
-        for number, checkpoint in enumerate(checkpoints):
-            if checkpoint is not None:
-                path = folder / f"fold_{len(files)}.safetensors"
-                files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
-                member_of.append(number)
+    for number, checkpoint in itertools.chain.from_iterable(map(enumerate, rounds)):
+        if checkpoint is not None:
+            path = folder / f"fold_{len(files)}.safetensors"
+            files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
+            member_of.append(number)
     return files, member_of
 
 
