@@ -57,11 +57,7 @@ class TrainingOptions:
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
-    """Run every step; returns the folder of the model package.
-
-    Args:
-        options: of all steps.
-        show: called with a summary of each step.
+    """Run every step; returns the folder of the model package. `show` is called with a summary of each step.
 
     Raises:
         HecktorError: the release has errors, or a step failed.

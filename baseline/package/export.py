@@ -77,15 +77,9 @@ def export_package(
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints into the folder `target`.
 
-    Args:
-        target: the package's folder.
-        plans: nnU-Net's plans.
-        checkpoints: by configuration, fold 0 first, as `ModelPackage.numbers_of` expects.
-        heads: heads by name.
-        description: as in `PackageContents`.
-        card: as in `PackageContents`.
-
-    Inference averages the passes' probabilities; docs/inference.md holds the comparison with logits.
+    `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. Heads,
+    description and card are as in `PackageContents`. Inference averages the passes' probabilities; docs/inference.md
+    compares them with logits.
     """
     members = [
         EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))

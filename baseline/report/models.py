@@ -130,9 +130,8 @@ class Coefficient:
 def coefficients(head: Mapping[str, Any] | None, folds: Sequence[Mapping[str, Any]]) -> list[Coefficient]:
     """Every feature of the shipped head or an outer fold, by decreasing weight.
 
-    Args:
-        head: the head's record (`terms` with `feature` and `weight`), None without a head.
-        folds: the outer folds' records with `coefficients`.
+    `head` is the head's record (`terms` with `feature` and `weight`), None without a head; the records of the outer
+    `folds` hold `coefficients`.
     """
     shipped = {} if head is None else {term["feature"]: float(term["weight"]) for term in head["terms"]}
     names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold["coefficients"])])

@@ -91,11 +91,8 @@ def uncertainty_section(
 ) -> Section:
     """Agreement of the uncertainty with the DSC, and the same figures as plain data.
 
-    Args:
-        records: uncertainty records by patient ID.
-        rows: the evaluation's rows of the same patients.
-        draws: bootstrap samples of patients.
-        seed: seed of the samples.
+    `records` are uncertainty records by patient ID, `rows` the evaluation's rows of the same patients; `draws` samples
+    of patients are drawn with `seed`.
     """
     if not records:
         return page.paragraph("No uncertainty of these patients, expected `hecktor train heads` before."), {}
@@ -139,12 +136,8 @@ def target_section(
 ) -> Section:
     """Both cross-validations of a target side by side, and the same figures as plain data.
 
-    Args:
-        target: what is predicted.
-        record: the target's part of `cross_validation.json`.
-        shipped: the target's part of `heads.json`, None without a head.
-        bootstraps: bootstrap samples of patients.
-        seed: seed of the samples.
+    `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head);
+    `bootstraps` samples of patients are drawn with `seed`.
     """
     models = estimate_models(target, record, bootstraps, seed)
     about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
