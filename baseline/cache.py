@@ -58,11 +58,7 @@ def cache(path: Path, key: str, result: Any) -> None:
 def each(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, title: str) -> Iterator[Result]:
     """Apply `work` to every item behind a progress bar; yields results in the order in which they are ready.
 
-    Args:
-        work: picklable if `jobs` is above 1.
-        items: arguments of `work`.
-        jobs: processes.
-        title: title of the progress bar.
+    `work` is picklable if `jobs`, the number of processes, is above 1.
     """
     with tqdm(total=len(items), desc=title, unit="patient", disable=not items) as bar:
         for result in _results(work, items, jobs):

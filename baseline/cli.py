@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from contract.options import add_edition_option, positive_number, whole_number
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
+_Step = Callable[[argparse.Namespace, WorkFolders], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,15 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    options = TrainingOptions(
-        work=work.root,
-        output=arguments.output,
-        prepare=_prepare_options(arguments),
-        plan=plan_of(arguments),
-        machine=_machine(arguments),
-        description=arguments.description,
-    )
-    train(options, _show)
+    prepare, plan, machine = _prepare_options(arguments), plan_of(arguments), _machine(arguments)
+    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, arguments.description), _show)
     return 0
 
 
@@ -78,7 +72,7 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
         return 0
     checkpoints = train_jobs(work, jobs, _machine(arguments))
     if len(checkpoints) == 1:
-        _show(f"{checkpoints[0]}")
+        _show(str(checkpoints[0]))
     return 0
 
 
@@ -135,30 +129,32 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--jobs", type=whole_number(1), default=usable_cpus(), help="processes or threads (%(default)s)"
     )
-    prepare, plan, device, export = _prepare_arguments(), _plan_arguments(), _device_argument(), _export_arguments()
+    prepare, plan, export = _prepare_arguments(), _plan_arguments(), _export_arguments()
+    device = argparse.ArgumentParser(add_help=False)
+    device.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (%(default)s)")
     gpus = argparse.ArgumentParser(add_help=False)
     gpus.add_argument(
         "--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (1)"
     )
-    everything = [common, prepare, plan, device, gpus, export]
-    steps.add_parser(
-        "all", parents=everything, help="run all steps in order; continues an interrupted run"
-    ).set_defaults(run=_all)
-    first = steps.add_parser("prepare", parents=[common, prepare], help="check the release and write the data set")
+
+    def step(name: str, run: _Step, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
+        added = steps.add_parser(name, parents=[common, *parents], help=about)
+        added.set_defaults(run=run)
+        return added
+
+    step("all", _all, [prepare, plan, device, gpus, export], "run all steps in order; continues an interrupted run")
+    first = step("prepare", _prepare, [prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
-    first.set_defaults(run=_prepare)
-    steps.add_parser("plan", parents=[common, plan], help="plan and preprocess with nnU-Net").set_defaults(run=_plan)
-    fold = steps.add_parser("fold", parents=[common, device, gpus], help="train one network, or all unfinished ones")
+    step("plan", _plan, [plan], "plan and preprocess with nnU-Net")
+    fold = step("fold", _fold, [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
         "--fold", type=whole_number(0), help="number of a balanced fold or, after these, of a left-out centre"
     )
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="a backbone of the plan; default: all of them")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
-    fold.set_defaults(run=_fold)
-    heads = steps.add_parser("heads", parents=[common, device], help="measure out-of-fold masks and fit the heads")
-    heads.set_defaults(run=_heads)
-    steps.add_parser("report", parents=[common], help="write the training report").set_defaults(run=_report)
-    steps.add_parser("export", parents=[common, export], help="write the model package").set_defaults(run=_export)
+    step("heads", _heads, [device], "measure out-of-fold masks and fit the heads")
+    step("report", _report, [], "write the training report")
+    step("export", _export, [export], "write the model package")
     return parser
 
 
@@ -197,12 +193,6 @@ def _plan_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="mirror axes of (z, y, x)")
     parser.add_argument("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="default: unet")
     parser.add_argument("--enhance", nargs="*", choices=ENHANCEMENTS, help="channels computed from the CT")
-    return parser
-
-
-def _device_argument() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (%(default)s)")
     return parser
 
 

@@ -57,11 +57,7 @@ class TrainingOptions:
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
-    """Run every step; returns the folder of the model package.
-
-    Args:
-        options: of all steps.
-        show: called with a summary of each step.
+    """Run every step; returns the folder of the model package. `show` is called with a summary of each step.
 
     Raises:
         HecktorError: the release has errors, or a step failed.
@@ -98,8 +94,10 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
 
     cases = read_cases(work)
-    checkpoints = tuple(itertools.chain.from_iterable(final_checkpoints(work).values()))
-    networks = key_of(checkpoints, {"plan": plan_key(work, read_plan(work))})
+    checkpoints, plan = tuple(itertools.chain.from_iterable(final_checkpoints(work).values())), read_plan(work)
+    # The average matters only where several networks held the patient out.
+    average = {"average": "probabilities"} if len(plan.backbones) > 1 else {}
+    networks = key_of(checkpoints, {"plan": plan_key(work, plan), **average})
     key = key_of([case.dose for case in cases], {"networks": networks, "patients": [c.patient_id for c in cases]})
     features: dict[str, Features] | None = load_cached(work.features_json, key)
     paths = [path(case.patient_id) for case in cases for path in (work.mask, work.uncertainty)]

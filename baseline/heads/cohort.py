@@ -66,11 +66,11 @@ class HeadCohort:
 
 def outcomes_of(answer: Answer, cases: Sequence[ReleaseCase]) -> Outcomes:
     """Outcomes of patients for whom every column of the answer is known."""
+    rows = [{event_key(answer): case.outcome(answer)} for case in cases]
     if answer.kind == "risk":
-        times = [float(case.outcomes[answer.columns["time"]]) for case in cases]
-        events = [int(case.outcome(answer)) for case in cases]
-        return Outcomes(np.array(events, dtype=np.int64), np.array(times, dtype=np.float64))
-    return Outcomes(np.array([answer.classes.index(case.outcome(answer)) for case in cases], dtype=np.int64))
+        days = [case.outcomes[answer.columns["time"]] for case in cases]
+        rows = [row | {f"{answer.name}_days": number} for row, number in zip(rows, days, strict=True)]
+    return outcomes_in(answer, rows)
 
 
 def outcome_rows(answer: Answer, outcomes: Outcomes) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ the other patients alone, by inner folds of the same kind: stratified in stratif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,15 +75,10 @@ def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Gene
     Raises:
         MetricError: a single centre, or too few patients with the scarcer outcome in the others.
     """
-    if len(set(cohort.centres)) < 2:
-        raise MetricError(target.name, f"{len(set(cohort.centres))} centre", "at least 2 to leave one out")
-    return out_of_sample(target, cohort, centre_folds(cohort), by_centre=True, rng=rng)
-
-
-_SPLITTERS: Final[dict[str, Callable[[Target, HeadCohort, np.random.Generator], OutOfSample]]] = {
-    "nested": nested,
-    "leave_one_centre_out": leave_one_centre_out,
-}
+    outer = centre_folds(cohort)
+    if len(outer) < 2:
+        raise MetricError(target.name, f"{len(outer)} centre", "at least 2 to leave one out")
+    return out_of_sample(target, cohort, outer, by_centre=True, rng=rng)
 
 
 def out_of_sample(
@@ -149,11 +144,12 @@ def cross_validation_document(
 
 def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:
     """One kind of cross-validation; the comparators use the same outer folds."""
+    by_centre = kind == "leave_one_centre_out"
     try:
-        scored = _SPLITTERS[kind](target, cohort, np.random.default_rng(seed))
+        scored = (leave_one_centre_out if by_centre else nested)(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
         return {"why_not": str(problem)}
-    outer, by_centre = [fold.held_out for fold in scored.folds], kind == "leave_one_centre_out"
+    outer = [fold.held_out for fold in scored.folds]
     comparators = {
         name: out_of_sample(only(target, [family]), cohort, outer, by_centre, np.random.default_rng(seed))
         for name, family in target.comparators.items()
@@ -169,8 +165,7 @@ def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[st
 def _answers(target: Target, cohort: HeadCohort, scored: OutOfSample) -> dict[str, Any]:
     """The metric over all patients and by centre, and each patient's score, answer and probability."""
     by_centre = {cohort.centres[fold[0]]: metric(cohort, scored, fold) for fold in centre_folds(cohort)}
-    record: dict[str, Any] = {target.metric: metric(cohort, scored), "by_centre": by_centre}
-    record["score"] = scored.scores.tolist()
+    record = {target.metric: metric(cohort, scored), "by_centre": by_centre, "score": scored.scores.tolist()}
     if scored.positive is not None and scored.probability is not None:
         record |= {"positive": scored.positive.tolist(), "probability": scored.probability.tolist()}
     return record

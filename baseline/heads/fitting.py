@@ -6,8 +6,8 @@ out-of-fold metric here selected the head; `baseline.heads.cross_validation` est
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -36,11 +36,11 @@ class FittedHead:
     """
 
     head: LinearHead
-    metric: str
-    out_of_fold: float
     model: str
     setting: Setting
-    tried: Mapping[str, float] = field(default_factory=dict)
+    tried: Mapping[str, float]
+    metric: str
+    out_of_fold: float
 
     @property
     def penalty(self) -> float:
@@ -49,15 +49,7 @@ class FittedHead:
 
     def as_json(self) -> dict[str, Any]:
         """The head's record in `heads.json`."""
-        return {
-            "head": self.head.as_json(),
-            "model": self.model,
-            "setting": dict(self.setting),
-            "tried": dict(self.tried),
-            "metric": self.metric,
-            "out_of_fold": self.out_of_fold,
-            "penalty": self.penalty,
-        }
+        return {**vars(self), "head": self.head.as_json(), "penalty": self.penalty}
 
 
 @dataclass(frozen=True)
@@ -69,9 +61,7 @@ class FittedHeads:
 
     def with_centre_aliases(self, aliases: Mapping[str, str]) -> FittedHeads:
         """The same heads with each centre's shifts also under its alias."""
-        heads = {
-            name: replace(fitted, head=with_centre_aliases(fitted.head, aliases)) for name, fitted in self.heads.items()
-        }
+        heads = {name: replace(one, head=with_centre_aliases(one.head, aliases)) for name, one in self.heads.items()}
         return replace(self, heads=heads)
 
     def as_json(self) -> dict[str, Any]:
@@ -81,20 +71,17 @@ class FittedHeads:
 
 def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> HeadCohort:
     """Patients with a known outcome, with image features (`rows`, by patient ID) and clinical variables."""
+
+    def usable(row: Features) -> dict[str, float | None]:  # dose features only if inference gets the dose
+        return {name: value for name, value in row.items() if target.with_dose or not name.endswith(_DOSE_FEATURES)}
+
     known = [case for case in cases if case.has(target.answer)]
     return HeadCohort(
         tuple(case.patient_id for case in known),
         tuple(case.centre for case in known),
-        tuple(
-            _usable(rows[case.patient_id], target) | clinical_features(case.patient, target.clinical) for case in known
-        ),
+        tuple(usable(rows[case.patient_id]) | clinical_features(case.patient, target.clinical) for case in known),
         outcomes_of(target.answer, known),
     )
-
-
-def _usable(row: Features, target: Target) -> dict[str, float | None]:
-    """Dose features are used only if inference gets the dose."""
-    return {name: value for name, value in row.items() if target.with_dose or not name.endswith(_DOSE_FEATURES)}
 
 
 def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
@@ -111,7 +98,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     metric = chosen.metric
     if head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, chosen.scores >= head.threshold)
-    return FittedHead(head, target.metric, metric, chosen.name, chosen.setting, chosen.tried)
+    return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric)
 
 
 def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
@@ -121,23 +108,15 @@ def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, b
 
 def fit_all(cohorts: Cohorts, seed: int) -> FittedHeads:
     """Fit each target's head and its head on clinical variables alone, as far as the cohort allows."""
-    fitted: dict[str, FittedHead | str] = {}
+    heads: dict[str, FittedHead] = {}
+    why_not: dict[str, str] = {}
     for target, cohort in tqdm(cohorts, desc="fit heads", unit="target"):
-        fitted[target.name] = _fit_or_reason(fit_target, target, cohort, seed)
-        fitted[f"{target.name}_clinical"] = _fit_or_reason(fit_clinical, target, cohort, seed)
-    return FittedHeads(
-        {name: head for name, head in fitted.items() if not isinstance(head, str)},
-        {name: reason for name, reason in fitted.items() if isinstance(reason, str)},
-    )
-
-
-def _fit_or_reason(
-    fit: Callable[[Target, HeadCohort, np.random.Generator], FittedHead], target: Target, cohort: HeadCohort, seed: int
-) -> FittedHead | str:
-    try:
-        return fit(target, cohort, np.random.default_rng(seed))
-    except MetricError as problem:
-        return problem.message
+        for name, fit in ((target.name, fit_target), (f"{target.name}_clinical", fit_clinical)):
+            try:
+                heads[name] = fit(target, cohort, np.random.default_rng(seed))
+            except MetricError as problem:
+                why_not[name] = problem.message
+    return FittedHeads(heads, why_not)
 
 
 def with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> LinearHead:

@@ -46,18 +46,17 @@ def centre_shifts(values: _Floats, centres: Sequence[str]) -> list[dict[str, Cen
     if not usable:
         return shifts
     middle, spread = _overall(values, codes, usable, enough)
-    for code, known in enough.items():
-        there = [number for number in usable if known[number]]
-        if not there:
+    for code, known_features in enough.items():
+        known = known_features[usable]
+        if not known.any():
             continue
-        places = [usable.index(number) for number in there]
-        scaled = (values[codes == code][:, there] - middle[places]) / spread[places]
-        shift, variance = _empirical_bayes(scaled)
-        for number, place, by, squared in zip(there, places, shift, variance, strict=True):
+        scaled = (values[codes == code][:, usable][:, known] - middle[known]) / spread[known]
+        for place, by, squared in zip(np.flatnonzero(known), *_empirical_bayes(scaled), strict=True):
             scale = float(np.sqrt(squared))
             # From units of the within-centre standard deviation back to the feature's own scale.
-            moved = float(middle[place] + spread[place] * by - scale * middle[place])
-            shifts[number][code] = CentreShift(moved, scale)
+            shifts[usable[place]][code] = CentreShift(
+                float(middle[place] + spread[place] * by - scale * middle[place]), scale
+            )
     return shifts
 
 
@@ -82,11 +81,11 @@ def _empirical_bayes(scaled: _Floats) -> tuple[_Floats, _Floats]:
     variance = np.maximum(np.nanvar(scaled, axis=0, ddof=1), 1e-9)
     prior_shift, prior_shift_variance = float(shift.mean()), _variance(shift)
     prior_mean, prior_variance = float(variance.mean()), _variance(variance)
-    raw, posterior, posterior_variance = shift, shift, variance
+    posterior, posterior_variance = shift, variance
+    weight = count * prior_shift_variance
     for _ in range(_MOST_ROUNDS):
         before = posterior, posterior_variance
-        weight = count * prior_shift_variance
-        posterior = (weight * raw + posterior_variance * prior_shift) / (weight + posterior_variance)
+        posterior = (weight * shift + posterior_variance * prior_shift) / (weight + posterior_variance)
         squares = np.nansum((scaled - posterior) ** 2, axis=0)
         posterior_variance = _posterior_variance(squares, count, prior_mean, prior_variance)
         change = max(np.abs(posterior - before[0]).max(), np.abs(posterior_variance - before[1]).max())

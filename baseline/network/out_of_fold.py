@@ -14,11 +14,11 @@ from tqdm import tqdm
 
 from algorithm.deadline import Deadline
 from algorithm.heads.measure import Features, image_features
-from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.devices import device_named
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
-from algorithm.network.passes import Passes
+from algorithm.network.passes import Passes, Progress
 from algorithm.network.segment import normalise
 from algorithm.network.windows import Pass
 from algorithm.uncertainty.disagreement import Disagreement
@@ -96,18 +96,20 @@ def _segment(
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
     data = normalise((ct.array, pet.array), networks.package)
     disagreement, unmirrored = Disagreement(), []
+    # The logits of a single network stay as they are: rounding of their probabilities could turn a voxel.
+    of_probabilities = networks.package.averages_probabilities and len(networks.package.numbers_of(fold)) > 1
 
     def on_pass(step: Pass, logits: npt.NDArray[np.float32]) -> None:
         disagreement.add(step, logits)
         if not step.axes:
-            unmirrored.append(logits)
+            unmirrored.append(softmax(logits) if of_probabilities else logits)
 
     passes = _passes(fold, networks)
     Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=on_pass).run()
-    logits = sum(unmirrored[1:], unmirrored[0]) / np.float32(len(unmirrored))
+    total, done, name = sum(unmirrored[1:], unmirrored[0]), len(unmirrored), f"fold {fold}"
+    logits = Progress(total, done, len(passes), name, str(device), of_probabilities).logits
     usable_pet = pet.array if pet.array.any() else None
-    segmentation = Segmentation(logits, ct.array, usable_pet, ct.geometry, len(unmirrored), len(passes), f"fold {fold}")
-    return segmentation, disagreement
+    return Segmentation(logits, ct.array, usable_pet, ct.geometry, done, len(passes), name), disagreement
 
 
 def _passes(fold: int, networks: Networks) -> list[Pass]:

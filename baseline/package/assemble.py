@@ -13,6 +13,7 @@ from algorithm.heads.linear import LinearHead, parse_head
 from algorithm.heads.measure import clinical_names, image_features
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
+from baseline.package.description import DEFAULTS
 from baseline.package.export import EnsembleMember, PackageContents, export_archive, export_folder
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
 from baseline.release.cases import head_answers
@@ -22,7 +23,6 @@ from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 
-PURPOSE: Final = "research; not a medical device"
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
 
@@ -71,20 +71,15 @@ class _Trained:
     first: Checkpoint
     plans: Mapping[str, Any]
 
-    def member(self, trust: bool) -> EnsembleMember:
-        return EnsembleMember(self.plans, self.first.configuration, _checkpoints(self.results, self.first, trust))
+    def checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
+        for path in self.results.checkpoints.values():
+            checkpoint = read_checkpoint(path, trust=trust)
+            check_same_training(checkpoint, self.first, self.results.plans)
+            yield checkpoint
 
-    def mirror_axes(self) -> tuple[int, ...]:
-        """Mirror axes in (z, y, x)."""
-        return turned_axes(self.first.mirror_axes, axes_of(self.plans))
-
-    def described(self, checkpoint: str) -> dict[str, Any]:
-        return {
-            "trainer": self.first.trainer,
-            "plans": self.plans["plans_name"],
-            "folds": list(self.results.checkpoints),
-            "checkpoint": checkpoint,
-        }
+    def as_json(self, checkpoint: str) -> dict[str, Any]:
+        plans, folds = self.plans["plans_name"], list(self.results.checkpoints)
+        return {"trainer": self.first.trainer, "plans": plans, "folds": folds, "checkpoint": checkpoint}
 
 
 def package_training(request: PackageRequest) -> WrittenPackage:
@@ -96,16 +91,19 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     """
     heads = {} if request.heads is None else read_heads(request.heads, load_edition(request.edition))
     trained = [_trained(folder, request) for folder in request.nnunet]
-    training = [one.described(request.checkpoint) for one in trained]
+    training = [one.as_json(request.checkpoint) for one in trained]
+    mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
+    trust = request.trust_checkpoint
     contents = PackageContents(
-        [one.member(request.trust_checkpoint) for one in trained],
+        [EnsembleMember(one.plans, one.first.configuration, one.checkpoints(trust)) for one in trained],
         heads,
         {
             "name": request.name or " + ".join(one.results.name for one in trained),
-            "purpose": PURPOSE,
+            "purpose": DEFAULTS["purpose"],
             "normalised_over": request.normalised_over,
+            "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
-            "mirror_axes": sorted(set.intersection(*(set(one.mirror_axes()) for one in trained))),
+            "mirror_axes": sorted(set.intersection(*mirror_axes)),
             "training": training[0] if len(training) == 1 else {"members": training},
         },
     )
@@ -130,22 +128,18 @@ def read_heads(path: Path, edition: Edition) -> dict[str, LinearHead]:
     if not isinstance(content, dict) or not content or not set(content) <= set(kind_of):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(kind_of))}")
-    heads = {name: parse_head(_plain(record), f"{path.name}: {name}") for name, record in content.items()}
+    # A record of `heads.json` holds the head beside its results.
+    records = {name: one["head"] if isinstance(one, dict) and "head" in one else one for name, one in content.items()}
+    heads = {name: parse_head(record, f"{path.name}: {name}") for name, record in records.items()}
     features = known_features(edition)
     for name, head in heads.items():
         unknown = [term.feature for term in head.terms if term.feature not in features]
         if unknown:
-            raise ModelPackageError(
-                path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {', '.join(sorted(features))}"
-            )
+            names = ", ".join(sorted(features))
+            raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
         if head.threshold is None and kind_of[name] == "class":
             raise ModelPackageError(path.name, f"{name}: no threshold", "a number on the logit's scale")
     return heads
-
-
-def _plain(record: Any) -> Any:
-    """The head itself, of a record in `heads.json` that also holds its results."""
-    return record["head"] if isinstance(record, dict) and "head" in record else record
 
 
 def known_features(edition: Edition) -> frozenset[str]:
@@ -159,19 +153,7 @@ def known_features(edition: Edition) -> frozenset[str]:
 def _notes(plans: Mapping[str, Any], normalised_over: str) -> tuple[str, ...]:
     """Notes for the author that are no errors."""
     (configuration,) = plans["configurations"].values()
-    schemes = [scheme for scheme in configuration["normalization_schemes"] if scheme in _OWN_SCALE]
-    if not schemes:
-        return ()
+    schemes = dict.fromkeys(scheme for scheme in configuration["normalization_schemes"] if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
-    note = (
-        f"{' and '.join(dict.fromkeys(schemes))}: normalised over {taken_from}, because of --normalised-over "
-        f"{normalised_over} (docs/model-package.md)"
-    )
-    return (note,)
-
-
-def _checkpoints(results: NnunetResults, first: Checkpoint, trust: bool) -> Iterator[Checkpoint]:
-    for path in results.checkpoints.values():
-        checkpoint = read_checkpoint(path, trust=trust)
-        check_same_training(checkpoint, first, results.plans)
-        yield checkpoint
+    reason = f"because of --normalised-over {normalised_over} (docs/model-package.md)"
+    return (f"{' and '.join(schemes)}: normalised over {taken_from}, {reason}",) if schemes else ()

@@ -32,17 +32,11 @@ def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
 
 def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
     """The configuration with spacing, patch, kernels and strides in (z, y, x)."""
-    turned = dict(configuration)
-    for key in _SPATIAL:
-        if key in turned:
-            turned[key] = _turned(turned[key], axes)
-    architecture = dict(turned["architecture"])
-    arguments = dict(architecture["arch_kwargs"])
-    for key in ("kernel_sizes", "strides"):  # SegResNet has none: its kernels are cubes
-        if key in arguments:
-            arguments[key] = _turned_stages(arguments[key], axes)
-    turned["architecture"] = architecture | {"arch_kwargs": arguments}
-    return turned
+    architecture, arguments = configuration["architecture"], configuration["architecture"]["arch_kwargs"]
+    spatial = {key: _turned(configuration[key], axes) for key in _SPATIAL if key in configuration}
+    # SegResNet has neither: its kernels are cubes.
+    stages = {key: _turned_stages(arguments[key], axes) for key in ("kernel_sizes", "strides") if key in arguments}
+    return {**configuration, **spatial, "architecture": {**architecture, "arch_kwargs": {**arguments, **stages}}}
 
 
 def turned_tensor(tensor: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:

@@ -60,18 +60,11 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
-        return Checkpoint(
-            name,
-            weights,
-            str(arguments.get("configuration", "")),
-            str(content.get("trainer_name", "")),
-            _mirror_axes(axes),
-            dict(arguments.get("plans", {})),
-        )
+        configuration, plans = str(arguments.get("configuration", "")), dict(arguments.get("plans", {}))
+        return Checkpoint(name, weights, configuration, str(content.get("trainer_name", "")), _mirror_axes(axes), plans)
     except (AttributeError, TypeError, ValueError):
-        raise ModelPackageError(
-            f"{name}", f"mirror axes {axes!r} or arguments that are not nnU-Net's", "a checkpoint of nnU-Net v2"
-        ) from None
+        found = f"mirror axes {axes!r} or arguments that are not nnU-Net's"
+        raise ModelPackageError(name, found, "a checkpoint of nnU-Net v2") from None
 
 
 def _load(path: Path, name: str, trust: bool) -> Any:
@@ -83,11 +76,9 @@ def _load(path: Path, name: str, trust: bool) -> Any:
     except pickle.UnpicklingError:
         if not trust:
             raise ModelPackageError(
-                f"{name}",
-                (
-                    f"holds more than tensors and numbers ({_unknown_types(path)}), which can run code when read; "
-                    "expected nnU-Net's own content, or --trust-checkpoint if you trust its author"
-                ),
+                name,
+                f"holds more than tensors and numbers ({_unknown_types(path)}), which can run code when read; "
+                "expected nnU-Net's own content, or --trust-checkpoint if you trust its author",
             ) from None
     except OSError as problem:
         raise ModelPackageError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
@@ -96,7 +87,7 @@ def _load(path: Path, name: str, trust: bool) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
-        raise ModelPackageError(f"{name}", f"cannot be read ({problem})", "importable modules of the trainer") from None
+        raise ModelPackageError(name, f"cannot be read ({problem})", "importable modules of the trainer") from None
 
 
 def _unknown_types(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from baseline.package.assemble import PackageRequest, package_training
@@ -14,18 +15,10 @@ from contract.options import add_edition_option
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert nnU-Net's results into a model package."""
     arguments = _parser().parse_args(argv)
-    request = PackageRequest(
-        nnunet=tuple(arguments.nnunet),
-        heads=arguments.heads,
-        output=arguments.output,
-        folds=None if arguments.folds is None else tuple(arguments.folds),
-        checkpoint=arguments.checkpoint,
-        name=arguments.name,
-        trust_checkpoint=arguments.trust_checkpoint,
-        normalised_over=arguments.normalised_over,
-        edition=arguments.edition,
-    )
-    packaged = package_training(request)
+    options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}
+    # argparse gives lists for repeated options
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    packaged = package_training(PackageRequest(**options))
     for note in packaged.notes:
         sys.stdout.write(f"note: {note}\n")
     sys.stdout.write(f"model package in {packaged.path}, loaded and verified\n")

@@ -34,7 +34,7 @@ def read_description(path: Path | None) -> dict[str, str]:
         raise InputError(path.name, f"found a {type(content).__name__}", "an object")
     for key, value in content.items():
         if key not in DEFAULTS:
-            raise InputError(path.name, f"found {key!r}", f"{', '.join(DEFAULTS)}")
+            raise InputError(path.name, f"found {key!r}", ", ".join(DEFAULTS))
         if not isinstance(value, str) or not value.strip():
             raise InputError(path.name, f"{key} is {value!r}", "a text")
     return {**DEFAULTS, **content}

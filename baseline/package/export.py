@@ -77,19 +77,15 @@ def export_package(
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints into the folder `target`.
 
-    Args:
-        target: the package's folder.
-        plans: nnU-Net's plans.
-        checkpoints: by configuration, fold 0 first, as `ModelPackage.numbers_of` expects.
-        heads: heads by name.
-        description: as in `PackageContents`.
-        card: as in `PackageContents`.
+    `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. Heads,
+    description and card are as in `PackageContents`. Inference averages the passes' probabilities; docs/inference.md
+    compares them with logits.
     """
     members = [
         EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
         for name, paths in checkpoints.items()
     ]
-    return export_folder(target, PackageContents(members, heads, description, card))
+    return export_folder(target, PackageContents(members, heads, {**description, "average": "probabilities"}, card))
 
 
 def export_folder(target: Path, contents: PackageContents) -> Path:
@@ -99,7 +95,8 @@ def export_folder(target: Path, contents: PackageContents) -> Path:
         ModelPackageError: the algorithm cannot load the package.
         OutputError: `target` is not a package, or cannot be written.
     """
-    if target.exists() and not (target / MANIFEST).is_file() and not _is_empty_folder(target):
+    is_empty_folder = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not (target / MANIFEST).is_file() and not is_empty_folder:
         raise OutputError(target.name, "exists and is not a model package", "a new name, or an existing package")
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
@@ -139,12 +136,8 @@ def verified(root: Path) -> ModelPackage:
     try:
         normalise((empty, empty), package)
     except (KeyError, TypeError) as problem:
-        raise ModelPackageError(f"{PLANS}", f"intensities lack {problem}, which the normalisation needs") from None
+        raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
     return package
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 @contextmanager
@@ -191,10 +184,8 @@ def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], li
         if member.plans[_INTENSITIES] != first[_INTENSITIES]:
             raise ModelPackageError(
                 "plans.json",
-                (
-                    f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
-                    f"in {first['plans_name']!r}"
-                ),
+                f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
+                f"in {first['plans_name']!r}",
                 "networks trained on the same images",
             )
         turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
@@ -215,12 +206,11 @@ def _write_folds(
     rounds = itertools.zip_longest(*(member.checkpoints for member in members))
     files: list[str] = []
     member_of: list[int] = []
-    for checkpoints in rounds:
-        for number, checkpoint in enumerate(checkpoints):
-            if checkpoint is not None:
-                path = folder / f"fold_{len(files)}.safetensors"
-                files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
-                member_of.append(number)
+    for number, checkpoint in itertools.chain.from_iterable(map(enumerate, rounds)):
+        if checkpoint is not None:
+            path = folder / f"fold_{len(files)}.safetensors"
+            files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
+            member_of.append(number)
     return files, member_of
 
 

@@ -97,17 +97,18 @@ def check_same_training(checkpoint: Checkpoint, first: Checkpoint, plans: Mappin
             raise ModelPackageError(checkpoint.name, f"{key} {found!r}", f"{wanted!r} as in {first.name}")
     if not checkpoint.plans:
         return
-    for key, found, wanted in _compared(checkpoint.plans, plans, checkpoint.configuration):
-        if found != wanted:
-            raise ModelPackageError(checkpoint.name, f"trained with {key} {found!r}", f"{wanted!r} (plans.json)")
+    trained, wanted = (_defining(one, checkpoint.configuration) for one in (checkpoint.plans, plans))
+    for key, found in trained.items():
+        if found != wanted[key]:
+            raise ModelPackageError(checkpoint.name, f"trained with {key} {found!r}", f"{wanted[key]!r} (plans.json)")
 
 
-def _compared(trained: Mapping[str, Any], plans: Mapping[str, Any], name: str) -> list[tuple[str, Any, Any]]:
-    pairs = [(key, trained.get(key), plans.get(key)) for key in ("transpose_forward",)]
-    ours, theirs = (content.get("configurations", {}).get(name, {}) for content in (trained, plans))
-    pairs += [(key, ours.get(key), theirs.get(key)) for key in ("spacing", "normalization_schemes")]
+def _defining(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values that all folds of a training share."""
+    configuration = plans.get("configurations", {}).get(name, {})
+    values = {key: configuration.get(key) for key in ("spacing", "normalization_schemes")}
     intensities = "foreground_intensity_properties_per_channel"
-    return [*pairs, (intensities, trained.get(intensities), plans.get(intensities))]
+    return {"transpose_forward": plans.get("transpose_forward"), **values, intensities: plans.get(intensities)}
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -120,17 +121,13 @@ def _object(path: Path) -> dict[str, Any]:
 def _check_channels(dataset: Mapping[str, Any]) -> None:
     found = dataset.get("channel_names", dataset.get("modality"))
     names = [found.get(str(number)) for number in range(len(found))] if isinstance(found, dict) else []
-    fits = len(names) == len(CHANNELS) and all(
-        str(name).casefold() in known for name, known in zip(names, _CHANNEL_NAMES, strict=True)
-    )
-    if not fits:
+    fits = (str(name).casefold() in known for name, known in zip(names, _CHANNEL_NAMES, strict=False))
+    if len(names) != len(CHANNELS) or not all(fits):
         raise ModelPackageError(
             "dataset.json",
             f"channel_names {found!r}",
-            (
-                f"{dict(enumerate(CHANNELS))!r}; rename them in dataset.json if they are these two in this order "
-                "(plans.json defines their normalisation)"
-            ),
+            f"{dict(enumerate(CHANNELS))!r}; rename them in dataset.json if they are these two in this order "
+            "(plans.json defines their normalisation)",
         )
 
 
@@ -166,18 +163,15 @@ def _checkpoint(folder: Path, fold: str, which: str) -> Path:
 
 
 def _check_configuration(configuration: Mapping[str, Any], name: str) -> None:
-    spacing = configuration.get("spacing")
-    if not isinstance(spacing, list) or len(spacing) != 3:
-        raise ModelPackageError("plans.json", f"{name} has spacing {spacing!r}", "a network of three dimensions")
-    previous = configuration.get("previous_stage")
-    if previous is not None:
-        raise ModelPackageError(
-            "plans.json", f"{name} is the second stage of a cascade after {previous!r}", "3d_fullres on its own"
-        )
+    spacing, previous = configuration.get("spacing"), configuration.get("previous_stage")
     preprocessor = configuration.get("preprocessor_name", "DefaultPreprocessor")
-    if preprocessor != "DefaultPreprocessor":
-        raise ModelPackageError("plans.json", f"preprocessor {preprocessor!r}", "DefaultPreprocessor")
-    if any(configuration.get("use_mask_for_norm", ())):
-        raise ModelPackageError(
-            "plans.json", "use_mask_for_norm is true", "false: the algorithm normalises over all voxels"
-        )
+    three, masked = isinstance(spacing, list) and len(spacing) == 3, any(configuration.get("use_mask_for_norm", ()))
+    cascade = f"{name} is the second stage of a cascade after {previous!r}"
+    for fits, found, expected in (
+        (three, f"{name} has spacing {spacing!r}", "a network of three dimensions"),
+        (previous is None, cascade, "3d_fullres on its own"),
+        (preprocessor == "DefaultPreprocessor", f"preprocessor {preprocessor!r}", "DefaultPreprocessor"),
+        (not masked, "use_mask_for_norm is true", "false: the algorithm normalises over all voxels"),
+    ):
+        if not fits:
+            raise ModelPackageError("plans.json", found, expected)

@@ -9,8 +9,7 @@ import numpy as np
 
 from baseline.heads.cohort import Flags, Floats
 from baseline.heads.cross_validation import KINDS
-from baseline.report.coefficients import Coefficient
-from baseline.report.models import ModelEstimates, high_risk
+from baseline.report.models import Coefficient, ModelEstimates, high_risk
 from baseline.report.uncertainty import MEASURES, LabelUncertainty
 from evaluation.metrics.classification import calibration_table
 from evaluation.metrics.survival import kaplan_meier, log_rank_p

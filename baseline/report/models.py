@@ -1,8 +1,8 @@
-"""Estimates of the heads and their comparators in both kinds of cross-validation, with intervals over patients."""
+"""Figures of the heads: metrics with intervals, coefficients and their stability, and the level of chance."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,11 +15,16 @@ from baseline.heads.models.targets import COMPARATORS, Target
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras
+from evaluation.studies.chance import DrawScores
 
 GAP: Final = "gap"
 BEHIND: Final = "behind"
 HEADS: Final = "heads"
 TITLES: Final = {HEADS: "heads", **COMPARATORS}
+# A head may use all features; the page shows those with the largest weights.
+MOST_SHOWN: Final = 20
+TRIES: Final = (1, 5, 20, 100)
+DRAWS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -94,3 +99,63 @@ def _metric(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> W
 
 def _difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
     return lambda weights: first(weights) - second(weights)
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A feature's weight per standard deviation in the shipped head and each outer fold; None and 0 if unused."""
+
+    feature: str
+    shipped: float | None
+    folds: tuple[float, ...]
+
+    @property
+    def used_in(self) -> int:
+        """Number of outer folds that use the feature."""
+        return sum(weight != 0 for weight in self.folds)
+
+    @property
+    def same_sign(self) -> int:
+        """Number of outer folds with the sign of the shipped weight, or of the folds' sum if it is not shipped."""
+        sign = np.sign(sum(self.folds) if self.shipped is None else self.shipped)
+        return sum(bool(np.sign(weight) == sign) for weight in self.folds if weight != 0)
+
+    @property
+    def size(self) -> float:
+        """The larger absolute value of the shipped weight and the mean over the folds."""
+        mean = float(np.mean(self.folds)) if self.folds else 0.0
+        return max(abs(self.shipped or 0.0), abs(mean))
+
+
+def coefficients(head: Mapping[str, Any] | None, folds: Sequence[Mapping[str, Any]]) -> list[Coefficient]:
+    """Every feature of the shipped head or an outer fold, by decreasing weight.
+
+    `head` is the head's record (`terms` with `feature` and `weight`), None without a head; the records of the outer
+    `folds` hold `coefficients`.
+    """
+    shipped = {} if head is None else {term["feature"]: float(term["weight"]) for term in head["terms"]}
+    names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold["coefficients"])])
+    weights = [
+        Coefficient(name, shipped.get(name), tuple(float(fold["coefficients"].get(name, 0.0)) for fold in folds))
+        for name in names
+    ]
+    return sorted(weights, key=lambda one: -one.size)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Metric of random answers to a cohort: standard deviation, and expected best of k tries by k."""
+
+    sd: float
+    best_of: Mapping[int, float]
+
+
+def best_of_random(scores: DrawScores, rng: np.random.Generator, draws: int = DRAWS) -> Chance:
+    """Draw `draws` random answers, and compute the expected highest metric of k answers for each k of `TRIES`.
+
+    The expectation is exact for k independent draws from these answers: the i-th lowest of n is the highest of k with
+    probability (i/n)^k - ((i-1)/n)^k.
+    """
+    values = np.sort(scores(draws, rng))
+    share = np.arange(draws + 1) / draws
+    return Chance(float(values.std()), {k: float(values @ np.diff(share**k)) for k in TRIES})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -46,16 +46,18 @@ def figure(caption: str, svg: str) -> str:
     return f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are HTML."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table of texts, counts, values and estimates with their 95% intervals; a dash for a missing value (None)."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def estimate_cell(estimate: Estimate | None) -> str:
-    """A value with its 95% interval; a dash for a missing value."""
-    if estimate is None or estimate.value is None:
+def _cell(content: Estimate | str | float | None) -> str:
+    if isinstance(content, str | int):
+        return escape(str(content))
+    estimate = content if isinstance(content, Estimate) else Estimate(content, None, None)
+    if estimate.value is None:
         return "-"
     value = f'<span class="value">{estimate.value:.3f}</span>'
     if estimate.ci95_low is None or estimate.ci95_high is None:
@@ -63,20 +65,11 @@ def estimate_cell(estimate: Estimate | None) -> str:
     return f'{value} <span class="interval">{estimate.ci95_low:.3f} to {estimate.ci95_high:.3f}</span>'
 
 
-def value_cell(value: float | None) -> str:
-    """A value without an interval; a dash for a missing one."""
-    return estimate_cell(Estimate(value, None, None))
-
-
-def estimate_of(aggregate: Mapping[str, Any]) -> Estimate:
-    """One metric of `metrics.json`."""
-    return Estimate(aggregate["value"], aggregate.get("ci95_low"), aggregate.get("ci95_high"))
-
-
-def pictures(cases: Sequence[WorstCase]) -> str:
+def pictures(cases: Iterable[WorstCase]) -> str:
     """Pictures of the worst cases, with a legend of the contours."""
+    swatch = '<span class="swatch" style="background:{}"></span>'.format
     legend = (
-        f'<ul class="legend"><li>{_swatch(REFERENCE_COLOUR)}reference</li><li>{_swatch(COLOUR)}out-of-fold</li>'
+        f'<ul class="legend"><li>{swatch(REFERENCE_COLOUR)}reference</li><li>{swatch(COLOUR)}out-of-fold</li>'
         '<li><span class="line"></span>GTVp</li><li><span class="line dashed"></span>GTVn</li></ul>'
     )
     return legend + "".join(_picture(case) for case in cases)
@@ -85,12 +78,8 @@ def pictures(cases: Sequence[WorstCase]) -> str:
 def _picture(case: WorstCase) -> str:
     source = base64.b64encode(case.jpeg).decode("ascii")
     name = escape(case.case)
-    about = f"CT and PET of {name} in three planes with contours"
     return (
         f'<article><header><h3>{name}</h3><span class="facts">{escape(case.facts)}</span></header>'
-        f'<img loading="lazy" alt="{about}" src="data:image/jpeg;base64,{source}"></article>'
+        f'<img loading="lazy" alt="CT and PET of {name} in three planes with contours" '
+        f'src="data:image/jpeg;base64,{source}"></article>'
     )
-
-
-def _swatch(colour: str) -> str:
-    return f'<span class="swatch" style="background:{colour}"></span>'

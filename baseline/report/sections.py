@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +12,6 @@ from baseline.heads.cohort import outcomes_in
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.models.targets import Target
 from baseline.report import page
-from baseline.report.chance import DRAWS, best_of_random
-from baseline.report.coefficients import MOST_SHOWN, Coefficient, coefficients
 from baseline.report.figures import (
     calibration_plot,
     coefficients_plot,
@@ -23,12 +20,24 @@ from baseline.report.figures import (
     risk_coverage_plot,
     survival_plot,
 )
-from baseline.report.models import BEHIND, GAP, ModelEstimates, available, estimate_models
+from baseline.report.models import (
+    BEHIND,
+    DRAWS,
+    GAP,
+    MOST_SHOWN,
+    Coefficient,
+    ModelEstimates,
+    available,
+    best_of_random,
+    coefficients,
+    estimate_models,
+)
 from baseline.report.segmentation import dsc_of
 from baseline.report.uncertainty import MEASURES, LabelUncertainty, estimate_uncertainty
 from contract import labels
 from contract.errors import MetricError
 from evaluation.metrics.classification import probability_metrics
+from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.chance import DrawScores, random_balanced_accuracy, random_c_index
 
@@ -67,11 +76,13 @@ def segmentation_section(report: Mapping[str, Any], titles: Mapping[str, str], w
     )
     if without_mask:
         about += f" {without_mask} patients without a reference are not scored."
-    everyone = [page.estimate_cell(page.estimate_of(report["aggregates"][name])) for name in titles]
-    rows = [["everyone", str(scored), *everyone]]
-    for centre, group in report["centres"].items():
-        values = [page.value_cell(group["aggregates"][name]["value"]) for name in titles]
-        rows.append([escape(centre), str(group["cases"]), *values])
+    everyone = (report["aggregates"][name] for name in titles)
+    estimates = [Estimate(one["value"], one.get("ci95_low"), one.get("ci95_high")) for one in everyone]
+    by_centre = [
+        [centre, group["cases"], *(group["aggregates"][name]["value"] for name in titles)]
+        for centre, group in report["centres"].items()
+    ]
+    rows = [["everyone", scored, *estimates], *by_centre]
     return page.paragraph(about) + page.table(["Centre", "Patients", *titles.values()], rows)
 
 
@@ -80,11 +91,8 @@ def uncertainty_section(
 ) -> Section:
     """Agreement of the uncertainty with the DSC, and the same figures as plain data.
 
-    Args:
-        records: uncertainty records by patient ID.
-        rows: the evaluation's rows of the same patients.
-        draws: bootstrap samples of patients.
-        seed: seed of the samples.
+    `records` are uncertainty records by patient ID, `rows` the evaluation's rows of the same patients; `draws` samples
+    of patients are drawn with `seed`.
     """
     if not records:
         return page.paragraph("No uncertainty of these patients, expected `hecktor train heads` before."), {}
@@ -109,18 +117,17 @@ def _uncertainty_table(by_label: Mapping[str, LabelUncertainty]) -> str:
     for label, one in by_label.items():
         for name, title in MEASURES.items():
             estimates = one.estimates.get(name, {})
-            cells = [page.estimate_cell(estimates.get(what)) for what in _UNCERTAINTY_TITLES]
-            bounds = [page.value_cell(bound) for bound in one.bounds.values()]
-            rows.append([escape(label), escape(title), str(one.true_dsc.size), str(one.missed), *cells, *bounds])
+            cells = [estimates.get(figure) for figure in _UNCERTAINTY_TITLES]
+            rows.append([label, title, one.true_dsc.size, one.missed, *cells, *one.bounds.values()])
     heads = ["Label", "Measure", "Patients", "Missed", *_UNCERTAINTY_TITLES.values(), "AURC: oracle", "AURC: random"]
     return page.table(heads, rows)
 
 
 def _lesion_table(by_label: Mapping[str, LabelUncertainty]) -> str:
-    rows = []
-    for label, one in by_label.items():
-        count, false = one.lesions["all"], one.lesions["false"]
-        rows.append([escape(label), str(count), str(count - false), str(false), page.estimate_cell(one.lesion_auc)])
+    rows = [
+        [label, one.lesions["all"], one.lesions["all"] - one.lesions["false"], one.lesions["false"], one.lesion_auc]
+        for label, one in by_label.items()
+    ]
     return page.table(["Label", "Lesions found", "true", "false", "AUC of the mean probability"], rows)
 
 
@@ -129,12 +136,8 @@ def target_section(
 ) -> Section:
     """Both cross-validations of a target side by side, and the same figures as plain data.
 
-    Args:
-        target: what is predicted.
-        record: the target's part of `cross_validation.json`.
-        shipped: the target's part of `heads.json`, None without a head.
-        bootstraps: bootstrap samples of patients.
-        seed: seed of the samples.
+    `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head);
+    `bootstraps` samples of patients are drawn with `seed`.
     """
     models = estimate_models(target, record, bootstraps, seed)
     about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
@@ -162,24 +165,19 @@ def _shipped_table(target: Target, shipped: Mapping[str, Any] | None) -> str:
         return page.paragraph("No head is shipped for this target.")
     setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items())
     heads = ["Shipped head", "Setting", "Candidates", f"{METRIC_TITLES[target.metric]} in selection (optimistic)"]
-    value = page.value_cell(shipped["out_of_fold"])
-    return page.table(heads, [[escape(shipped["model"]), escape(setting) or "-", str(len(shipped["tried"])), value]])
+    return page.table(heads, [[shipped["model"], setting or "-", len(shipped["tried"]), shipped["out_of_fold"]]])
 
 
 def _models_table(models: Sequence[ModelEstimates], metric: str) -> str:
     heads = [metric.capitalize(), *KINDS.values(), "nested less left out", "heads less this, nested"]
-    rows = [
-        [escape(model.title), *(page.estimate_cell(model.estimates.get(what)) for what in (*KINDS, GAP, BEHIND))]
-        for model in models
-    ]
-    return page.table(heads, rows)
+    return page.table(heads, [[model.title, *map(model.estimates.get, (*KINDS, GAP, BEHIND))] for model in models])
 
 
 def _centres_table(record: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> str:
     """The heads' metric within each centre."""
     counts = Counter(row["centre"] for row in record["patients"])
     rows = [
-        [escape(centre), str(count), *(page.value_cell(scored["by_centre"].get(centre)) for scored in kinds.values())]
+        [centre, count, *(scored["by_centre"].get(centre) for scored in kinds.values())]
         for centre, count in sorted(counts.items())
     ]
     return page.heading("By centre") + page.table(["Centre", "Patients", *(KINDS[kind] for kind in kinds)], rows)
@@ -209,10 +207,7 @@ def _class_section(
         ).by_metric
         for kind, scored in kinds.items()
     }
-    rows = [
-        [escape(title), *(page.estimate_cell(estimates[kind][name]) for kind in kinds)]
-        for name, title in _PROBABILITY_TITLES.items()
-    ]
+    rows = [[title, *(estimates[kind][name] for kind in kinds)] for name, title in _PROBABILITY_TITLES.items()]
     caption = "Calibration: share of positives in five equal bins, with 95% Wilson intervals and numbers of patients"
     parts = [
         page.heading(f"Probability of {target.positive_name}"),
@@ -238,7 +233,7 @@ def _chance(scores: Callable[[], DrawScores], target: Target, seed: int) -> tupl
         page.paragraph(f"From {DRAWS} random answers to these patients; their standard deviation is {chance.sd:.3f}."),
         page.table(
             ["Random answers tried", f"Expected best {METRIC_TITLES[target.metric]}"],
-            [[str(k), f"{best:.3f}"] for k, best in chance.best_of.items()],
+            [[k, f"{best:.3f}"] for k, best in chance.best_of.items()],
         ),
     ]
     return parts, {"best_of_random": {str(k): best for k, best in chance.best_of.items()}, "random_sd": chance.sd}
@@ -257,7 +252,7 @@ def _coefficients(weights: Sequence[Coefficient]) -> str:
         about += f" The {len(shown)} largest of {len(weights)}."
     rows = [
         [
-            escape(one.feature),
+            one.feature,
             "-" if one.shipped is None else f"{one.shipped:+.3f}",
             f"{np.mean(one.folds):+.3f}" if one.folds else "-",
             f"{np.std(one.folds):.3f}" if one.folds else "-",

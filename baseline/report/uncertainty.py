@@ -59,14 +59,10 @@ class LabelUncertainty:
 def estimate_uncertainty(
     label: str, records: Mapping[str, Mapping[str, Any]], true_dsc: Mapping[str, float | None], draws: int, seed: int
 ) -> LabelUncertainty:
-    """Compare the uncertainty records of one label with the true DSC.
+    """Compare the uncertainty records of one label, such as "GTVp", with the true DSC.
 
-    Args:
-        label: name in the records, "GTVp".
-        records: uncertainty records of patients with a reference, by ID.
-        true_dsc: DSC of the same patients; None if neither mask nor reference has the label.
-        draws: bootstrap samples of patients.
-        seed: seed of the samples.
+    `records` and `true_dsc` are by patient, for patients with a reference; a DSC is None if neither mask nor reference
+    has the label. `draws` samples of patients are drawn with `seed`.
     """
     known = [(records[name]["labels"][label], dsc) for name in records if (dsc := true_dsc.get(name)) is not None]
     expected = [(row, dsc) for row, dsc in known if row["expected_dsc"] is not None]
@@ -108,11 +104,8 @@ def lesion_auc_metric(
 ) -> WeightedMetric:
     """Probability that a true lesion has a higher probability than a false one (ties 0.5), by case weights.
 
-    Args:
-        case: index of each lesion's patient.
-        true: True for a lesion that touches the reference.
-        probability: in [0, 1]; rounded to a thousandth.
-        n_cases: number of patients, including those without lesions.
+    `case` is the index of each lesion's patient, of `n_cases` with those without lesions; `true` lesions touch the
+    reference; `probability` in [0, 1] is rounded to a thousandth.
     """
     level = np.rint(probability * _LEVELS).astype(np.intp)
     counts = np.zeros((2, n_cases, _LEVELS + 1))

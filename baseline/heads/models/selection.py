@@ -7,7 +7,7 @@ the earlier choice by `LEAST_GAIN`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -58,12 +58,7 @@ class Chosen:
 
 
 def choose(
-    cohort: HeadCohort,
-    families: Sequence[Family],
-    folds: Sequence[Numbers],
-    judge: Judge,
-    rng: np.random.Generator,
-    harmonise: bool = True,
+    cohort: HeadCohort, families: Sequence[Family], folds: Sequence[Numbers], judge: Judge, rng: np.random.Generator
 ) -> Chosen:
     """The best family and setting over `folds` of the cohort, then its harmonised form if that is better.
 
@@ -75,19 +70,30 @@ def choose(
     """
     best: Chosen | None = None
     tried: dict[str, float] = {}
-    for family in families:
-        candidate = _best_setting(cohort, family, family.settings, False, folds, judge, rng)
+
+    def best_setting(family: Family, settings: Sequence[Setting], harmonised: bool) -> Chosen:
+        scores = np.zeros((len(settings), len(cohort.ids)))
+        for held_out in folds:
+            train, rest = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out)), cohort.pick(held_out)
+            for number, head in enumerate(_path(train, family, settings, harmonised, rng)):
+                scores[number, held_out] = scores_of(head, rest)
+        metrics = [judge(cohort, row) for row in scores]
+        best = int(np.argmax(metrics))  # the first of equally good ones
+        candidate = Chosen(family, settings[best], harmonised, scores[best], metrics[best])
         tried[candidate.name] = candidate.metric
+        return candidate
+
+    for family in families:
+        candidate = best_setting(family, family.settings, False)
         if best is None or candidate.metric >= best.metric + LEAST_GAIN:
             best = candidate
     if best is None:
         raise ValueError("no family to choose from")
-    if harmonise and len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
-        candidate = _best_setting(cohort, best.family, [best.setting], True, folds, judge, rng)
-        tried[candidate.name] = candidate.metric
+    if len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
+        candidate = best_setting(best.family, [best.setting], True)
         if candidate.metric >= best.metric + LEAST_GAIN:
             best = candidate
-    return Chosen(best.family, best.setting, best.harmonised, best.scores, best.metric, tried)
+    return replace(best, tried=tried)
 
 
 def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> LinearHead:
@@ -117,26 +123,6 @@ def centre_folds(cohort: HeadCohort) -> list[Numbers]:
     """One fold per centre, sorted by code."""
     codes = np.asarray(cohort.centres)
     return [np.flatnonzero(codes == code) for code in sorted(set(cohort.centres))]
-
-
-def _best_setting(
-    cohort: HeadCohort,
-    family: Family,
-    settings: Sequence[Setting],
-    harmonised: bool,
-    folds: Sequence[Numbers],
-    judge: Judge,
-    rng: np.random.Generator,
-) -> Chosen:
-    everyone = np.arange(len(cohort.ids))
-    scores = np.zeros((len(settings), len(cohort.ids)))
-    for held_out in folds:
-        train, rest = cohort.pick(np.setdiff1d(everyone, held_out)), cohort.pick(held_out)
-        for number, head in enumerate(_path(train, family, settings, harmonised, rng)):
-            scores[number, held_out] = scores_of(head, rest)
-    metrics = [judge(cohort, row) for row in scores]
-    best = int(np.argmax(metrics))  # the first of equally good ones
-    return Chosen(family, settings[best], harmonised, scores[best], metrics[best])
 
 
 def _path(

@@ -8,15 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import clinical_names
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index
-from baseline.heads.models.cox import KIND, fit_cox
 from baseline.heads.models.logistic import fit_logistic, with_threshold
+from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import INNER_FOLDS, Family, Setting, centre_folds, stratified_folds
-from baseline.heads.models.signs import fit_signs
-from baseline.heads.models.terms import weighted
 from baseline.release.cases import event_key
 from contract.editions import Answer, ClinicalVariable, Edition
 from contract.editions.declaration import RT_DOSE
@@ -25,22 +23,11 @@ from contract.errors import MetricError
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in
 # the training patients, the first family of each kind has a handful of features. Features that an edition lacks are
 # left out.
-RISK_FEATURES: Final[dict[str, str]] = {
-    "total_volume_ml": "log1p",
-    "gtvn_count": "identity",
-    "age_years": "identity",
-    "tobacco": "identity",
-    "performance_status": "identity",
-}
-CLASS_FEATURES: Final[dict[str, str]] = {
-    "gtvn_cold_share": "identity",
-    "total_volume_ml": "log1p",
-    "age_years": "identity",
-    "gender": "identity",
-    "tobacco": "identity",
-}
-VOLUME: Final[dict[str, str]] = {"total_volume_ml": "log1p"}
-SUV_MAX: Final[dict[str, str]] = {"suv_max": "identity"}
+_VOLUME: Final = {"total_volume_ml": "log1p"}
+RISK_FEATURES: Final = _VOLUME | dict.fromkeys(("gtvn_count", "age_years", "tobacco", "performance_status"), "identity")
+CLASS_FEATURES: Final = {"gtvn_cold_share": "identity", **_VOLUME} | dict.fromkeys(
+    ("age_years", "gender", "tobacco"), "identity"
+)
 # Names of the comparators in our records, with their titles.
 COMPARATORS: Final = {
     "tumour_volume": "tumour volume alone",
@@ -150,13 +137,6 @@ class Target:
         return inside if self.is_risk else min(inside, len(stratum) - inside)
 
 
-def _unfitted(
-    _cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Setting], _rng: np.random.Generator
-) -> list[LinearHead]:
-    """The single feature as a risk: only its scale is learnt."""
-    return [LinearHead(KIND, 0.0, weighted(terms, np.ones(len(terms))), None) for _ in settings]
-
-
 _FAMILIES: Final[dict[str, tuple[Family, ...]]] = {
     "risk": (
         Family("Cox, few features", fit_cox, _RIDGE, RISK_FEATURES),
@@ -174,23 +154,27 @@ def targets_of(edition: Edition) -> tuple[Target, ...]:
     """A target for every risk and class of an edition, in order."""
     clinical = dict.fromkeys(clinical_names(edition.clinical), "identity")
     several = {"risk": (fit_cox, _RIDGE), "class": (fit_logistic, _LOGISTIC)}
-    single = {"risk": (_unfitted, ({},)), "class": (fit_logistic, _LOGISTIC[:1])}
+    single = {"risk": (unfitted, ({},)), "class": (fit_logistic, _LOGISTIC[:1])}
     comparators = {
         kind: {
-            "tumour_volume": Family("tumour volume", *single[kind], VOLUME),
-            "suv_max": Family("SUVmax", *single[kind], SUV_MAX),
+            "tumour_volume": Family("tumour volume", *single[kind], _VOLUME),
+            "suv_max": Family("SUVmax", *single[kind], {"suv_max": "identity"}),
             "clinical": Family("clinical variables", *several[kind], clinical),
         }
         for kind in _FAMILIES
     }
-    targets: list[Target] = []
-    for algorithm in edition.algorithms:
-        for answer in algorithm.heads:
-            title = algorithm.title if len(algorithm.answers) == 1 else answer.socket.title
-            with_dose = RT_DOSE in algorithm.inputs or RT_DOSE in algorithm.optional_inputs
-            kind = answer.kind
-            targets.append(Target(answer, title, _FAMILIES[kind], comparators[kind], edition.clinical, with_dose))
-    return tuple(targets)
+    return tuple(
+        Target(
+            answer,
+            algorithm.title if len(algorithm.answers) == 1 else answer.socket.title,
+            _FAMILIES[answer.kind],
+            comparators[answer.kind],
+            edition.clinical,
+            with_dose=RT_DOSE in (*algorithm.inputs, *algorithm.optional_inputs),
+        )
+        for algorithm in edition.algorithms
+        for answer in algorithm.heads
+    )
 
 
 def only(target: Target, families: Sequence[Family]) -> Target:

@@ -44,9 +44,8 @@ _EXPECT: Final = (
 def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     """The card of a working directory's model, as Markdown.
 
-    Args:
-        work: after the step `heads`; without the step `report` the card says which figures are missing.
-        description: every key of `baseline.package.description.DEFAULTS`.
+    The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
+    every key of `baseline.package.description.DEFAULTS`.
 
     Raises:
         HecktorError: an earlier step has not been run.
@@ -82,18 +81,15 @@ def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edi
 def _training(work: WorkFolders) -> list[str]:
     splits, plan, configurations = read_splits(work), read_plan(work), work.read(work.plans)["configurations"]
     versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
-    networks = " and ".join(_network(configurations[CONFIGURATIONS[backbone]]) for backbone in plan.backbones)
+    architectures = [configurations[CONFIGURATIONS[backbone]]["architecture"] for backbone in plan.backbones]
+    networks = " and ".join(one["network_class_name"].rsplit(".", 1)[-1] for one in architectures)
     about = (
         f"{networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed {splits.seed}). "
-        "Inference averages the passes that the time limit allows. Heads are fitted on features of masks from networks "
-        "that never saw the patient."
+        "Inference averages the probabilities of the passes that the time limit allows. Heads are fitted on features "
+        "of masks from networks that never saw the patient."
     )
     rows = [[name.replace("_", " "), _option(value)] for name, value in asdict(plan).items()]
     return [about, table(["Option of the plan", "Value"], rows), f"Versions: {versions}."]
-
-
-def _network(configuration: Mapping[str, Any]) -> str:
-    return str(configuration["architecture"]["network_class_name"].rsplit(".", 1)[-1])
 
 
 def _option(value: Any) -> str:
@@ -139,16 +135,14 @@ def _scan_limits(scans: TrainingScans) -> str:
         ("CT", "length, mm", "CT scans {} mm long"),
         ("PET", "voxel in plane, mm", "PET voxels of {} mm in plane"),
     ]
-    known = [(text, span) for kind, name, text in spans if (span := scans.span(kind, name)) is not None]
+    known = [(text, values) for kind, name, text in spans if (values := scans.values(kind, name))]
     if not known:
         return "The ranges of voxel sizes and fields of view are unknown: the training scans were unavailable."
-    listed = ", ".join(text.format(f"{short(low)} to {short(high)}") for text, (low, high) in known)
+    listed = ", ".join(text.format(f"{short(values[0])} to {short(values[-1])}") for text, values in known)
     return f"Trained on {listed}; the model has not seen scans outside these ranges."
 
 
 def _sentence(text: str) -> str:
     text = " ".join(text.split())
-    if not text:
-        return text
-    text = text[0].upper() + text[1:]
-    return text if text.endswith((".", "!", "?")) else text + "."
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) or not text else text + "."

@@ -29,8 +29,8 @@ _MEASURES: Final[Mapping[str, Callable[[Geometry], float]]] = {
 def centres_table(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> str:
     """Patients of each centre: in total, with a mask, with each outcome, with a dose."""
     groups = {centre: [case for case in cases if case.centre == centre] for centre in centres_of(cases)}
-    counts = [(name, _counts(group, answers)) for name, group in [*groups.items(), ("all", list(cases))]]
-    return table(["Centre", *counts[-1][1]], [[name, *row.values()] for name, row in counts])
+    rows = [[name, *_counts(group, answers).values()] for name, group in {**groups, "all": cases}.items()]
+    return table(["Centre", *_counts(cases, answers)], rows)
 
 
 def _counts(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, int]:
@@ -55,12 +55,7 @@ def centres_of(cases: Sequence[ReleaseCase]) -> list[str]:
 
 
 def excluded(prepared: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> str:
-    """Number of excluded patients by kind of error; the card names no patient.
-
-    Args:
-        prepared: `prepare.json`.
-        problems: `problems.json`.
-    """
+    """Number of excluded patients by kind of error, from `prepare.json` and `problems.json`; names no patient."""
     names = set(prepared["left_out"])
     if not names:
         return "No patient of the release was excluded."
@@ -77,38 +72,30 @@ class TrainingScans:
     grids: Mapping[str, Sequence[Geometry]]
     unread: int
 
+    def values(self, kind: str, name: str) -> list[float]:
+        """One measure of all images of a kind, ascending."""
+        return sorted(map(_MEASURES[name], self.grids[kind]))
+
     def table(self) -> str:
         """Minimum, median and maximum of voxel sizes and fields of view."""
-        rows = []
-        for kind, grids in self.grids.items():
-            for name, measure in _MEASURES.items():
-                values = sorted(measure(grid) for grid in grids)
-                if values:
-                    rows.append([f"{kind}: {name}", *map(short, (values[0], float(np.median(values)), values[-1]))])
+        measured = {f"{kind}: {name}": self.values(kind, name) for kind in self.grids for name in _MEASURES}
+        rows = [
+            [title, *map(short, (values[0], float(np.median(values)), values[-1]))]
+            for title, values in measured.items()
+            if values
+        ]
         return table(["", "Lowest", "Median", "Highest"], rows)
 
     def note(self) -> str:
         """A sentence about images that are not in the table."""
         return f"Not in the table, because they were unavailable: {self.unread} images." if self.unread else ""
 
-    def span(self, kind: str, name: str) -> tuple[float, float] | None:
-        """Range of one row of the table."""
-        values = [_MEASURES[name](grid) for grid in self.grids[kind]]
-        return (min(values), max(values)) if values else None
-
 
 def scans_of(cases: Sequence[ReleaseCase]) -> TrainingScans:
     """Read the headers of all CT and PET images."""
-    grids: dict[str, list[Geometry]] = {"CT": [], "PET": []}
-    unread = 0
-    for case in cases:
-        for kind, path in (("CT", case.ct), ("PET", case.pet)):
-            grid = _grid(path)
-            if grid is None:
-                unread += 1
-            else:
-                grids[kind].append(grid)
-    return TrainingScans(grids, unread)
+    paths = {"CT": [case.ct for case in cases], "PET": [case.pet for case in cases]}
+    grids = {kind: [grid for path in of_kind if (grid := _grid(path))] for kind, of_kind in paths.items()}
+    return TrainingScans(grids, 2 * len(cases) - sum(map(len, grids.values())))
 
 
 def short(value: float) -> str:
@@ -135,17 +122,17 @@ class VariableCoverage:
 
 def variables_of(cases: Sequence[ReleaseCase], clinical: Sequence[ClinicalVariable]) -> list[VariableCoverage]:
     """Coverage of every clinical variable except the centre."""
-    return [_coverage(variable, cases) for variable in clinical if variable.name != CENTRE]
-
-
-def _coverage(variable: ClinicalVariable, cases: Sequence[ReleaseCase]) -> VariableCoverage:
-    known = [case for case in cases if case.patient.values.get(variable.name) is not None]
-    values: list[Any] = [case.patient.values[variable.name] for case in known]
-    if variable.type == "years" and values:
-        shown = f"{min(values):g} to {max(values):g}"
-    else:
+    coverage = []
+    for variable in clinical:
+        if variable.name == CENTRE:
+            continue
+        known = [case for case in cases if case.patient.values.get(variable.name) is not None]
+        values: list[Any] = [case.patient.values[variable.name] for case in known]
         shown = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
-    return VariableCoverage(variable.key, len(known), len(centres_of(known)), shown or "-")
+        if variable.type == "years" and values:
+            shown = f"{min(values):g} to {max(values):g}"
+        coverage.append(VariableCoverage(variable.key, len(known), len(centres_of(known)), shown or "-"))
+    return coverage
 
 
 def variables_table(variables: Sequence[VariableCoverage], patients: int) -> str:

@@ -29,11 +29,9 @@ def results(work: WorkFolders) -> str:
     targets = targets_of(edition)
     report = current_report(work, targets)
     document, heads = work.read(work.cross_validation_json), work.read(work.heads_json)
-    parts = [section(3, "Segmentation", *_segmentation(work, report, edition))]
-    parts += [
-        section(3, target.title, *_target(target, document, heads.get(target.name), report)) for target in targets
-    ]
-    return "\n\n".join(parts)
+    parts = {target.title: _target(target, document, heads.get(target.name), report) for target in targets}
+    parts = {"Segmentation": _segmentation(work, report, edition), **parts}
+    return "\n\n".join(section(3, title, *part) for title, part in parts.items())
 
 
 def current_report(work: WorkFolders, targets: tuple[Target, ...]) -> Record | None:
@@ -83,15 +81,13 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
         if kind not in known
     ]
     return [
-        f"There is no head: {document['no_head'].get(target.name, 'not fitted')}." if head is None else _shipped(head),
+        f"There is no head: {document['no_head'].get(target.name, 'not fitted')}."
+        if head is None
+        else f"Shipped: {head['model']}, {len(head['head']['terms'])} features.",
         " ".join([about, *missing]),
         table(["", *known.values(), "Difference"], _model_rows(target, record, known, report)) if known else "",
         table(["Centre", "Patients", *known.values()], _centre_rows(record, known)) if known else "",
     ]
-
-
-def _shipped(head: Record) -> str:
-    return f"Shipped: {head['model']}, {len(head['head']['terms'])} features."
 
 
 def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report: Record | None) -> list[list[str]]:

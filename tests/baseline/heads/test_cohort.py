@@ -57,7 +57,7 @@ def test_shifts_stand_under_both_names() -> None:
     head = LinearHead(
         "test", 0.0, (Term("suv_max", "identity", 0.0, 0.0, 1.0, 1.0, {"CHUM": move, "HGJ": move}),), None
     )
-    fitted = FittedHeads({"rfs": FittedHead(head, "c_index", 0.7, "Cox", {})}, {}).with_centre_aliases(NUMBERS)
+    fitted = FittedHeads({"rfs": FittedHead(head, "Cox", {}, {}, "c_index", 0.7)}, {}).with_centre_aliases(NUMBERS)
     assert dict(fitted.heads["rfs"].head.terms[0].centres) == {"CHUM": move, "HGJ": move, "2": move}
 
 
@@ -73,7 +73,7 @@ def harmonised_head(tiny_release: Any) -> LinearHead:
     rows = {one.patient_id: {"suv_max": float(rng.normal(10 + 6 * (one.centre == "MDA"), 2))} for one in cases}
     terms = weighted(scaled_terms(cohort_of(RFS, cases, rows), {"suv_max": "identity"}, harmonise=True), [0.3])
     head = LinearHead("log partial hazard", 0.0, terms, None)
-    fitted = FittedHeads({"rfs": FittedHead(head, "c_index", 0.7, "Cox, harmonised", {})}, {})
+    fitted = FittedHeads({"rfs": FittedHead(head, "Cox, harmonised", {}, {}, "c_index", 0.7)}, {})
     return fitted.with_centre_aliases(centre_aliases(cases)).heads["rfs"].head
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy import ndimage
 
 from algorithm.deadline import Deadline
-from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
@@ -60,13 +60,18 @@ def measured(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None
     return {**segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(package_of, FOLD_OF, "networks", "cpu"))}
 
 
+def logits_of(number: int, case: ReleaseCase, work: WorkFolders, package: Path) -> np.ndarray:
+    """Logits of a single pass of one of the package's networks."""
+    ct, pet = (read_volume(image_path(work.raw, case, channel), "float32") for channel in (0, 1))
+    networks = Networks(load_package(package))
+    data = normalise((ct.array, pet.array), networks.package)
+    return Passes(data, (Pass(number),), networks, Deadline(600), torch.device("cpu")).run().logits
+
+
 def alone(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:
     """The plain way: the patient's own fold, one pass."""
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in (0, 1))
-    networks, step = Networks(load_package(package)), Pass(FOLD_OF[case.patient_id])
-    data = normalise((ct.array, pet.array), networks.package)
-    logits = Passes(data, (step,), networks, Deadline(600), torch.device("cpu")).run().logits
-    return Segmentation(logits, ct.array, pet.array, GRID)
+    return Segmentation(logits_of(FOLD_OF[case.patient_id], case, work, package), ct.array, pet.array, GRID)
 
 
 def test_mirrors_tell_of_trust_and_change_no_mask(
@@ -93,6 +98,28 @@ def test_mirrors_tell_of_trust_and_change_no_mask(
             truth = read_volume(reference).array == label
             overlaps = [truth[numbered == number].mean() for number in range(1, count + 1)]
             assert sorted(row["reference_overlap"] for row in rows) == pytest.approx(sorted(overlaps))
+
+
+@pytest.mark.parametrize("average", ["logits", "probabilities"])
+def test_several_backbones_are_averaged_as_in_inference(
+    cohort: tuple[list[ReleaseCase], WorkFolders],
+    pair_package: Path,
+    tmp_path: Path,
+    sign_package: object,
+    average: str,
+) -> None:
+    """Networks 0 and 1 held out the first patient; on noise both averages give different masks."""
+    (case, _), work = cohort
+    members = [logits_of(number, case, work, pair_package) for number in (0, 1)]
+    means = {"logits": (members[0] + members[1]) / 2, "probabilities": np.log(sum(map(softmax, members)) / 2)}
+    masks = {name: Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT) for name, mean in means.items()}
+    assert (masks["logits"] != masks["probabilities"]).any()
+    package = tmp_path / "package"
+    shutil.copytree(pair_package, package)
+    configurations = load_package(pair_package).manifest["fold_configurations"]
+    sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
+    measured(cohort, package)
+    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, masks[average])
 
 
 def test_a_missing_uncertainty_is_added_without_other_changes(

@@ -88,6 +88,7 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     assert model.spacing_mm == (4.5, 18.0, 6.0)
     assert model.configuration["spacing"] == SPACING
     assert model.manifest["mirror_axes"] == [1, 2]
+    assert model.manifest["average"] == "logits"
     assert model.plans["transpose_forward"] == [0, 1, 2]
     patch = plans["configurations"]["3d_fullres"]["patch_size"]
     assert model.configuration["patch_size"] == [patch[1], patch[0], patch[2]]

@@ -41,6 +41,7 @@ def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
     )
     assert package.head("hpv") == HEAD
     assert package.manifest["mirror_axes"] == [2]
+    assert package.averages_probabilities
     data = torch.randn(1, 2, 16, 16, 16)
     for number, trained in enumerate(networks):
         network = build_network(package).eval()

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from baseline.report import page
-from baseline.report.chance import best_of_random
-from baseline.report.coefficients import coefficients
 from baseline.report.figures import wilson_interval
-from baseline.report.models import BEHIND, GAP, estimate_models, high_risk
+from baseline.report.models import BEHIND, GAP, best_of_random, coefficients, estimate_models, high_risk
 from baseline.report.sections import segmentation_section, target_section
 from baseline.report.segmentation import mean_dsc
 from evaluation.studies.chance import random_balanced_accuracy, random_c_index

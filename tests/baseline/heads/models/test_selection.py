@@ -14,8 +14,8 @@ from algorithm.heads.linear import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
 from baseline.heads.models.logistic import platt, stable_threshold
+from baseline.heads.models.risk import bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.selection import Family, centre_folds, choose, scores_of, stratified_folds
-from baseline.heads.models.signs import bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, weighted, without_twins
 from tests.baseline.prepared import HPV, RFS
 
