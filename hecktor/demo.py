@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _rank(demo, task)
     _step("report")
     report = demo.output / "report.html"
-    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
+    edition = demo.edition_option(demo.edition.source)
+    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report, *edition)
     _print_results(demo, report, time.monotonic() - begun)
     return 0
 
