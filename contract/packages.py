@@ -16,11 +16,8 @@ REQUIRED_KEYS: Final = ("format_version", "name", "purpose", "channels", "labels
 
 def file_entry(path: Path) -> dict[str, Any]:
     """The manifest's entry for a file: `sha256` and `size` in bytes."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return {"sha256": digest.hexdigest(), "size": path.stat().st_size}
+        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
 
 
 def read_manifest(root: Path) -> dict[str, Any]:

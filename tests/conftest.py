@@ -149,7 +149,7 @@ def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict
 
 def write_manifest(root: Path, **changes: Any) -> None:
     """Write a manifest of all files below `root` with their sizes and checksums."""
-    from algorithm.network.package import file_entry
+    from contract.packages import file_entry
 
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
     manifest = {

@@ -11,7 +11,6 @@ A package is a folder::
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,8 @@ from algorithm.heads.classes import Head, read_head
 from contract import labels, platform
 from contract.errors import ModelPackageError
 from contract.files import read_json
+from contract.packages import MANIFEST, read_manifest, verified_files
 
-FORMAT_VERSION: Final = 1
-MANIFEST: Final = "manifest.json"
 PLANS: Final = "plans.json"
 CARD: Final = "MODEL_CARD.md"
 CHANNELS: Final = ("CT", "PET")
@@ -32,7 +30,6 @@ NORMALISED_OVER: Final = ("region", "scan")
 # Quantities to average over the passes; a manifest without `average` means logits.
 AVERAGES: Final = ("logits", "probabilities")
 DEFAULT_PACKAGE: Final = Path(__file__).parents[1] / "default_model"
-_REQUIRED: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.
@@ -128,7 +125,7 @@ def load_package(root: Path) -> ModelPackage:
             a head or the plans cannot be read.
     """
     manifest = _read_manifest(root)
-    files = _verified_files(root, manifest["files"])
+    files = verified_files(root, manifest["files"])
     plans = _read_plans(files, (manifest["configuration"], *_fold_configurations(manifest)))
     folds = tuple(_listed(files, name) for name in manifest["folds"])
     heads = {
@@ -137,12 +134,6 @@ def load_package(root: Path) -> ModelPackage:
         if name.startswith("heads/")
     }
     return ModelPackage(root, manifest, plans, folds, heads)
-
-
-def file_entry(path: Path) -> dict[str, Any]:
-    """The manifest's entry for a file: `sha256` and `size` in bytes."""
-    with path.open("rb") as file:
-        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
 
 
 def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,10 +154,7 @@ def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expe
 
 
 def _read_manifest(root: Path) -> dict[str, Any]:
-    manifest = _read_object(root / MANIFEST)
-    _check_keys(manifest, _REQUIRED, MANIFEST, ", ".join(_REQUIRED))
-    if manifest["format_version"] != FORMAT_VERSION:
-        raise ModelPackageError(MANIFEST, f"format version {manifest['format_version']!r}", str(FORMAT_VERSION))
+    manifest = read_manifest(root)
     for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
         if manifest[key] != wanted:
             raise ModelPackageError(MANIFEST, f"{key} {manifest[key]!r}", repr(wanted))
@@ -220,28 +208,6 @@ def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, int | float) and 0 < value < 1e6
-
-
-def _verified_files(root: Path, listed: Any) -> dict[str, Path]:
-    if not isinstance(listed, dict):
-        raise ModelPackageError(MANIFEST, f"`files` is a {type(listed).__name__}", "an object")
-    files: dict[str, Path] = {}
-    for name, expected in listed.items():
-        path = root / name
-        if not isinstance(expected, dict):
-            raise ModelPackageError(MANIFEST, f"entry of {name!r} is no object", "its sha256 and size")
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
-        if not path.is_file():
-            raise ModelPackageError(name, "not in the model package, though its manifest lists it")
-        entry = file_entry(path)
-        if entry["size"] != expected.get("size"):
-            raise ModelPackageError(name, f"{entry['size']} bytes", f"{expected.get('size')}")
-        if entry["sha256"] != expected.get("sha256"):
-            altered = f"{str(expected.get('sha256'))[:12]}...: altered"
-            raise ModelPackageError(name, f"sha256 {entry['sha256'][:12]}...", altered)
-        files[name] = path
-    return files
 
 
 def _listed(files: Mapping[str, Path], name: str) -> Path:

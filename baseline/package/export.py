@@ -18,7 +18,7 @@ from torch import nn
 
 from algorithm.heads.linear import LinearHead
 from algorithm.network.networks import Networks, own_tensors, untrained_network
-from algorithm.network.package import CARD, FORMAT_VERSION, MANIFEST, PLANS, ModelPackage, file_entry, load_package
+from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.network.segment import normalise
 from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
@@ -28,6 +28,7 @@ from contract import labels
 from contract.archives import pack, unpack
 from contract.errors import ModelPackageError, OutputError
 from contract.files import atomic_path, write_json, write_text
+from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
 
 # The keys that inference reads; others describe the machine that planned.
 _INTENSITIES: Final = "foreground_intensity_properties_per_channel"

@@ -15,9 +15,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from algorithm.network.networks import own_tensors, untrained_network
-from algorithm.network.package import CHANNELS, DEFAULT_PACKAGE, FORMAT_VERSION, MANIFEST, PLANS, file_entry
+from algorithm.network.package import CHANNELS, DEFAULT_PACKAGE, PLANS
 from contract import labels
 from contract.files import read_json, write_json
+from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
 
 CONFIGURATION: Final = "3d_fullres"
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"

@@ -26,7 +26,7 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network.networks import Networks, build_network, load_weights
-from algorithm.network.package import DEFAULT_PACKAGE, file_entry, load_package
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.network.segment import network_grid
 from algorithm.pipeline import predict
@@ -36,6 +36,7 @@ from contract import labels, platform
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
+from contract.packages import file_entry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.scanner import render
