@@ -20,7 +20,7 @@ from algorithm.prediction import PredictRequest
 from algorithm.serve import PORT, serve
 from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
 from contract import platform
-from contract.errors import HecktorError
+from contract.errors import HecktorError, OutputError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
 
 LOGGER = logging.getLogger("hecktor")
@@ -106,10 +106,19 @@ def _prepare_extras(arguments: argparse.Namespace, *, makes_passes: bool) -> Non
             raise HecktorError(option, "found with --serve", "one of them: a server writes answers only")
     if arguments.record is not None:
         check_outside_sockets("--record", arguments.record, arguments.input, arguments.output)
+        _remove_earlier(arguments.record)
     if arguments.uncertainty is not None:
         if not makes_passes:
             raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
         prepare_folder(arguments.uncertainty, arguments.input, arguments.output)
+
+
+def _remove_earlier(record: Path) -> None:
+    """Remove an earlier case's record, which would look like this one's if the case fails."""
+    try:
+        record.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError("--record", f"{record.name} cannot be replaced ({problem.strerror})", "a file") from None
 
 
 def _parser() -> argparse.ArgumentParser:

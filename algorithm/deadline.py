@@ -113,10 +113,15 @@ class Deadline:
         failure: list[BaseException] = []
         worker = threading.Thread(target=_computed, args=(compute, output, failure), name="case", daemon=True)
         worker.start()
-        while worker.is_alive():
-            worker.join(POLL_S)
-            if worker.is_alive() and (reason := self._reason_to_end()) is not None:
-                return self._end_early(reason, output)
+        try:
+            while worker.is_alive():
+                worker.join(POLL_S)
+                if worker.is_alive() and (reason := self._reason_to_end()) is not None:
+                    return self._end_early(reason, output)
+        except BaseException:  # Ctrl-C in a notebook, whose process lives on
+            self.stop()
+            output.close()
+            raise
         return self._recovered(failure[0], output) if failure else output.result()
 
     def _reason_to_end(self) -> str | None:
@@ -168,6 +173,10 @@ class WriteOnce(Generic[Result]):
             if not self._results:
                 self._results.append(self._write(answer()))
             return self._results[0]
+
+    def close(self) -> None:
+        """Write nothing from now on; a write that has begun ends."""
+        self._closed = True
 
     def result(self) -> Result:
         return self._results[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -111,8 +112,8 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
         with run.stages("measure"):
             mask = segmentation.mask()
             return image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | clinical
-    except Exception:
-        if any(answer.stand_in is None for answer in heads):
+    except Exception as problem:
+        if _is_retried(run, problem) or any(answer.stand_in is None for answer in heads):
             raise
         names = ", ".join(answer.name for answer in heads)
         LOGGER.exception("*** STAND-IN *** %s: the stand-ins are written, the features cannot be measured", names)
@@ -156,24 +157,36 @@ def _by_head_or_none(
         return answer_value(declared, head, features, centre)
     except Exception as problem:
         is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
-        if declared.stand_in is None or is_bad_case:
+        if declared.stand_in is None or is_bad_case or _is_retried(run, problem):
             raise
         what = declared.name, declared.stand_in, problem
         LOGGER.warning("*** STAND-IN *** %s: %r is written (%s)", *what, exc_info=problem)
         return None
 
 
+def _is_retried(run: RunContext, problem: Exception) -> bool:
+    """True for a first lack of memory: the deadline frees what it can and tries the best answer once more."""
+    return isinstance(problem, MemoryError) and not run.deadline.stopped()
+
+
 def write(run: RunContext, answers: CaseAnswers) -> None:
-    """Write each answer to its output socket. Raises `OutputError`."""
+    """Write each answer to its output socket, all or none. Raises `OutputError`."""
     algorithm, output_dir = run.request.algorithm, run.request.output_dir
     if output_dir is None:
         return
-    with run.stages("write"):
-        if algorithm.mask is not None and answers.mask is not None:
-            folder = algorithm.mask.socket.path_under(output_dir)
-            write_mask(folder / platform.MASK_FILE_NAME, answers.mask, answers.segmented.case.ct.geometry)
-        for declared in algorithm.heads:
-            write_json(declared.socket.path_under(output_dir), answers.values[declared.name])
+    written: list[Path] = []
+    try:
+        with run.stages("write"):
+            if algorithm.mask is not None and answers.mask is not None:
+                written.append(algorithm.mask.socket.path_under(output_dir) / platform.MASK_FILE_NAME)
+                write_mask(written[-1], answers.mask, answers.segmented.case.ct.geometry)
+            for declared in algorithm.heads:
+                written.append(declared.socket.path_under(output_dir))
+                write_json(written[-1], answers.values[declared.name])
+    except BaseException:
+        for path in written[:-1]:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def trust(run: RunContext, answers: CaseAnswers) -> None:

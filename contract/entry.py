@@ -25,8 +25,8 @@ def hold_sigterm() -> None:
 def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command's `main` and end the process with its status, 1 after an error or a bug.
 
-    The libraries' own shutdown is skipped: after an early end a thread may still compute, and they would wait for it
-    or crash.
+    Functions registered with `atexit` still run. The rest of Python's shutdown is skipped: after an early end a thread
+    may still compute, and the libraries would wait for it or crash.
     """
     try:
         status = run_main(main, argv)

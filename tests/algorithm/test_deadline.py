@@ -3,10 +3,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
+import time
+from typing import Any
 
 import pytest
 
-from algorithm.deadline import Deadline
+from algorithm.deadline import Deadline, Termination
 from contract.errors import TimeLimitError
 
 
@@ -51,3 +54,37 @@ def test_the_age_of_this_process() -> None:
 def test_a_limit_must_be_positive(limit_s: float) -> None:
     with pytest.raises(TimeLimitError, match="expected a positive number"):
         Deadline(limit_s, lambda: 0.0)
+
+
+def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards() -> None:
+    """Ctrl-C reaches the waiting thread only; the other one ends at its next look and writes nothing."""
+    ended, written = threading.Event(), []
+
+    class Interrupting(Termination):
+        @property
+        def requested(self) -> bool:  # type: ignore[override]
+            if self.begun.is_set():
+                raise KeyboardInterrupt
+            return False
+
+        @requested.setter
+        def requested(self, _: bool) -> None:
+            self.begun = threading.Event()
+
+    termination = Interrupting()
+    deadline = Deadline(600.0, termination=termination)
+
+    def compute() -> Any:
+        termination.begun.set()
+        while not deadline.stopped():
+            time.sleep(0.01)
+        ended.set()
+        return None
+
+    with pytest.raises(KeyboardInterrupt):
+        deadline.answer(compute, written.append)
+    assert ended.wait(5)
+    for thread in threading.enumerate():
+        if thread.name == "case":
+            thread.join(5)
+    assert written == []

@@ -20,7 +20,7 @@ from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import load_edition
-from contract.errors import ModelPackageError, run_main
+from contract.errors import ModelPackageError, OutputError, run_main
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
 from tests.conftest import head_json
@@ -113,6 +113,35 @@ def test_a_bug_in_the_features_leaves_the_mask_and_the_stand_ins(
     assert record.stand_ins == ("t_stage", "n_stage", "survival")
     assert values(case.output) == {"t-stage": "T2", "n-stage": "N2", "survival": 1000.0}
     assert (case.output / FILES[0]).is_file()
+
+
+def test_a_first_lack_of_memory_is_tried_again(
+    request_of: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second attempt, from the best answer so far, needs no stand-in."""
+    real, calls = steps.image_features, []
+
+    def short_of_memory(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise MemoryError
+        return real(*arguments)
+
+    monkeypatch.setattr(steps, "image_features", short_of_memory)
+    assert predict(request_of, Resident(package, "cpu")).record.stand_ins == ()
+    assert len(calls) == 2
+
+
+def test_answers_are_written_all_or_none(
+    request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(path: Path, _: object) -> None:
+        raise OutputError(path.name, "cannot be written (No space left on device)", "a writable folder")
+
+    monkeypatch.setattr(steps, "write_json", full_disk)
+    with pytest.raises(OutputError, match=r"t-stage.json: cannot be written"):
+        predict(request_of, Resident(package, "cpu"))
+    assert not [path for path in case.output.rglob("*") if path.is_file()]
 
 
 def test_the_threshold_is_the_stand_in_of_the_mask(request_of: PredictRequest, package: Path) -> None:

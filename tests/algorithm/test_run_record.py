@@ -98,6 +98,15 @@ def test_the_record_of_a_comparator(
     assert (record["device"], record["plan"], record["stand_ins"]) == (None, None, [])
 
 
+def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    record.write_text("{}")
+    case_folder.write()
+    case_folder.ct_path.unlink()
+    assert predict("rfs", "--record", str(record)).status == 1
+    assert not record.exists()
+
+
 def test_no_record_in_a_socket_folder_or_of_a_server(predict: Any, case_folder: Any, tmp_path: Path) -> None:
     case_folder.write()
     refused = predict("rfs", "--record", str(tmp_path / "output" / "record.json"))
