@@ -167,11 +167,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prepare_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
     default = {field.name: field.default for field in fields(PrepareOptions)}
-    parser.add_argument(
-        "--release", "--cohort", type=Path, required=True, help="folder of the release, with Task 1, Task 2 and Task 3"
-    )
-    parser.add_argument(
+    add("--release", "--cohort", type=Path, required=True, help="folder of the release, with Task 1, Task 2 and Task 3")
+    add(
         "--spacing-mm",
         type=positive_number(),
         nargs=3,
@@ -179,53 +178,44 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         metavar=("X", "Y", "Z"),
         help="voxel size of the prepared images in mm (default: 3 3 3)",
     )
-    parser.add_argument(
+    add(
         "--folds",
         type=whole_number(2),
         default=default["folds"],
         help="number of balanced folds (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--seed",
         type=whole_number(0, _LARGEST_SEED),
         default=default["seed"],
         help="seed of the splits (default: %(default)s)",
     )
-    parser.add_argument("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
+    add("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
     add_edition_option(parser)
     return parser
 
 
 def _plan_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        default="short",
-        help="defaults of the other options of plan (default: short)",
-    )
-    parser.add_argument("--epochs", type=whole_number(1), help="number of epochs of each network")
-    parser.add_argument("--iterations", type=whole_number(1), help="training steps per epoch")
-    parser.add_argument("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
-    parser.add_argument("--base-features", type=whole_number(1), help="channels at the finest resolution")
-    parser.add_argument("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
-    parser.add_argument("--optimiser", choices=OPTIMISERS, help="optimiser of the training")
-    parser.add_argument("--learning-rate", type=positive_number(), help="initial learning rate")
-    parser.add_argument("--batch-size", type=whole_number(1), help="patches per training step")
-    parser.add_argument(
-        "--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored"
-    )
-    parser.add_argument(
-        "--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)"
-    )
-    parser.add_argument("--enhance", nargs="*", choices=ENHANCEMENTS, help="additional channels computed from the CT")
+    add = parser.add_argument
+    add("--preset", choices=tuple(PRESETS), default="short", help="defaults of the other plan options (default: short)")
+    add("--epochs", type=whole_number(1), help="number of epochs of each network")
+    add("--iterations", type=whole_number(1), help="training steps per epoch")
+    add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
+    add("--base-features", type=whole_number(1), help="channels at the finest resolution")
+    add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
+    add("--optimiser", choices=OPTIMISERS, help="optimiser of the training")
+    add("--learning-rate", type=positive_number(), help="initial learning rate")
+    add("--batch-size", type=whole_number(1), help="patches per training step")
+    add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
+    add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
+    add("--enhance", nargs="*", choices=ENHANCEMENTS, help="additional channels computed from the CT")
     return parser
 
 
 def _export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--output", type=Path, required=True, help="folder of the model package")
-    parser.add_argument(
-        "--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)"
-    )
+    add = parser.add_argument
+    add("--output", type=Path, required=True, help="folder of the model package")
+    add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
     return parser
