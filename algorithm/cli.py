@@ -122,26 +122,58 @@ def _remove_earlier(record: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor predict", description="Answer one patient's case.")
+    parser = argparse.ArgumentParser(prog="hecktor predict", description="Run one patient through the algorithm.")
     add_edition_options(parser)
-    parser.add_argument("--input", type=Path, default=platform.INPUT_DIR, help="the platform's /input layout")
-    parser.add_argument("--output", type=Path, default=platform.OUTPUT_DIR, help="folder of the output sockets")
-    parser.add_argument("--model", type=Path, help="model package; default: /opt/ml/model, else the shipped one")
-    parser.add_argument("--time-limit", type=positive_number(), help="seconds; default: the task's own limit")
-    parser.add_argument("--passes", type=whole_number(1), help="largest number of passes (default: all that fit)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--method", choices=tuple(METHODS), default="baseline", help="baseline or a comparator")
     parser.add_argument(
-        "--uncertainty", type=Path, metavar="DIR", help="also write the uncertainty to this folder, outside --output"
+        "--input",
+        type=Path,
+        default=platform.INPUT_DIR,
+        help="the case, in the platform's input layout (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=platform.OUTPUT_DIR, help="folder for the answers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        help="folder of a model package (default: /opt/ml/model if it exists, otherwise the shipped package)",
+    )
+    parser.add_argument("--time-limit", type=positive_number(), help="time limit in seconds (default: the task's)")
+    parser.add_argument(
+        "--passes", type=whole_number(1), help="maximum number of passes (default: all that fit the time limit)"
+    )
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="device of the networks (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=tuple(METHODS),
+        default="baseline",
+        help="the model (baseline), or a comparator: PET threshold, clinical variables alone (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--uncertainty",
+        type=Path,
+        metavar="DIR",
+        help="also write uncertainty maps and values to this folder, outside --output",
     )
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="also write a record of the run (JSON), outside --output"
     )
-    parser.add_argument("--strict", action="store_true", help="degenerate input is an error, not a warning")
+    parser.add_argument("--strict", action="store_true", help="stop on degenerate input instead of warning")
     parser.add_argument(
-        "--serve", action=argparse.BooleanOptionalAction, default=False, help="answer case after case over HTTP"
+        "--serve",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="run as an HTTP server that processes one case after another",
     )
     parser.add_argument(
-        "--port", type=whole_number(0, 65535), default=PORT, help="port of --serve (%(default)s; 0: a free one)"
+        "--port",
+        type=whole_number(0, 65535),
+        default=PORT,
+        help="port for --serve, 0 for any free port (default: %(default)s)",
     )
     return parser

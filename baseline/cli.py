@@ -127,18 +127,25 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--work", type=Path, required=True, help="working directory of the training")
     common.add_argument(
-        "--jobs", type=whole_number(1), default=usable_cpus(), help="processes or threads (%(default)s)"
+        "--jobs",
+        type=whole_number(1),
+        default=usable_cpus(),
+        help="number of processes or threads (default: %(default)s)",
     )
     prepare, plan, export = _prepare_arguments(), _plan_arguments(), _export_arguments()
     device = argparse.ArgumentParser(add_help=False)
-    device.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (%(default)s)")
+    device.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (default: %(default)s)"
+    )
     gpus = argparse.ArgumentParser(add_help=False)
     gpus.add_argument(
-        "--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (1)"
+        "--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)"
     )
 
     def step(name: str, run: _Step, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
-        added = steps.add_parser(name, parents=[common, *parents], help=about)
+        added = steps.add_parser(
+            name, parents=[common, *parents], help=about, description=f"{about[0].upper()}{about[1:]}."
+        )
         added.set_defaults(run=run)
         return added
 
@@ -148,9 +155,9 @@ def _parser() -> argparse.ArgumentParser:
     step("plan", _plan, [plan], "plan and preprocess with nnU-Net")
     fold = step("fold", _fold, [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
-        "--fold", type=whole_number(0), help="number of a balanced fold or, after these, of a left-out centre"
+        "--fold", type=whole_number(0), help="number of a fold: first the balanced folds, then the left-out centres"
     )
-    fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="a backbone of the plan; default: all of them")
+    fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
     step("heads", _heads, [device], "measure out-of-fold masks and fit the heads")
     step("report", _report, [], "write the training report")
@@ -160,46 +167,55 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prepare_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
     default = {field.name: field.default for field in fields(PrepareOptions)}
-    parser.add_argument("--release", "--cohort", type=Path, required=True, help="folder with Task 1, Task 2, Task 3")
-    parser.add_argument(
+    add("--release", "--cohort", type=Path, required=True, help="folder of the release, with Task 1, Task 2 and Task 3")
+    add(
         "--spacing-mm",
         type=positive_number(),
         nargs=3,
         default=default["spacing_mm"],
         metavar=("X", "Y", "Z"),
-        help="voxel size of the network in mm (3 3 3)",
+        help="voxel size of the prepared images in mm (default: 3 3 3)",
     )
-    parser.add_argument("--folds", type=whole_number(2), default=default["folds"], help="balanced folds (%(default)s)")
-    parser.add_argument("--seed", type=whole_number(0, _LARGEST_SEED), default=default["seed"], help="(%(default)s)")
-    parser.add_argument("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
+    add(
+        "--folds",
+        type=whole_number(2),
+        default=default["folds"],
+        help="number of balanced folds (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=whole_number(0, _LARGEST_SEED),
+        default=default["seed"],
+        help="seed of the splits (default: %(default)s)",
+    )
+    add("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
     add_edition_option(parser)
     return parser
 
 
 def _plan_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--preset", choices=tuple(PRESETS), default="short", help="defaults of the other options (short)"
-    )
-    parser.add_argument("--epochs", type=whole_number(1), help="epochs of each network")
-    parser.add_argument("--iterations", type=whole_number(1), help="training steps per epoch")
-    parser.add_argument("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
-    parser.add_argument("--base-features", type=whole_number(1), help="channels at the finest resolution")
-    parser.add_argument("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
-    parser.add_argument("--optimiser", choices=OPTIMISERS)
-    parser.add_argument("--learning-rate", type=positive_number(), help="initial learning rate")
-    parser.add_argument("--batch-size", type=whole_number(1), help="patches per training step")
-    parser.add_argument("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="mirror axes of (z, y, x)")
-    parser.add_argument("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="default: unet")
-    parser.add_argument("--enhance", nargs="*", choices=ENHANCEMENTS, help="channels computed from the CT")
+    add = parser.add_argument
+    add("--preset", choices=tuple(PRESETS), default="short", help="defaults of the other plan options (default: short)")
+    add("--epochs", type=whole_number(1), help="number of epochs of each network")
+    add("--iterations", type=whole_number(1), help="training steps per epoch")
+    add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
+    add("--base-features", type=whole_number(1), help="channels at the finest resolution")
+    add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
+    add("--optimiser", choices=OPTIMISERS, help="optimiser of the training")
+    add("--learning-rate", type=positive_number(), help="initial learning rate")
+    add("--batch-size", type=whole_number(1), help="patches per training step")
+    add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
+    add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
+    add("--enhance", nargs="*", choices=ENHANCEMENTS, help="additional channels computed from the CT")
     return parser
 
 
 def _export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--output", type=Path, required=True, help="folder of the model package")
-    parser.add_argument(
-        "--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)"
-    )
+    add = parser.add_argument
+    add("--output", type=Path, required=True, help="folder of the model package")
+    add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
     return parser

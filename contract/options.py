@@ -16,7 +16,10 @@ Number = TypeVar("Number", int, float)
 
 def add_edition_options(parser: argparse.ArgumentParser) -> None:
     """Add `--edition` and `--task`; read them with `chosen_algorithm`."""
-    parser.add_argument("--task", help="segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task")
+    parser.add_argument(
+        "--task",
+        help="task by name or number: segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task",
+    )
     add_edition_option(parser)
 
 
@@ -26,7 +29,7 @@ def add_edition_option(parser: argparse.ArgumentParser) -> None:
         "--edition",
         default=DEFAULT_EDITION,
         metavar="NAME|FILE",
-        help="edition of the challenge: a name, or a declaration.json (%(default)s)",
+        help="edition of the challenge: a name, or a declaration.json (default: %(default)s)",
     )
 
 

@@ -81,20 +81,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     add_task(parser)
     source = parser.add_mutually_exclusive_group()
+    source.add_argument("--predictions", type=Path, help="folder of masks, or a CSV table for tasks 2 and 3")
     source.add_argument(
-        "--predictions",
+        "--input",
         type=Path,
-        help="folder of masks, or CSV table of tasks 2 and 3, instead of the platform's layout",
-    )
-    source.add_argument(
-        "--input", type=Path, default=platform.INPUT_DIR, help="predictions.json and the jobs' outputs (%(default)s)"
+        default=platform.INPUT_DIR,
+        help="submission in the platform's layout (default: %(default)s)",
     )
     parser.add_argument(
-        "--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help="masks, or a CSV file (%(default)s)"
+        "--ground-truth",
+        type=Path,
+        default=platform.GROUND_TRUTH_DIR,
+        help="folder of masks, or a CSV table (default: %(default)s)",
     )
-    parser.add_argument("--output", type=Path, default=platform.OUTPUT_DIR, help="folder of metrics.json (%(default)s)")
     parser.add_argument(
-        "--edition", default=DEFAULT_PROFILE, help=f"{', '.join(known_profiles())} or a profile.json (%(default)s)"
+        "--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--edition",
+        default=DEFAULT_PROFILE,
+        help=f"{', '.join(known_profiles())} or a profile.json (default: %(default)s)",
     )
     parser.add_argument(
         "--option",
@@ -104,17 +110,19 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="change a rule of the edition (docs/editions.md); may be given several times",
     )
-    parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
+    parser.add_argument("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap(parser)
     parser.add_argument(
         "--interval",
         choices=INTERVAL_METHODS,
         default=INTERVAL_METHODS[0],
-        help="method of the bootstrap's 95%% intervals (%(default)s)",
+        help="method of the bootstrap's 95%% intervals (default: %(default)s)",
     )
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="score cases on the Dask cluster at this address (docs/evaluating.md)"
     )
     add_workers(parser)
-    parser.add_argument("--public", action="store_true", help="leave the per-case rows out of metrics.json")
+    parser.add_argument(
+        "--public", action="store_true", help="leave out of metrics.json everything that reveals a single patient"
+    )
     return parser

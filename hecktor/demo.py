@@ -126,12 +126,14 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor demo", description="From synthetic patients to a leaderboard.")
+    parser = argparse.ArgumentParser(
+        prog="hecktor demo", description="Run synthetic patients through all steps to a leaderboard and a report."
+    )
     add = parser.add_argument
-    add("--output", type=Path, default=Path("out/demo"), help="folder for the results (%(default)s)")
-    add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (%(default)s)")
-    add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (%(default)s)")
-    add("--jobs", type=whole_number(1), default=usable_cpus(), help="cases at a time (%(default)s)")
-    add("--containers", action="store_true", help="run the images instead of plain processes")
+    add("--output", type=Path, default=Path("out/demo"), help="folder for the results (default: %(default)s)")
+    add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (default: %(default)s)")
+    add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (default: %(default)s)")
+    add("--jobs", type=whole_number(1), default=usable_cpus(), help="number of cases at a time (default: %(default)s)")
+    add("--containers", action="store_true", help="run the container images instead of plain processes")
     add_edition_option(parser)
     return parser

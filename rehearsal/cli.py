@@ -172,26 +172,38 @@ def _parser() -> argparse.ArgumentParser:
     add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")
     add("--output", required=True, type=Path, help="folder for predictions, logs, metrics.json and rehearsal.json")
     how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--algorithm-image", metavar="IMAGE", help="an image's name, or a saved .tar, .tar.gz, .tar.xz")
-    how.add_argument("--process", action="store_true", help="run `python -m algorithm` as processes, without an engine")
-    how.add_argument("--command", help="run this command as processes, with --input DIR --output DIR [--model DIR]")
-    add("--arguments", default="", help="arguments to the algorithm, given with =: --arguments='--method threshold'")
+    how.add_argument("--algorithm-image", metavar="IMAGE", help="name of an image, or a saved .tar, .tar.gz or .tar.xz")
+    how.add_argument(
+        "--process",
+        action="store_true",
+        help="run `python -m algorithm` as plain processes, without a container engine",
+    )
+    how.add_argument(
+        "--command", help="run this command as plain processes, with --input DIR --output DIR [--model DIR]"
+    )
+    add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, mounted at /opt/ml/model")
-    add("--ground-truth", type=Path, help="folder of the ground truth; without it and an evaluation nothing is scored")
+    add("--ground-truth", type=Path, help="folder of the ground truth; without it and an evaluation, nothing is scored")
     scored = parser.add_mutually_exclusive_group()
-    scored.add_argument("--evaluation-image", metavar="IMAGE", help="default: `python -m evaluation` as a process")
-    scored.add_argument("--evaluation-command", help="a command, called with --input, --output and --ground-truth")
-    add("--evaluation-arguments", default="", help="arguments to the evaluation, given with =")
+    scored.add_argument(
+        "--evaluation-image", metavar="IMAGE", help="evaluation image (default: `python -m evaluation` as a process)"
+    )
+    scored.add_argument(
+        "--evaluation-command", help="evaluation command, called with --input, --output and --ground-truth"
+    )
+    add("--evaluation-arguments", default="", help="arguments for the evaluation, given with =")
     add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the algorithm")
-    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="memory of one case (16g)")
-    add("--cpus", type=positive_number(), help="CPUs of one case (all)")
-    add("--time-limit", type=positive_number(), help="seconds for one case (the task's limit)")
-    ways = "one process for each case (exec), one server for all (invoke), both in turn, or the image's label (auto)"
+    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="memory of one case (default: 16g)")
+    add("--cpus", type=positive_number(), help="CPUs of one case (default: all)")
+    add("--time-limit", type=positive_number(), help="time limit of one case in seconds (default: the task's)")
+    ways = "one process per case (exec), one server for all cases (invoke), both, or the image's label (default: auto)"
     add("--api-method", choices=("auto", *API_METHODS, "both"), default="auto", help=ways)
-    add("--jobs", type=whole_number(1), default=1, help="cases at a time (1)")
-    after = "after a failed job: no evaluation, as on the platform, or evaluate with the job marked as failed (abort)"
+    add("--jobs", type=whole_number(1), default=1, help="number of cases at a time (default: 1)")
+    after = (
+        "after a failed job: skip the evaluation as the platform does, or score the case as missing (default: abort)"
+    )
     add("--on-failure", choices=("abort", "mark-missing"), default="abort", help=after)
-    add("--team", default="team", help="the team's name in reports")
-    add("--seed", type=whole_number(0), default=0, help="seed of the order in predictions.json (0)")
+    add("--team", default="team", help="name of the team (default: %(default)s)")
+    add("--seed", type=whole_number(0), default=0, help="seed of the job order in predictions.json (default: 0)")
     return parser

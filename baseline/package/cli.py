@@ -40,21 +40,28 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         action="append",
         required=True,
-        help="results folder DatasetXXX/Trainer__Plans__3d_fullres; repeat it for an ensemble",
+        help="results folder DatasetXXX/Trainer__Plans__3d_fullres; may be repeated for an ensemble",
     )
     parser.add_argument("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
     heads = parser.add_mutually_exclusive_group(required=True)
     heads.add_argument("--heads", type=Path, help="JSON file with heads, such as heads.json of `hecktor train`")
-    heads.add_argument("--without-heads", action="store_true", help="segmentation only; other tasks will be refused")
-    parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all; default: every numbered fold")
-    parser.add_argument("--checkpoint", choices=("final", "best"), default="final", help="default: final")
+    heads.add_argument(
+        "--without-heads", action="store_true", help="pack only the segmentation; other tasks will be refused"
+    )
+    parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("final", "best"),
+        default="final",
+        help="checkpoint of each fold (default: %(default)s)",
+    )
     parser.add_argument(
         "--normalised-over",
         choices=("scan", "region"),
         default="scan",
-        help="extent of the training images: whole scans, or the head and neck as `hecktor train` crops it",
+        help="training images: whole scans, or head and neck as cropped by `hecktor train` (default: scan)",
     )
-    parser.add_argument("--name", help="name of the package; default: name of the folder")
+    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
     parser.add_argument(
         "--trust-checkpoint",
         action="store_true",

@@ -14,7 +14,10 @@ from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 def add_task(parser: argparse.ArgumentParser) -> None:
     """Add `--task`; read it with `chosen_task`."""
-    parser.add_argument("--task", help="segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task")
+    parser.add_argument(
+        "--task",
+        help="task by name or number: segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task",
+    )
 
 
 def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
@@ -34,18 +37,21 @@ def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, nam
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add `--workers`, the number of processes that score cases."""
     parser.add_argument(
-        "--workers", type=whole_number(0), default=usable_cpus(), help="processes; 0 stays in this one (%(default)s)"
+        "--workers",
+        type=whole_number(0),
+        default=usable_cpus(),
+        help="number of worker processes, 0 for none (default: %(default)s)",
     )
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
     """Add the seed and the number of bootstrap replicates."""
     parser.add_argument(
-        "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (%(default)s)"
+        "--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the bootstrap (default: %(default)s)"
     )
     parser.add_argument(
         "--bootstraps",
         type=whole_number(0),
         default=DEFAULT_BOOTSTRAPS,
-        help="replicates, 0 for no intervals (%(default)s)",
+        help="number of bootstrap samples, 0 for no intervals (default: %(default)s)",
     )

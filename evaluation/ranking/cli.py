@@ -92,26 +92,32 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task(parser)
     parser.add_argument("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
-    parser.add_argument("--names", nargs="+", help="team names, in the files' order (the files' folders)")
+    parser.add_argument(
+        "--names", nargs="+", help="team names in the order of the files (default: the names of their folders)"
+    )
     parser.add_argument(
         "--runs",
         type=name_paths,
         action="append",
         default=[],
         metavar="TEAM=FILE,FILE",
-        help="several runs of one team; the best one by the edition's ranking counts; may be given for each team",
+        help="several runs of one team, of which the best counts; may be repeated",
     )
     parser.add_argument(
         "--bootstraps",
         type=whole_number(0),
         default=DEFAULT_RANKINGS,
-        help="bootstrap rankings, 0 for none (%(default)s)",
+        help="number of bootstrap rankings, 0 for none (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=whole_number(0), help="seed of the bootstrap rankings (the first team's evaluation's)"
+        "--seed",
+        type=whole_number(0),
+        help="seed of the bootstrap rankings (default: that of the first team's metrics.json)",
     )
-    parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
-    parser.add_argument("--official", metavar="RANKING", help="make another ranking of the edition official, by name")
-    parser.add_argument("--ties", choices=TIE_RULES, help="the rank of equal teams (the edition's rule)")
-    parser.add_argument("--output", type=Path, required=True, help="folder for leaderboard.json and .csv")
+    parser.add_argument("--edition", help="profile.json of an edition that is not in the package")
+    parser.add_argument(
+        "--official", metavar="RANKING", help="use another ranking scheme of the edition as the official one"
+    )
+    parser.add_argument("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
+    parser.add_argument("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
     return parser

@@ -43,11 +43,18 @@ def _without_predictions(request: PictureRequest) -> PatientPicture:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor report", description="Make a page of results, plots and pictures.")
-    parser.add_argument(
-        "--results", type=Path, required=True, help="task1/leaderboard.json, task1/<team>/metrics.json, task2/..."
+    parser = argparse.ArgumentParser(
+        prog="hecktor report", description="Write an HTML page with results, plots and pictures."
     )
-    parser.add_argument("--cohort", type=Path, help="<case>/input/images/... and ground_truth/<case>.mha; for pictures")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        required=True,
+        help="folder with task1/leaderboard.json, task1/<team>/metrics.json, task2/...",
+    )
+    parser.add_argument(
+        "--cohort", type=Path, help="folder with <case>/input/images/... and ground_truth/<case>.mha, to draw pictures"
+    )
     parser.add_argument(
         "--masks",
         type=name_path,
@@ -56,11 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEAM=FOLDER",
         help="a team's masks <case>.mha (default: task1/<team>/predictions in the results)",
     )
-    parser.add_argument("--output", type=Path, required=True, help="the page, report.html")
-    parser.add_argument("--title", default="HECKTOR results", help="heading (%(default)s)")
+    parser.add_argument("--output", type=Path, required=True, help="HTML file to write, such as report.html")
+    parser.add_argument("--title", default="HECKTOR results", help="heading of the page (default: %(default)s)")
     parser.add_argument("--note", default="", help="one line under the heading")
     parser.add_argument(
-        "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (%(default)s)"
+        "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)"
     )
     add_workers(parser)
     add_edition_option(parser)

@@ -91,16 +91,23 @@ def _picture(distributions: Sequence[BestOf], winner: float | None, metric: str)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, its targets, and the settings of the draws."""
     add_edition_options(parser)
-    parser.add_argument("--ground-truth", type=Path, required=True, help="CSV file of the targets")
+    parser.add_argument("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or HPV status")
     parser.add_argument(
         "--tries",
         type=whole_number(1),
         action="append",
         metavar="K",
-        help="number of predictions to take the best of; may be given several times (1, 5, 20, 100)",
+        help="number of predictions to take the best of; may be repeated (default: 1, 5, 20, 100)",
     )
-    parser.add_argument("--repeats", type=whole_number(1), default=1000, help="number of repeats (%(default)s)")
     parser.add_argument(
-        "--winner", type=number_within(0, 1), help="score of the winner: also print how often chance reaches it"
+        "--repeats", type=whole_number(1), default=1000, help="number of repeats (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the draws (%(default)s)")
+    parser.add_argument(
+        "--winner", type=number_within(0, 1), help="score of the winner, 0 to 1: also print how often chance reaches it"
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole_number(0),
+        default=DEFAULT_SEED,
+        help="seed of the random predictions (default: %(default)s)",
+    )

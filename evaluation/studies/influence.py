@@ -109,5 +109,5 @@ def _correlation_text(value: float | None) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the teams and the cohort."""
-    parser.add_argument("teams", type=name_path, nargs="+", metavar="TEAM=FILE", help="metrics.json of task 1")
+    parser.add_argument("teams", type=name_path, nargs="+", metavar="TEAM=FILE", help="a team's metrics.json of task 1")
     add_cohort(parser)

@@ -153,15 +153,20 @@ def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the annotators, the rules of surfaces and the bootstrap."""
-    parser.add_argument("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's masks")
+    parser.add_argument(
+        "observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks"
+    )
     parser.add_argument(
         "--tolerance-mm",
         type=number_within(0, 1000),
         default=2.0,
-        help="tolerance of the surface DSC in mm (%(default)s)",
+        help="tolerance of the surface DSC in mm (default: %(default)s)",
     )
     parser.add_argument(
-        "--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help="definition of HD95 (%(default)s)"
+        "--hd95",
+        choices=HD95_DEFINITIONS,
+        default=HD95_DEFINITIONS[0],
+        help="definition of HD95 (default: %(default)s)",
     )
     add_bootstrap(parser)
     add_workers(parser)

@@ -95,5 +95,7 @@ def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], pr
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the runs and the edition."""
     add_task(parser)
-    parser.add_argument("teams", type=name_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run")
-    parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
+    parser.add_argument(
+        "teams", type=name_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run of a team"
+    )
+    parser.add_argument("--edition", help="profile.json of an edition that is not in the package")

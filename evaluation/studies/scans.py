@@ -109,7 +109,10 @@ def measure_burden(scans: PatientFiles) -> Burden:
 def add_cohort(parser: argparse.ArgumentParser) -> None:
     """Add `--cohort` and `--workers`."""
     parser.add_argument(
-        "--cohort", type=Path, required=True, help="cases with CT, PET and reference, as mounted or as released"
+        "--cohort",
+        type=Path,
+        required=True,
+        help="folder with CT, PET and reference, in the platform's or the release's layout",
     )
     add_workers(parser)
 

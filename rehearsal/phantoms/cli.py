@@ -48,12 +48,23 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--patients", type=whole_number(1), required=True, metavar="N", help="number of patients")
     add("--seed", type=whole_number(0), required=True, metavar="S", help="seed; the same seed gives the same bytes")
-    add("--layout", choices=sorted(LAYOUTS), required=True, help="layout of the files")
-    add("--output", type=Path, required=True, metavar="DIR", help="folder; a started cohort is resumed")
+    add(
+        "--layout",
+        choices=sorted(LAYOUTS),
+        required=True,
+        help="file layout: as mounted by the platform, or as released",
+    )
+    add("--output", type=Path, required=True, metavar="DIR", help="folder of the cohort; an interrupted run continues")
     add_edition_option(parser)
     every, unseen = ",".join(TRAINING_CENTRES + UNSEEN_CENTRES), ",".join(UNSEEN_CENTRES)
     centres = f"centres to draw from (default: %(default)s; unseen by training: {unseen})"
     add("--centres", default=every, metavar="A,B,..", help=centres)
-    add("--jobs", type=whole_number(1), default=usable_cpus(), metavar="N", help="processes (%(default)s)")
+    add(
+        "--jobs",
+        type=whole_number(1),
+        default=usable_cpus(),
+        metavar="N",
+        help="number of processes (default: %(default)s)",
+    )
     add("--head-and-neck-only", action="store_true", help="make no whole-body, head-only or cut scans")
     return parser

@@ -55,19 +55,25 @@ def _tasks(parser: argparse.ArgumentParser, edition: Edition, names: Sequence[st
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hecktor submission", description="Make the files to upload from a model package, and rehearse each."
+        prog="hecktor submission", description="Make and rehearse the files to upload from a model package."
     )
     add = parser.add_argument
     add("--package", type=Path, required=True, help="folder of a model package")
     add("--output", type=Path, required=True, help="folder for model.tar.gz, the image archives and README.md")
-    only = "only this task: segmentation, rfs, hpv, or 1, 2, 3; may be repeated"
+    only = "make only this task: segmentation, rfs, hpv, or 1, 2, 3; may be repeated"
     add("--task", action="append", default=[], help=only)
     add_edition_option(parser)
-    build = "PyTorch build of the images; the platform's T4 needs cuda"
+    build = "PyTorch build of the images; the platform's T4 needs cuda (default: %(default)s)"
     add("--images", choices=sorted(TAGS), default="cuda", help=build)
     add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")
     add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the images in the rehearsal")
-    add("--phantom", action="append", default=[], choices=sorted(HEIGHTS), help="field of view; may be repeated")
-    add("--level", type=int, choices=range(1, 10), default=5, help="gzip level, 1 (fast) to 9 (small) (5)")
+    add(
+        "--phantom",
+        action="append",
+        default=[],
+        choices=sorted(HEIGHTS),
+        help="rehearse only this field of view; may be repeated",
+    )
+    add("--level", type=int, choices=range(1, 10), default=5, help="gzip level, 1 (fast) to 9 (small) (default: 5)")
     return parser

@@ -112,11 +112,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the teams and the leaderboard."""
     add_edition_options(parser)
     parser.add_argument(
-        "teams", type=name_path, nargs="+", metavar="TEAM=PATH", help="a folder of masks, or a CSV table of risks"
+        "teams",
+        type=name_path,
+        nargs="+",
+        metavar="TEAM=PATH",
+        help="a team's folder of masks, or its CSV table of risks",
     )
     parser.add_argument(
-        "--ground-truth", type=Path, help="reference masks, which then define the cases and their grids (task 1)"
+        "--ground-truth", type=Path, help="folder of reference masks, which define the cases and grids (task 1)"
     )
-    parser.add_argument("--leaderboard", type=Path, help="leaderboard.json: also combine its first teams alone")
-    parser.add_argument("--top", type=whole_number(2), default=5, help="how many of the leaderboard (%(default)s)")
+    parser.add_argument("--leaderboard", type=Path, help="leaderboard.json, to also combine only its first teams")
+    parser.add_argument("--top", type=whole_number(2), default=5, help="number of first teams (default: %(default)s)")
     add_workers(parser)

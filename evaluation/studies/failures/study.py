@@ -228,7 +228,7 @@ def _picture(confidence: Mapping[str, LabelConfidence]) -> Figure:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the masks' metrics, the expected DSC and the bootstrap."""
-    parser.add_argument("metrics", type=Path, help="the team's metrics.json of masks")
+    parser.add_argument("metrics", type=Path, help="metrics.json of the team's masks")
     parser.add_argument(
         "--expected", type=Path, required=True, help=f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
     )
@@ -236,7 +236,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--failed-below",
         type=number_within(0, 1),
         default=DEFAULT_FAILED_BELOW,
-        help="the DSC below which a mask failed (%(default)s)",
+        help="the DSC below which a mask failed (default: %(default)s)",
     )
-    parser.add_argument("--edition", help="the profile.json, if the edition is not one of the package's own")
+    parser.add_argument("--edition", help="profile.json of an edition that is not in the package")
     add_bootstrap(parser)

@@ -123,19 +123,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_percents,
         default=DEFAULT_PERCENTS,
         metavar="FIRST:LAST:STEP",
-        help="percentages of SUVmax (%(default)s)",
+        help="percentages of SUVmax (default: %(default)s)",
     )
     parser.add_argument(
-        "--target", choices=tuple(TARGETS), default="gtvp", help="structure of the reference (%(default)s)"
+        "--target", choices=tuple(TARGETS), default="gtvp", help="structure of the reference (default: %(default)s)"
     )
     parser.add_argument(
         "--max-of",
         choices=MAXIMA,
         default=MAXIMA[0],
-        help="SUVmax of the whole region, or of the reference tumour (%(default)s)",
+        help="SUVmax of the whole region, or of the reference tumour (default: %(default)s)",
     )
-    parser.add_argument("--bounding-boxes", type=Path, help="CSV of PatientID, x1, x2, y1, y2, z1, z2 in mm")
-    parser.add_argument("--hd95", action="store_true", help="also measure the median HD95")
+    parser.add_argument("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
+    parser.add_argument("--hd95", action="store_true", help="also measure the median HD95 in mm")
     add_bootstrap(parser)
 
 
