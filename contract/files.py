@@ -148,7 +148,9 @@ def read_json(
     Raises:
         HecktorError: of class `error`: absent, too large, or not strict JSON.
     """
-    return parse_json(_bounded_text(path, error, max_bytes), path.name, error=error, accept_nan=accept_nan)
+    return parse_json(
+        read_text(path, "a JSON file", error=error, max_bytes=max_bytes), path.name, error=error, accept_nan=accept_nan
+    )
 
 
 def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, accept_nan: bool = False) -> Any:
@@ -184,17 +186,22 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
         raise error(name, f"not valid JSON ({problem})", "a JSON document") from None
 
 
-def _bounded_text(path: Path, error: type[HecktorError], max_bytes: int) -> str:
+def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int) -> str:
+    """Read a UTF-8 text file, with or without a byte order mark; `expected` names its kind in messages.
+
+    Raises:
+        HecktorError: of class `error`: absent, not a regular file, too large, not UTF-8, or unreadable.
+    """
     if not path.exists():
-        raise error(path.name, f"not found in {path.parent.name or 'the folder'}", "a JSON file")
+        raise error(path.name, f"not found in {path.parent.name or 'the folder'}", expected)
     if not path.is_file():
-        raise error(path.name, "not a regular file", "a JSON file")
+        raise error(path.name, "not a regular file", expected)
     size = path.stat().st_size
     if size > max_bytes:
         raise error(path.name, f"{size} bytes", f"at most {max_bytes}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise error(path.name, "not UTF-8 text", "a JSON document") from None
+        raise error(path.name, "not UTF-8 text", expected) from None
     except OSError as problem:
         raise error(path.name, f"cannot be read ({problem.strerror})", "a readable file") from None

@@ -16,11 +16,16 @@ Number = TypeVar("Number", int, float)
 
 def add_edition_options(parser: argparse.ArgumentParser) -> None:
     """Add `--edition` and `--task`; read them with `chosen_algorithm`."""
+    add_task_option(parser)
+    add_edition_option(parser)
+
+
+def add_task_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--task` alone, for a command whose tasks come from an evaluation profile."""
     parser.add_argument(
         "--task",
         help="task by name or number: segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task",
     )
-    add_edition_option(parser)
 
 
 def add_edition_option(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from contract import platform
 from contract.errors import HecktorError
+from contract.options import add_task_option
 from evaluation.editions.profile import DEFAULT_PROFILE, known_profiles, load_profile
-from evaluation.execution.options import add_bootstrap, add_task, add_workers, chosen_task
+from evaluation.execution.options import add_bootstrap, add_workers, chosen_task
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.statistics.bootstrap import INTERVAL_METHODS
 
@@ -79,7 +80,7 @@ def _option(text: str) -> tuple[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
-    add_task(parser)
+    add_task_option(parser)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--predictions", type=Path, help="folder of masks, or a CSV table for tasks 2 and 3")
     source.add_argument(

@@ -53,6 +53,8 @@ def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
 
 
 def _edition(content: object, where: str, source: str, folder: Path | None) -> Edition:
+    if isinstance(content, dict) and "tasks" in content:
+        raise HecktorError(where, "found an evaluation profile", "the declaration of an edition, with its algorithms")
     declared = DeclaredObject.of(content, where, _TOP_KEYS)
     if not is_integer(declared.content["format"]) or declared.content["format"] != 1:
         raise declared.fault("format", "1")

@@ -91,6 +91,9 @@ def parse_profile(content: Any, source: str, folder: Path | None = None) -> Eval
     Raises:
         HecktorError: naming the place in `source`.
     """
+    if isinstance(content, dict) and "algorithms" in content:
+        wanted = f"an evaluation profile, such as {content.get('evaluation_profile')}, which the declaration names"
+        raise HecktorError(source, "found the declaration of an edition", wanted)
     number = content.get("format") if isinstance(content, dict) else None
     many = number == FORMATS[1]
     top = object_with(content, source, ("format", "name", "title", "tasks"), ("declaration",) if many else ())

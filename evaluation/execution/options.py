@@ -12,14 +12,6 @@ from evaluation.editions.task import TaskProfile
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 
-def add_task(parser: argparse.ArgumentParser) -> None:
-    """Add `--task`; read it with `chosen_task`."""
-    parser.add_argument(
-        "--task",
-        help="task by name or number: segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task",
-    )
-
-
 def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
     """The task that `--task` names; a task that the declaration does not know ends with exit status 2.
 

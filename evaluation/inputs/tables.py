@@ -16,6 +16,7 @@ from contract.editions import Answer
 from contract.editions.clinical import is_missing
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.files import read_text
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"
@@ -50,7 +51,7 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
         HecktorError: of the class `error`: not a regular file, too large, not UTF-8 text, a column twice, or (unless
             the table is a prediction) a line whose number of fields differs from the header's.
     """
-    text = _text(path, error)
+    text = read_text(path, "a CSV file", error=error, max_bytes=MAX_TABLE_BYTES)
     first = text.partition("\n")[0]
     delimiter = ";" if first.count(";") > first.count(",") else ","
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
@@ -101,20 +102,6 @@ def read_submitted_table(path: Path, columns: Mapping[str, Sequence[str]]) -> Ta
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _text(path: Path, error: type[HecktorError]) -> str:
-    if not path.exists():
-        raise error(path.name, "not found", "a CSV file")
-    if not path.is_file():
-        raise error(path.name, "not a regular file", "a CSV file")
-    size = path.stat().st_size
-    if size > MAX_TABLE_BYTES:
-        raise error(path.name, f"{size} bytes", f"at most {MAX_TABLE_BYTES}")
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (UnicodeDecodeError, OSError):
-        raise error(path.name, "cannot be read as UTF-8 text", "a CSV file") from None
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:

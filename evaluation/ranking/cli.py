@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from contract.errors import HecktorError
 from contract.files import write_json
-from contract.options import name_paths, whole_number
+from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.editions.task import with_ranking
-from evaluation.execution.options import add_task, chosen_task
+from evaluation.execution.options import chosen_task
 from evaluation.ranking.contest import best_run, profile_of
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard, write_table
 from evaluation.results.metrics_json import read_metrics
@@ -90,7 +90,7 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
-    add_task(parser)
+    add_task_option(parser)
     parser.add_argument("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
     parser.add_argument(
         "--names", nargs="+", help="team names in the order of the files (default: the names of their folders)"

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from contract.options import name_paths
+from contract.options import add_task_option, name_paths
 from evaluation.editions.task import TaskProfile
-from evaluation.execution.options import add_task, chosen_task
+from evaluation.execution.options import chosen_task
 from evaluation.ranking.contest import contest, profile_of
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
@@ -94,7 +94,7 @@ def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], pr
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the runs and the edition."""
-    add_task(parser)
+    add_task_option(parser)
     parser.add_argument(
         "teams", type=name_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run of a team"
     )

@@ -280,3 +280,11 @@ def test_a_mutated_declaration_loads_or_is_a_one_line_error(
         for answer in algorithm.heads:
             assert answer.stand_in is None or answer.kind == "risk" or answer.stand_in in answer.classes
     assert parse_ehr({}, "ehr.json", edition.clinical).patient.centre is None
+
+
+def test_an_evaluation_profile_is_not_a_declaration() -> None:
+    """Both are JSON files of an edition, named side by side."""
+    with pytest.raises(
+        HecktorError, match=r"four_answers_profile.json: found an evaluation profile, expected the decl"
+    ):
+        load_edition(str(FOUR.with_name("four_answers_profile.json")))

@@ -169,3 +169,11 @@ def test_every_rule_and_metric_is_documented():
     for kind in RULES_OF_KIND.values():
         choices = [json.dumps(one).strip('"') for values in kind.CHOICES.values() for one in values]
         assert not [name for name in (*kind.CHOICES, *kind.RANGES, *choices) if f"`{name}`" not in rules]
+
+
+def test_a_declaration_is_not_a_profile() -> None:
+    """Both are JSON files of an edition, named side by side; the declaration names its profile."""
+    path = Path(__file__).parents[2] / "editions" / "four_answers.json"
+    message = "four_answers.json: found the declaration of an edition, expected an evaluation profile, such as four_ans"
+    with pytest.raises(HecktorError, match=message):
+        load_profile(str(path))
