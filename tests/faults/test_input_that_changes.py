@@ -46,7 +46,7 @@ def test_a_plain_image(run: Runs, case_folder: Any, change: str) -> None:
     ids=["truncated", "gone"],
 )
 def test_the_clinical_record(run: Runs, change: str, said: str) -> None:
-    ended = run(RFS, f"run contract.files:_bounded_text 1 {change}", options=("--method", "clinical")).whole()
+    ended = run(RFS, f"run contract.files:read_text 1 {change}", options=("--method", "clinical")).whole()
     assert (ended.status, ended.files) == (1, [])
     assert said in ended.last
 
