@@ -18,8 +18,10 @@ def find_lesions(run: RunContext) -> Segmented:
     if run.request.method.segmenter is None:
         return Segmented(case, None)
     case, region = localise(run, case)
-    run.deadline.offer(lambda: Segmented(case, threshold_segmentation(case, region)))
-    return Segmented(case, segment(run, case, region))
+    if region.no_neck:
+        return Segmented(case, threshold_segmentation(case, region), region)  # an empty mask
+    run.deadline.offer(lambda: Segmented(case, threshold_segmentation(case, region), region))
+    return Segmented(case, segment(run, case, region), region)
 
 
 def answer_and_write(run: RunContext, segmented: Segmented) -> CaseAnswers:

@@ -59,6 +59,7 @@ class RunRecord:
     """How a case was answered.
 
     `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by their stand-in.
+    `region` describes the region that was searched (`Region.as_json`), None for a method without images.
     `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`
     those that were still running after an early end.
     """
@@ -67,6 +68,7 @@ class RunRecord:
     task: str
     method: str
     device: str | None
+    region: Mapping[str, Any] | None
     segmented_by: SegmentedBy | None
     passes_done: int
     passes_planned: int

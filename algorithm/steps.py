@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from algorithm.heads.values import answer_value, check_head
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
-from algorithm.prediction import HeadValue, Prediction, PredictRequest, RunRecord
+from algorithm.prediction import HeadValue, Prediction, PredictRequest, RunRecord, SegmentedBy
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
 from algorithm.stages import Stages, gpu_peak_memory_mib, peak_memory_mib
@@ -34,6 +35,8 @@ from contract.files import write_json
 from contract.images.volumes import write_mask
 
 LOGGER = logging.getLogger("hecktor")
+
+WITHOUT_NECK: Final = "the mask stays empty, and image features take their training medians"
 
 
 class RunContext:
@@ -75,6 +78,9 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
     """The case with the region of head and neck; a PET that ends short of the region is left out."""
     with run.stages("localise"):
         region = head_and_neck(case)
+        LOGGER.info("region: %s", region.summary())
+        if region.no_neck:
+            run.notices.warn(Finding("CT", region.no_neck, "a head or neck in view, the head up (+z)", WITHOUT_NECK))
         if case.pet is None or reaches_into(case.pet.geometry, region.lower_mm, region.upper_mm):
             return case, region
         run.notices.warn(Finding("PET", "does not reach the head and neck that the CT shows", action=CT_ALONE))
@@ -106,7 +112,7 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
     if not heads:
         return None
     clinical = clinical_features(case.patient, run.request.edition.clinical)
-    if segmentation is None:
+    if segmentation is None or segmented.without_neck:
         return clinical
     try:
         with run.stages("measure"):
@@ -128,7 +134,7 @@ def answer(run: RunContext, segmented: Segmented, features: Features | None) -> 
     if request.algorithm.mask is not None and segmented.segmentation is not None:
         with run.stages("restore"):
             mask = segmented.segmentation.mask_on(segmented.case.ct.geometry)
-        if request.method.segmenter == "network" and not segmented.by_network:
+        if request.method.segmenter == "network" and not segmented.by_network and not segmented.without_neck:
             stand_ins.append(request.algorithm.mask.name)
     for declared in request.algorithm.heads:
         with run.stages("head"):
@@ -245,14 +251,15 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
 
 
 def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
-    request, segmentation = run.request, answers.segmented.segmentation
-    network = segmentation if segmentation is not None and segmentation.by_network else None
+    request, segmented = run.request, answers.segmented
+    network = segmented.segmentation if segmented.by_network else None
     return RunRecord(
         edition=request.edition.name,
         task=request.algorithm.name,
         method=request.method.name,
         device=None if network is None else network.device,
-        segmented_by=None if segmentation is None else "PET threshold" if network is None else "network",
+        region=None if segmented.region is None else segmented.region.as_json(),
+        segmented_by=_segmented_by(segmented),
         passes_done=0 if network is None else network.passes_done,
         passes_planned=0 if network is None else network.passes_planned,
         plan=None if network is None else network.plan,
@@ -266,3 +273,9 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         left_s=run.deadline.margin_s(),
         unfinished=run.stages.unfinished(),
     )
+
+
+def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
+    if segmented.by_network:
+        return "network"
+    return None if segmented.segmentation is None or segmented.without_neck else "PET threshold"

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.region import grids
+from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry
 
@@ -58,15 +59,21 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class Segmented:
-    """A case with its segmentation, None for a method that uses clinical variables alone."""
+    """A case with its segmentation and region, both None for a method that uses clinical variables alone."""
 
     case: Case
     segmentation: Segmentation | None
+    region: Region | None = None
 
     @property
     def by_network(self) -> bool:
         """True if passes of a network made the segmentation."""
         return self.segmentation is not None and self.segmentation.by_network
+
+    @property
+    def without_neck(self) -> bool:
+        """True if no neck can be in view; nothing was segmented then."""
+        return self.region is not None and bool(self.region.no_neck)
 
 
 def softmax(logits: _Float) -> _Float:

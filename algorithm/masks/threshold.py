@@ -13,38 +13,72 @@ from algorithm.masks.segmentation import Segmentation
 from algorithm.region import grids
 from algorithm.region.localise import Region
 from contract import labels
+from contract.images.geometry import Geometry
 
 SPACING_MM: Final = (3.0, 3.0, 3.0)
 SHARE_OF_SUV_MAX: Final = 0.41
 SMALLEST_ML: Final = 0.3
-# Below the cerebellum, so that the brain's uptake is not taken for GTVp.
-SKULL_BASE_BELOW_BRAIN_MM: Final = 75.0
+# Width around the brain into which its uptake is blurred, and height above its lower end from where the face is hot.
+BRAIN_MARGIN_MM: Final = 12.0
+SKULL_ABOVE_BRAIN_END_MM: Final = 45.0
+# Nodes of the neck have their highest uptake above this depth below the lung apices; below lies the chest.
+NECK_BELOW_APEX_MM: Final = 30.0
+
+ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
+
+_Float = npt.NDArray[np.float32]
+_Mask = npt.NDArray[np.bool_]
 
 
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     """Everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, the others are GTVn.
 
-    Parts under 0.3 ml are left out, and so is the brain if the localiser found it. Without a usable PET the mask is
-    empty.
+    The neck lies between brain and lung apices, if they are visible. Parts under 0.3 ml are left out, and so are the
+    brain and parts that are hottest in the chest. Without a usable PET or a neck in view the mask is empty.
     """
     grid = grids.grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
     ct = grids.resample(case.ct, grid, AIR_HU)
-    if case.pet is None:
-        return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, None, grid)
-    pet = grids.resample(case.pet, grid, 0.0)
-    searched = pet.copy()
-    if region.brain_z_mm is not None:
-        z_mm = grid.origin_mm[2] + np.arange(grid.array_shape[0]) * grid.spacing_mm[2]
-        skull_base_mm = region.brain_z_mm - SKULL_BASE_BELOW_BRAIN_MM
-        if (z_mm <= skull_base_mm).any():
-            searched[z_mm > skull_base_mm] = 0
-    mask = largest_is_primary(searched >= SHARE_OF_SUV_MAX * max(float(searched.max()), 1e-6), grid.voxel_volume_mm3)
-    return Segmentation.from_mask(mask, ct, pet, grid)
+    pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
+    if pet is None or region.no_neck:
+        return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, pet, grid)
+    hot = _hot_in_neck(np.where(_outside_brain(region, grid), pet, np.float32(0)), region, grid)
+    return Segmentation.from_mask(largest_is_primary(hot, grid.voxel_volume_mm3), ct, pet, grid)
+
+
+def _heights_mm(grid: Geometry) -> npt.NDArray[np.float64]:
+    return np.asarray(grid.origin_mm[2] + np.arange(grid.array_shape[0]) * grid.spacing_mm[2])
+
+
+def _outside_brain(region: Region, grid: Geometry) -> _Mask:
+    """Voxels of `grid` that are neither brain, nor near it, nor high above its lower end."""
+    outside = np.ones(grid.array_shape, dtype=np.bool_)
+    if region.brain is None or region.brain_lower_mm is None:
+        return outside
+    brain = grids.resample(region.brain, grid, 0.0) > 0.5
+    outside &= ~ndimage.binary_dilation(brain, iterations=round(BRAIN_MARGIN_MM / grid.spacing_mm[0]))
+    outside[_heights_mm(grid) > region.brain_lower_mm + SKULL_ABOVE_BRAIN_END_MM] = False
+    return outside
+
+
+def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
+    """Voxels above 41% of the neck's SUVmax, without parts that are hottest in the chest."""
+    z_mm = _heights_mm(grid)
+    neck = np.ones_like(z_mm, dtype=np.bool_) if region.apex_mm is None else z_mm >= region.apex_mm
+    if not pet[neck].any():
+        neck[:] = True
+    hot = pet >= SHARE_OF_SUV_MAX * max(float(pet[neck].max()), 1e-6)
+    if region.apex_mm is None:
+        return np.asarray(hot)
+    parts, count = ndimage.label(hot, structure=ANY_CORNER)
+    above_chest = np.where((z_mm >= region.apex_mm - NECK_BELOW_APEX_MM)[:, None, None], pet, np.float32(0))
+    numbers = np.arange(1, count + 1)
+    in_neck = ndimage.maximum(above_chest, parts, numbers) >= ndimage.maximum(pet, parts, numbers)
+    return np.asarray(np.append(False, in_neck)[parts])
 
 
 def largest_is_primary(hot: npt.NDArray[np.bool_], voxel_volume_mm3: float) -> npt.NDArray[np.uint8]:
     """Label the 26-connected parts of `hot`: the largest 1 (GTVp), others 2 (GTVn), those under 0.3 ml 0."""
-    parts, count = ndimage.label(hot, structure=np.ones((3, 3, 3), dtype=bool))
+    parts, count = ndimage.label(hot, structure=ANY_CORNER)
     sizes = np.bincount(parts.ravel(), minlength=count + 1)
     lookup = np.where(sizes * voxel_volume_mm3 / 1000 >= SMALLEST_ML, labels.GTVN, labels.BACKGROUND).astype(np.uint8)
     lookup[0] = labels.BACKGROUND

@@ -70,7 +70,7 @@ def segment(
         deadline,
         ensemble.device,
         focus=lambda: focus_box(threshold_segmentation(case, region), grid),
-        on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress))),
+        on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
         on_pass=on_pass,
     )
     try:

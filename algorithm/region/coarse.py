@@ -19,6 +19,8 @@ COARSE_MM: Final = 4.0
 ALIVE_MEDIANS: Final = 0.25
 # Marks voxels outside the PET.
 OUTSIDE_PET_SUV: Final = -1.0
+# Voxels that share an edge in one axial slice, none above or below.
+IN_SLICE: Final = ndimage.generate_binary_structure(3, 1) & np.array([False, True, False])[:, None, None]
 
 _Mask = npt.NDArray[np.bool_]
 _Float = npt.NDArray[np.float32]
@@ -39,10 +41,21 @@ class Coarse:
         """Height of each slice."""
         return np.asarray(self.grid.origin_mm[2] + np.arange(self.body.shape[0]) * self.grid.spacing_mm[2])
 
+    @property
+    def top_mm(self) -> float:
+        """Height of the body's uppermost slice."""
+        return float(self.z_mm[self.body.any(axis=(1, 2))].max(initial=-np.inf))
+
     def place_mm(self, index: npt.ArrayLike) -> _Vector:
         """LPS millimetres (x, y, z) of an array index (z, y, x)."""
         by_xyz = np.asarray(index, dtype=np.float64)[::-1]
         return np.asarray(by_xyz * np.asarray(self.grid.spacing_mm) + np.asarray(self.grid.origin_mm))
+
+    def index_of(self, place_mm: _Vector) -> tuple[int, int, int]:
+        """Index (z, y, x) of the voxel nearest to a place in the picture."""
+        index = (np.asarray(place_mm) - np.asarray(self.grid.origin_mm)) / np.asarray(self.grid.spacing_mm)
+        x, y, z = (int(np.clip(round(v), 0, n - 1)) for v, n in zip(index, self.grid.size, strict=True))
+        return z, y, x
 
     def volume_ml(self, mask: _Mask) -> float:
         """Volume of a mask on this grid, or a part of it."""

@@ -1,4 +1,4 @@
-"""Landmarks on a coarse picture of a scan: brain, lung apices, neck.
+"""The brain and the lung apices on a coarse picture of a scan.
 
 A brain is soft tissue enclosed by bone slice by slice or, if the skull is open, a part as hot and as large as a brain
 with bone around it. Candidates below the lungs, or without uptake on the PET, are rejected.
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.region.coarse import COARSE_MM, Coarse, largest_part, median_uptake, not_cold, without_cold
+from algorithm.region.coarse import COARSE_MM, IN_SLICE, Coarse, largest_part, median_uptake, not_cold
+from contract.images.volumes import Volume
 
 BONE_HU: Final = 200.0
 SMALLEST_BRAIN_ML: Final = 250.0
@@ -28,18 +29,36 @@ HOT_MEDIANS: Final = 4.0
 BONE_AROUND: Final = 0.15
 # Without visible lungs: largest distance of a brain's centre below the body's upper end, which may be the hands.
 LOWEST_BRAIN_MM: Final = 300.0
+# The brain ends where its sections are smaller, and voxels with less of its median uptake are not brain.
+BRAIN_SECTION_MM2: Final = 500.0
+BRAIN_UPTAKE_SHARE: Final = 0.5
+# Smallest section of a brain that is followed downwards by its uptake alone; most tumours that touch it are smaller.
+HOT_SECTION_MM2: Final = 1000.0
+# Largest distance of the lower end below the centre: 85 mm in 142 patients.
+LONGEST_BELOW_CENTRE_MM: Final = 90.0
 LUNG_HU: Final = (-950.0, -450.0)
 SMALLEST_LUNGS_ML: Final = 250.0
 # Smaller sections are the windpipe or the tip of a lung.
 APEX_SECTION_MM2: Final = 800.0
 # Smallest distance between the lungs and the visible upper end of the body.
 SHORTEST_NECK_MM: Final = 20.0
-# Voxels that share an edge in one axial slice, none above or below.
-IN_SLICE: Final = ndimage.generate_binary_structure(3, 1) & np.array([False, True, False])[:, None, None]
 
 _Mask = npt.NDArray[np.bool_]
 _Float = npt.NDArray[np.float32]
 _Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Brain:
+    """The visible brain: its centre (x, y, z) and the height of its lower end, in LPS mm, and the evidence for it.
+
+    `mask` is 1 inside the brain, on a part of the coarse grid.
+    """
+
+    centre_mm: _Vector
+    lower_mm: float
+    found_by: str
+    mask: Volume
 
 
 def lung_apex_mm(coarse: Coarse) -> float | None:
@@ -53,7 +72,7 @@ def lung_apex_mm(coarse: Coarse) -> float | None:
         return None
     section_mm2 = lungs.sum(axis=(1, 2)) * COARSE_MM**2
     apex_mm = float(coarse.z_mm[section_mm2 >= APEX_SECTION_MM2].max(initial=-np.inf))
-    return apex_mm if np.isfinite(apex_mm) and apex_mm < _top_mm(coarse) - SHORTEST_NECK_MM else None
+    return apex_mm if np.isfinite(apex_mm) and apex_mm < coarse.top_mm - SHORTEST_NECK_MM else None
 
 
 def _between_front_and_back(body: _Mask) -> _Mask:
@@ -63,43 +82,39 @@ def _between_front_and_back(body: _Mask) -> _Mask:
     return np.asarray(ahead & behind)
 
 
-def brain_centre_mm(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, str] | None:
-    """Centre (x, y, z) of the uppermost brain and the evidence for it, or None.
+def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
+    """The uppermost brain above the lung apices, or None. `apex_mm` is their height, None if they are not visible."""
+    lowest_mm = apex_mm if apex_mm is not None else coarse.top_mm - LOWEST_BRAIN_MM
+    return max(
+        (brain for brain in brains(coarse, lowest_mm)), key=lambda brain: float(brain.centre_mm[2]), default=None
+    )
 
-    `apex_mm` is the height of the lung apices, None if they are not visible.
-    """
+
+def brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
+    """Everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake."""
     median = median_uptake(coarse)
-    lowest_mm = apex_mm if apex_mm is not None else _top_mm(coarse) - LOWEST_BRAIN_MM
     bone = (coarse.ct > BONE_HU) & ndimage.binary_dilation(coarse.body, iterations=2)
-    brains = [part for part in _brains(coarse, _enclosed(coarse.ct, bone), lowest_mm) if _is_warm(part, median)]
-    if brains:
-        return _uppermost(brains), "brain case"
-    if median is not None:
-        brains = list(_brains(coarse, _hot(coarse, bone, median), lowest_mm))
-    return (_uppermost(brains), "brain's uptake") if brains else None
-
-
-def _uppermost(brains: list[_Part]) -> _Vector:
-    return max((part.centre_mm for part in brains), key=lambda centre: float(centre[2]))
-
-
-def _top_mm(coarse: Coarse) -> float:
-    """Height of the body's uppermost slice."""
-    return float(coarse.z_mm[coarse.body.any(axis=(1, 2))].max(initial=-np.inf))
+    parts = [part for part in _parts(coarse, _enclosed(coarse.ct, bone), lowest_mm) if _is_warm(part.suv, median)]
+    found_by = "brain case"
+    if not parts and median is not None:
+        parts, found_by = list(_parts(coarse, _hot(coarse, bone, median), lowest_mm)), "brain's uptake"
+    return [_brain(coarse, part, found_by) for part in parts]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A connected part of the size and fill of a brain, its centre in LPS, the PET's values in it."""
+    """A connected part of the size and fill of a brain: its mask in a box of the picture, and its centre in LPS."""
 
-    centre_mm: _Vector
+    mask: _Mask
+    box: tuple[slice, ...]
     suv: _Float
+    centre_mm: _Vector
 
 
-def _is_warm(part: _Part, median: float | None) -> bool:
+def _is_warm(suv: _Float, median: float | None) -> bool:
     """False if the PET covers the part and shows no uptake of a brain."""
-    uptake = part.suv[part.suv > 0]  # PET files hold zero outside the measured field
-    if median is None or len(uptake) < len(part.suv) / 2:
+    uptake = suv[suv > 0]  # PET files hold zero outside the measured field
+    if median is None or len(uptake) < len(suv) / 2:
         return True
     return float(uptake.mean()) >= WARM_MEDIANS * median
 
@@ -124,25 +139,46 @@ def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
     return np.asarray(accepted[parts])
 
 
-def _brains(coarse: Coarse, soft: _Mask, lowest_mm: float) -> Iterator[_Part]:
+def _parts(coarse: Coarse, soft: _Mask, lowest_mm: float) -> Iterator[_Part]:
     """The connected parts of an opened mask with the size and fill of a brain and a centre above `lowest_mm`."""
     parts, _ = ndimage.label(ndimage.binary_opening(soft, iterations=2))
     for number, box in enumerate(ndimage.find_objects(parts), start=1):
-        part = parts[box] == number
-        centre_mm = coarse.place_mm(np.argwhere(part).mean(0) + [cut.start for cut in box])
-        fits = SMALLEST_BRAIN_ML <= coarse.volume_ml(part) <= LARGEST_BRAIN_ML and part.mean() >= BRAIN_FILL
+        mask = parts[box] == number
+        centre_mm = coarse.place_mm(np.argwhere(mask).mean(0) + [cut.start for cut in box])
+        fits = SMALLEST_BRAIN_ML <= coarse.volume_ml(mask) <= LARGEST_BRAIN_ML and mask.mean() >= BRAIN_FILL
         if fits and centre_mm[2] > lowest_mm:
-            yield _Part(centre_mm, coarse.suv[box][part])
+            yield _Part(mask, box, coarse.suv[box][mask], centre_mm)
 
 
-def neck_centre_mm(brain_mm: _Vector, coarse: Coarse) -> _Vector:
-    """Centre of the thinnest body sections 90 to 200 mm below the brain; the brain's centre if none are visible."""
-    z_mm, body = coarse.z_mm, without_cold(coarse)
-    area = body.sum(axis=(1, 2)).astype(np.float64)
-    inside = (z_mm > brain_mm[2] - 200) & (z_mm < brain_mm[2] - 90) & (area > 0)
-    if not inside.any():
-        return brain_mm
-    thin = inside & (area <= 1.2 * area[inside].min())
-    _, y, x = np.nonzero(body[thin])
-    centre = coarse.place_mm((0.0, float(y.mean()), float(x.mean())))
-    return np.array([centre[0], centre[1], brain_mm[2]])
+def _brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
+    """The brain of a part: without cold tissue that bone encloses below it, with what its uptake shows below it."""
+    mask = np.zeros_like(coarse.body)
+    mask[part.box] = part.mask
+    covered = part.suv > 0
+    if covered.mean() > 0.5:
+        hot = coarse.suv > BRAIN_UPTAKE_SHARE * np.median(part.suv[covered])
+        mask &= hot | (coarse.suv <= 0)
+        _follow_down(mask, hot & coarse.body & (coarse.ct < BONE_HU), part.box[0])
+    sections_mm2 = mask.sum(axis=(1, 2)) * COARSE_MM**2
+    lower_mm = float(coarse.z_mm[int(np.argmax(sections_mm2 >= BRAIN_SECTION_MM2))]) - COARSE_MM / 2
+    lower_mm = max(lower_mm, float(part.centre_mm[2]) - LONGEST_BELOW_CENTRE_MM)
+    mask[coarse.z_mm < lower_mm] = False
+    box = ndimage.find_objects(mask.astype(np.uint8))[0]
+    z, y, x = (cut.start for cut in box)
+    depth, rows, columns = mask[box].shape
+    grid = coarse.grid.cropped((x, y, z), (columns, rows, depth))
+    return Brain(part.centre_mm, lower_mm, found_by, Volume(mask[box].astype(np.uint8), grid))
+
+
+def _follow_down(mask: _Mask, hot: _Mask, rows: slice) -> None:
+    """Add the hot voxels below the lowest large section of a brain, slice by slice, while they are as large; in place.
+
+    In heads whose skull is open at the base the brain's case ends above the brain.
+    """
+    sections_mm2 = mask.sum(axis=(1, 2)) * COARSE_MM**2
+    large = [row for row in range(rows.start, rows.stop) if sections_mm2[row] >= HOT_SECTION_MM2]
+    for row in range(large[0] - 1 if large else -1, -1, -1):
+        below = hot[row] & ndimage.binary_dilation(mask[row + 1])
+        if np.count_nonzero(below) * COARSE_MM**2 < HOT_SECTION_MM2:
+            return
+        mask[row] |= below

@@ -6,8 +6,8 @@ top of the body. Without the brain the region is unsure and therefore larger, bu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,23 @@ import numpy.typing as npt
 from algorithm.case.read import Case
 from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, without_cold
 from algorithm.region.grids import triple
-from algorithm.region.landmarks import brain_centre_mm, lung_apex_mm, neck_centre_mm
+from algorithm.region.landmarks import Brain, find_brain, lung_apex_mm
+from algorithm.region.neck import beneath_head, front_and_back_mm, is_upside_down, neck_centre_mm, shows_neck
+from contract.images.volumes import Volume
 
-# Half widths around the head, and extent below and above the centre of the brain: 20 litres, at most 23.
+# Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 23.
 HALF_WIDTH_MM: Final = 125.0
-BELOW_BRAIN_MM: Final = 280.0
-MOST_BELOW_BRAIN_MM: Final = 330.0
-ABOVE_BRAIN_MM: Final = 32.0
-# Visible lungs mark the lower end of the neck; without them the region reaches further down.
-NECK_BELOW_APEX_MM: Final = 25.0
-# Without a brain: extent below and above the lung apices, or below the top of the body; at most 41 litres.
-BELOW_APEX_MM: Final = 100.0
+HALF_DEPTH_MM: Final = 118.0
+ABOVE_BRAIN_END_MM: Final = 92.0
+# Visible lungs mark the lower end of the neck; nodes lie down to the clavicles, which reach below the apices.
+BELOW_APEX_MM: Final = 45.0
+# Nearest and farthest lower end below the brain, whatever is taken for lungs: apices lie 90 to 162 mm below the brain
+# in 142 patients.
+BELOW_BRAIN_END_MM: Final = (140.0, 230.0)
+# Distance from the front and the back of the neck to the region's faces, and the deepest region.
+SKIN_MM: Final = 8.0
+DEEPEST_MM: Final = 290.0
+# Without a brain: extent above the lung apices, or below the top of the body; at most 41 litres.
 ABOVE_APEX_MM: Final = 320.0
 UNSURE_HALF_WIDTH_MM: Final = 150.0
 LONGEST_UNSURE_MM: Final = 450.0
@@ -39,23 +45,39 @@ _Vector = npt.NDArray[np.float64]
 class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
-    `brain_z_mm` is the height of the brain's centre, None without a visible brain.
+    `brain_lower_mm` is the height of the brain's lower end and `apex_mm` that of the lung apices, None where they are
+    not visible; `brain` is a mask of the brain. `no_neck` says why no neck can be in view; it is empty for a scan that
+    may show one.
     """
 
     lower_mm: tuple[float, float, float]
     upper_mm: tuple[float, float, float]
     found_by: str
-    brain_z_mm: float | None = None
+    brain_lower_mm: float | None = None
+    apex_mm: float | None = None
+    brain: Volume | None = field(default=None, repr=False, compare=False)
+    no_neck: str = ""
 
     @property
     def sure(self) -> bool:
-        """True if the brain is visible."""
-        return self.brain_z_mm is not None
+        """True if the brain is visible above the body."""
+        return self.brain_lower_mm is not None and not self.no_neck
 
     @property
     def volume_litres(self) -> float:
         """Volume of the box in litres."""
         return float(np.prod(np.subtract(self.upper_mm, self.lower_mm))) / 1e6
+
+    def as_json(self) -> dict[str, Any]:
+        """Box, landmark and certainty as plain data, heights in mm."""
+        names = ("lower_mm", "upper_mm", "found_by", "sure", "brain_lower_mm")
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def summary(self) -> str:
+        """One line: the heights searched, the landmark, and whether it is sure."""
+        heights = f"z {self.lower_mm[2]:.0f} to {self.upper_mm[2]:.0f} mm, {self.volume_litres:.1f} litres"
+        return f"{heights}, found by {self.found_by}, {'sure' if self.sure else 'unsure'}"
 
 
 def localise(case: Case) -> Region:
@@ -64,29 +86,51 @@ def localise(case: Case) -> Region:
     field_low, field_high = corners.min(0), corners.max(0)
     coarse = coarse_picture(case)
     apex_mm = lung_apex_mm(coarse)
-    brain = brain_centre_mm(coarse, apex_mm)
+    brain = find_brain(coarse, apex_mm)
     if brain is None:
         low, high = _without_brain(coarse, apex_mm)
-        brain_z_mm, found_by = None, "body outline" if apex_mm is None else "lung apices"
+        found_by = "body outline" if apex_mm is None else "lung apices"
     else:
-        brain_mm, found_by = brain
-        low, high = _around_brain(brain_mm, apex_mm, coarse)
-        brain_z_mm = float(brain_mm[2])
+        low, high = _beneath_brain(coarse, brain, apex_mm)
+        found_by = brain.found_by
     low, high = np.maximum(low, field_low), np.minimum(high, field_high)
     if np.any(high <= low):
-        low, high, brain_z_mm, found_by = field_low, field_high, None, "whole field of view"
-    return Region(triple(low), triple(high), found_by, brain_z_mm)
+        low, high, brain, found_by = field_low, field_high, None, "whole field of view"
+    lower_mm, mask = (None, None) if brain is None else (brain.lower_mm, brain.mask)
+    no_neck = _no_neck(coarse, brain, apex_mm)
+    return Region(triple(low), triple(high), found_by, lower_mm, apex_mm, mask, no_neck)
 
 
-def _around_brain(brain_mm: _Vector, apex_mm: float | None, coarse: Coarse) -> tuple[_Vector, _Vector]:
-    """The box below a brain, centred between the head and the neck beneath it."""
-    below = MOST_BELOW_BRAIN_MM
+def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
+    if is_upside_down(coarse, brain):
+        return "the head lies at the lower end of the scan"
+    if brain is None and apex_mm is None and not shows_neck(coarse):
+        return "no brain, no lung apices and no airway of a neck"
+    return ""
+
+
+def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
+    """The box from above the brain's lower end to below the lung apices, around head and neck."""
+    nearest, farthest = BELOW_BRAIN_END_MM
+    below = farthest
     if apex_mm is not None:
-        below = float(np.clip(brain_mm[2] - apex_mm + NECK_BELOW_APEX_MM, BELOW_BRAIN_MM, MOST_BELOW_BRAIN_MM))
-    middle = (brain_mm + neck_centre_mm(brain_mm, coarse)) / 2
-    low = np.array([middle[0] - HALF_WIDTH_MM, middle[1] - HALF_WIDTH_MM, brain_mm[2] - below])
-    high = np.array([middle[0] + HALF_WIDTH_MM, middle[1] + HALF_WIDTH_MM, brain_mm[2] + ABOVE_BRAIN_MM])
-    return low, high
+        below = float(np.clip(brain.lower_mm - apex_mm + BELOW_APEX_MM, nearest, farthest))
+    low_z, high_z = brain.lower_mm - below, brain.lower_mm + ABOVE_BRAIN_END_MM
+    beneath = beneath_head(coarse, brain)
+    x, y = np.add(brain.centre_mm[:2], neck_centre_mm(coarse, brain, beneath)) / 2
+    front, back = y - HALF_DEPTH_MM, y + HALF_DEPTH_MM
+    skin = front_and_back_mm(coarse, beneath, x, (low_z + BELOW_APEX_MM, brain.lower_mm))
+    if skin is not None:
+        front, back = _around(front, back, skin)
+    return np.array([x - HALF_WIDTH_MM, front, low_z]), np.array([x + HALF_WIDTH_MM, back, high_z])
+
+
+def _around(front: float, back: float, skin: tuple[float, float]) -> tuple[float, float]:
+    """The range from `front` to `back` moved, and lengthened if needed, to hold the skin's front and back."""
+    first, last = skin[0] - SKIN_MM, skin[1] + SKIN_MM
+    length = min(max(back - front, last - first), DEEPEST_MM)
+    start = (first + last - length) / 2 if last - first > length else float(np.clip(front, last - length, first))
+    return start, start + length
 
 
 def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:

@@ -23,7 +23,7 @@ from contract.images.volumes import Volume, read_volume, write_volume
 
 CHANNELS = ("CT", "PET")
 # Increment when the same images and options give other prepared images.
-_PREPARE_VERSION = 1
+_PREPARE_VERSION = 2
 _FOLDERS = ("imagesTr", "imagesTs", "labelsTr", "notes")
 Spacing = tuple[float, float, float]
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.masks.threshold import SKULL_BASE_BELOW_BRAIN_MM, largest_is_primary, threshold_segmentation
+from algorithm.masks.threshold import largest_is_primary, threshold_segmentation
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -51,16 +53,59 @@ def test_everything_above_41_percent_of_the_highest_uptake() -> None:
     np.testing.assert_array_equal(mask > 0, pet >= 41)
 
 
-@pytest.mark.parametrize("top_mm", [118.5, 115.5])
-def test_a_visible_brain_is_left_out_whole_or_in_part(top_mm: float) -> None:
-    """The brain's centre at 105 + 75 mm leaves what lies up to 105 mm, slice 35, wherever the scan ends above it."""
+def brain_and_region(top_mm: float = 118.5) -> Region:
+    """A brain of 5 x 13 x 13 voxels in slices 30 to 34, x and y 8 to 20; its lower end at 88.5 mm."""
+    mask = np.zeros(GRID.array_shape, dtype=np.uint8)
+    mask[30:35, 8:21, 8:21] = 1
+    return replace(EVERYWHERE, upper_mm=(88.5, 88.5, top_mm), brain_lower_mm=88.5, brain=Volume(mask, GRID))
+
+
+@pytest.mark.parametrize("top_mm", [118.5, 109.5])
+def test_the_brain_and_what_is_blurred_around_it_are_left_out(top_mm: float) -> None:
+    """Uptake one voxel below the brain is within 12 mm of it; a tumour beside its lower end, 6 voxels away, is not."""
     pet = np.ones(GRID.array_shape)
-    pet[36:38, 10:20, 10:20] = 30
-    pet[31:35, 10:15, 10:15] = 12
-    region = Region((-1.5, -1.5, -1.5), (88.5, 88.5, top_mm), "brain case", 105.0 + SKULL_BASE_BELOW_BRAIN_MM)
+    pet[29:36, 8:21, 8:21] = 30
+    pet[30:33, 10:14, 26:29] = 12
+    mask = threshold_segmentation(case_of(pet), brain_and_region(top_mm)).mask_on(GRID)
+    np.testing.assert_array_equal(mask == 1, pet == 12)
+
+
+def test_hot_tissue_high_above_the_lower_end_of_the_brain_is_no_lesion() -> None:
+    """Slice 20 lies at 60 mm, the lower end of the brain at 10 mm: 50 mm above it, more than 45."""
+    pet = np.ones(GRID.array_shape)
+    pet[20:23, 10:14, 26:29] = 12
+    pet[10:13, 10:14, 26:29] = 6
+    region = replace(brain_and_region(), brain_lower_mm=10.0)
     mask = threshold_segmentation(case_of(pet), region).mask_on(GRID)
-    assert np.all(mask[31:35, 10:15, 10:15] == 1)
-    assert not mask[36:].any()
+    np.testing.assert_array_equal(mask == 1, pet == 6)
+
+
+def test_a_hot_lesion_of_the_chest_neither_hides_a_node_of_the_neck_nor_is_it_one() -> None:
+    """The apices lie at 60 mm. A mass of SUV 38 below 24 mm, more than 30 mm lower, blurs up to SUV 20 at 57 mm.
+
+    Of 20, the level would be 8.2 and the node at SUV 7 lost. The level is 41% of the node's 7, that is 2.9.
+    """
+    pet = np.ones(GRID.array_shape)
+    pet[:8, 8:20, 8:20] = 38
+    pet[8:20, 8:20, 8:20] = 20
+    pet[25:28, 22:26, 22:26] = 7
+    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
+    np.testing.assert_array_equal(mask == 1, pet == 7)
+
+
+def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
+    """Its 4 slices from 36 to 45 mm lie at most 24 mm below the apices at 60 mm."""
+    pet = np.ones(GRID.array_shape)
+    pet[25:28, 22:26, 22:26] = 7
+    pet[12:16, 5:9, 5:9] = 5
+    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, apex_mm=60.0)).mask_on(GRID)
+    np.testing.assert_array_equal(mask > 0, pet > 1)
+
+
+def test_a_scan_that_cannot_show_a_neck_has_no_lesion() -> None:
+    pet = np.ones(GRID.array_shape)
+    pet[25:28, 22:26, 22:26] = 7
+    assert not threshold_segmentation(case_of(pet), replace(EVERYWHERE, no_neck="legs")).mask_on(GRID).any()
 
 
 def test_without_a_pet_the_mask_is_empty() -> None:

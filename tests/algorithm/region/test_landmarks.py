@@ -7,7 +7,7 @@ import pytest
 
 from algorithm.case.read import Case
 from algorithm.region.coarse import Coarse, coarse_picture, without_cold
-from algorithm.region.landmarks import brain_centre_mm, lung_apex_mm
+from algorithm.region.landmarks import Brain, find_brain, lung_apex_mm
 from algorithm.region.localise import localise
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -68,17 +68,44 @@ class Scan:
         return coarse_picture(self.case(pet=pet, top_mm=top_mm))
 
 
-def brain_of(coarse: Coarse) -> tuple[np.ndarray, str]:
-    found = brain_centre_mm(coarse, lung_apex_mm(coarse))
-    assert found is not None
-    return found
+def brain_of(coarse: Coarse) -> Brain:
+    brain = find_brain(coarse, lung_apex_mm(coarse))
+    assert brain is not None
+    return brain
 
 
 @pytest.mark.parametrize("pet", [True, False])
 def test_a_brain_in_its_case_is_found_at_its_centre(pet: bool) -> None:
-    centre, found_by = brain_of(Scan().with_brain().coarse(pet=pet))
-    assert found_by == "brain case"
-    np.testing.assert_allclose(centre, BRAIN_MM, atol=2.0)
+    brain = brain_of(Scan().with_brain().coarse(pet=pet))
+    assert brain.found_by == "brain case"
+    np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=2.0)
+
+
+@pytest.mark.parametrize("pet", [True, False])
+def test_the_lower_end_of_a_brain(pet: bool) -> None:
+    """290 - 60 = 230 mm. Sections of 500 mm2 have a radius of 12.6 mm, 1.3 mm above it; slices are 4 mm apart."""
+    assert brain_of(Scan().with_brain().coarse(pet=pet)).lower_mm == pytest.approx(230.0, abs=4.0)
+
+
+def test_the_uptake_shows_the_lower_end_of_a_brain_whose_case_is_open_below() -> None:
+    """Without bone below z = 270, its slices are not closed; the PET follows the brain down.
+
+    Sections of 1000 mm2 have a radius of 17.8 mm, 2.7 mm above the lower end.
+    """
+    scan = Scan().with_brain()
+    _, _, z = coordinates()
+    scan.fill((scan.ct > 200) & (z < 270), 40)
+    assert brain_of(scan.coarse()).lower_mm == pytest.approx(230.0, abs=6.0)
+    assert brain_of(scan.coarse(pet=False)).lower_mm == pytest.approx(270.0, abs=8.0)
+
+
+def test_cold_tissue_that_bone_encloses_below_a_brain_is_not_brain() -> None:
+    """A tube of bone around soft tissue from the brain down to z = 180, as a jaw and a palate may form."""
+    scan = Scan().with_brain()
+    outside = ~ball(BRAIN_MM, BRAIN_RADIUS_MM)
+    scan.fill(tube(0, 50, 180, 250) & outside, 900, 0.5).fill(tube(0, 40, 180, 250) & outside, 40, 1.0)
+    assert brain_of(scan.coarse()).lower_mm == pytest.approx(230.0, abs=6.0)
+    assert brain_of(scan.coarse(pet=False)).lower_mm < 212
 
 
 def test_a_brain_in_an_open_skull_is_found_by_its_uptake() -> None:
@@ -86,14 +113,15 @@ def test_a_brain_in_an_open_skull_is_found_by_its_uptake() -> None:
     scan = Scan().with_brain()
     x, _, _ = coordinates()
     scan.fill((scan.ct > 200) & (x > 0), 40)
-    centre, found_by = brain_of(scan.coarse())
-    assert found_by == "brain's uptake"
-    np.testing.assert_allclose(centre, BRAIN_MM, atol=4.0)
-    assert brain_centre_mm(scan.coarse(pet=False), APEX_MM) is None
+    brain = brain_of(scan.coarse())
+    assert brain.found_by == "brain's uptake"
+    np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=4.0)
+    assert brain.lower_mm == pytest.approx(230.0, abs=6.0)
+    assert find_brain(scan.coarse(pet=False), APEX_MM) is None
 
 
 def test_a_part_enclosed_by_bone_without_uptake_is_no_brain() -> None:
-    assert brain_centre_mm(Scan().with_brain(suv=0.8).coarse(), APEX_MM) is None
+    assert find_brain(Scan().with_brain(suv=0.8).coarse(), APEX_MM) is None
 
 
 @pytest.mark.parametrize("padded", [True, False])
@@ -103,9 +131,9 @@ def test_a_pet_that_ends_below_the_head_does_not_speak_against_a_brain(padded: b
     scan.suv[150:] = 0.0
     slices = 200 if padded else 150
     pet = Volume(scan.suv[:slices], GRID.cropped((0, 0, 0), (*GRID.size[:2], slices)))
-    centre, found_by = brain_of(coarse_picture(Case(scan.case().ct, pet, Patient())))
-    assert found_by == "brain case"
-    np.testing.assert_allclose(centre, BRAIN_MM, atol=2.0)
+    brain = brain_of(coarse_picture(Case(scan.case().ct, pet, Patient())))
+    assert brain.found_by == "brain case"
+    np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=2.0)
 
 
 @pytest.mark.parametrize("pet", [True, False])
@@ -113,7 +141,7 @@ def test_a_hot_bladder_in_a_closed_pelvis_is_no_brain(pet: bool) -> None:
     """The only closed bone lies 200 mm below the lungs; the scan ends below the head."""
     scan = Scan().with_brain((0.0, 0.0, -300.0), suv=60.0)
     coarse = scan.coarse(pet=pet, top_mm=195.0)
-    assert brain_centre_mm(coarse, lung_apex_mm(coarse)) is None
+    assert find_brain(coarse, lung_apex_mm(coarse)) is None
     assert localise(scan.case(pet=pet, top_mm=195.0)).found_by == "lung apices"
 
 
@@ -166,5 +194,4 @@ def test_a_table_that_touches_the_patient_is_cold() -> None:
 def test_a_bag_of_urine_is_neither_the_patient_nor_a_brain() -> None:
     """Two litres of SUV 60 in the air beside the neck."""
     scan = Scan().with_brain().fill(tube(150, 40, 150, 390) & (Scan().ct < -900), 5, 60.0)
-    centre, _ = brain_of(scan.coarse())
-    np.testing.assert_allclose(centre, BRAIN_MM, atol=2.0)
+    np.testing.assert_allclose(brain_of(scan.coarse()).centre_mm, BRAIN_MM, atol=2.0)
