@@ -5,6 +5,7 @@ Unusable input raises an `InputError`; degenerate input is repaired and listed i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.case import hounsfield, uptake
 from algorithm.case.notices import Notices
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, EHR, PET, RT_DOSE
@@ -21,13 +23,18 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_volume
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
-AIR_HU: Final = -1024
+LOGGER = logging.getLogger("hecktor")
+
+AIR_HU: Final = hounsfield.AIR_HU
 BODY_HU: Final = -300
 # The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
 LARGEST_PLAUSIBLE_SUV: Final = 500.0
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone"
 _WITHOUT_DOSE: Final = "going on without it"
+# Largest values of 16-bit integers: an image in Bq/ml that was written without a scale ends there.
+_LARGEST_INTEGERS: Final = (32767.0, 65535.0)
+_FEW_VOXELS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -88,19 +95,37 @@ def _patient(record: PatientRecord, notices: Notices) -> Patient:
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
-    """CT as int16 HU: values that are not finite and padding below -1024 HU become air, with a notice."""
+    """CT as int16 HU: a missing intercept is subtracted; padding and values that are not finite become air.
+
+    Everything but padding, which is usual, gives a notice.
+    """
     array = ct.array
     if not np.issubdtype(array.dtype, np.integer):
         array = _finite(array, AIR_HU, name, "air", notices)
-    padded = int(np.count_nonzero(array < AIR_HU))
-    if padded:
-        low = f"{padded} voxels below {AIR_HU} HU (lowest {array.min():.6g})"
-        notices.warn(Finding(name, low, action="counted as air"))
-    if array.dtype == np.int16 and not padded:
+    array, finding = hounsfield.in_hounsfield_units(array, name)
+    if finding:
+        notices.warn(finding)
+    low = _count_low(array, name, notices)
+    if array.dtype == np.int16 and not low:
         return ct
     if not np.can_cast(np.int16, array.dtype):  # unsigned types cannot hold the HU of air
         array = array.astype(np.float32)
     return Volume(np.rint(np.clip(array, AIR_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
+
+
+def _count_low(array: npt.NDArray[Any], name: str, notices: Notices) -> int:
+    """Number of voxels below -1024 HU; logs those that are padding and gives a notice of the others."""
+    low = array[array < AIR_HU]
+    padding = hounsfield.padding_values(array) if low.size else ()
+    padded = np.isin(low, padding)
+    if padded.any():
+        values = " and ".join(f"{value:.6g}" for value in padding)
+        LOGGER.info("%s: %d voxels of padding (%s HU) counted as air", name, np.count_nonzero(padded), values)
+    others = low[~padded]
+    if others.size:
+        found = f"{others.size} voxels below {AIR_HU} HU (lowest {others.min():.6g})"
+        notices.warn(Finding(name, found, action="counted as air"))
+    return int(low.size)
 
 
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | None:
@@ -120,9 +145,29 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | 
         apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
         notices.warn(Finding(name, apart, action=CT_ALONE))
         return None
+    _check_clipping(array, name, notices)
+    tissues = uptake.tissue_uptake(ct, cleaned)
     if float(array.max()) > LARGEST_PLAUSIBLE_SUV:
-        return _as_suv(cleaned, name, notices)
+        return _as_suv(cleaned, tissues, name, notices)
+    if uptake.is_implausible_suv(tissues):
+        notices.warn(_odd_uptake(tissues, name))
     return cleaned
+
+
+def _check_clipping(array: npt.NDArray[np.float32], name: str, notices: Notices) -> None:
+    highest = float(array.max())
+    if highest not in _LARGEST_INTEGERS or (count := int(np.count_nonzero(array == highest))) < _FEW_VOXELS:
+        return
+    found = f"{count} voxels at {highest:.0f}, the largest value of a 16-bit integer"
+    notices.warn(Finding(name, found, "SUV", "higher uptake was cut off before"))
+
+
+def _odd_uptake(tissues: tuple[uptake.TissueUptake, ...], name: str) -> Finding:
+    """Names a scale that is implausible but not certainly wrong; the PET stays as it is."""
+    found = "median uptake of " + ", ".join(map(str, tissues))
+    expected = "SUV of about " + ", ".join(f"{tissue.name} {tissue.expected_suv:g}" for tissue in tissues)
+    unit = "possibly kBq/ml; " if tissues[0].ratio > 1 else ""
+    return Finding(name, found, expected, f"{unit}not scaled")
 
 
 def overlap(first: Geometry, second: Geometry) -> bool:
@@ -152,17 +197,23 @@ def _read_dose(folder: Path, notices: Notices) -> Volume | None:
     return None
 
 
-def _as_suv(pet: Volume, name: str, notices: Notices) -> Volume:
-    """Scale an activity concentration to SUV without dose and weight.
+def _as_suv(pet: Volume, tissues: tuple[uptake.TissueUptake, ...], name: str, notices: Notices) -> Volume:
+    """Scale an activity concentration to SUV without dose and weight: by the uptake of muscle and fat.
 
-    SUV averages 1 over a body that holds all of the injected activity, so the mean over the warm voxels (above a
-    hundredth of the 99.9th percentile) is set to 1.
+    If the images show neither, the mean over the warm voxels (above a hundredth of the 99.9th percentile) is set to
+    1: SUV averages 1 over a body that holds all of the injected activity.
     """
-    high = float(np.percentile(pet.array, 99.9))
-    warm = pet.array[pet.array > high / 100]
-    scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
+    if estimate := uptake.suv_scale(tissues):
+        scale, uncertainty = estimate
+        tissue_names = " and ".join(tissue.name for tissue in tissues)
+        basis = f"by the uptake of {tissue_names}, uncertain by about {uncertainty:.0%}"
+    else:
+        high = float(np.percentile(pet.array, 99.9))
+        warm = pet.array[pet.array > high / 100]
+        scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
+        basis = "to a mean of 1, uncertain by a factor of 2"
     highest = f"highest value {float(pet.array.max()):.6g}"
-    notices.warn(Finding(name, highest, "SUV", f"taken for Bq/ml and scaled by {scale:.3g}"))
+    notices.warn(Finding(name, highest, "SUV", f"taken for Bq/ml and scaled by {scale:.3g} {basis}"))
     return Volume(pet.array * np.float32(scale), pet.geometry)
 
 

@@ -36,6 +36,13 @@ def put(value: float, *, everywhere: bool = False) -> Callable[[np.ndarray], np.
     return change
 
 
+def scattered(array: np.ndarray) -> np.ndarray:
+    """Five slices (5 x 24 x 24 = 2,880 voxels) hold each of the values -1998 to -1101 about three times."""
+    low = array.astype(np.float32)
+    low[5:10] = -1101 - (np.arange(2880) % 898).reshape(5, 24, 24)
+    return low
+
+
 def moved(case: Any) -> None:
     there = case.pet.geometry
     case.pet = Volume(case.pet.array, Geometry(there.size, there.spacing_mm, (900.0, 0.0, 0.0)))
@@ -50,7 +57,7 @@ DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
     "ct-infinite": (alter("ct", put(math.inf)), "2 voxels are NaN or infinite; set to air"),
     "ct-all-nan": (alter("ct", put(math.nan, everywhere=True)), "11520 voxels are NaN or infinite; set to air"),
     "ct-all-air": (alter("ct", put(-3024, everywhere=True)), "11520 voxels below -1024 HU"),
-    "ct-padding": (alter("ct", put(-3024)), "2 voxels below -1024 HU (lowest -3024); counted as air"),
+    "ct-below-air": (alter("ct", scattered), "2880 voxels below -1024 HU (lowest -1998)"),
     "pet-nan": (alter("pet", put(math.nan)), "PET 4e5f6a7b-pet.mha: 2 voxels are NaN or infinite; set to zero"),
     "pet-negative": (alter("pet", put(-1)), "2 voxels below zero; set to zero"),
     "pet-zero": (alter("pet", put(0, everywhere=True)), "all voxels are zero; going on with the CT alone"),
@@ -108,7 +115,10 @@ def test_strict_makes_it_an_error(case_folder: Any, predict: Any, name: str) -> 
     assert warning in answer.lines[-1]
 
 
-def test_strict_answers_a_plain_case(case_folder: Any, predict: Any) -> None:
+@pytest.mark.parametrize("padding", [None, -2000, -3024])
+def test_strict_answers_a_plain_case(case_folder: Any, predict: Any, padding: float | None) -> None:
+    if padding is not None:
+        alter("ct", put(padding))(case_folder)
     case_folder.write()
     answer = predict("rfs", "--strict")
     assert (answer.status, answer.warnings) == (0, [])

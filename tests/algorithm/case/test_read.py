@@ -45,13 +45,33 @@ def test_ct_values_that_are_not_finite_become_air(notices: Notices) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32, np.float64])
-def test_padding_below_air_counts_as_air(notices: Notices, dtype: type) -> None:
-    found = clean_ct(ct_of(-3024, -2000, -1024, 40, dtype=dtype), "CT", notices)
+def test_padding_below_air_is_usual(caplog: pytest.LogCaptureFixture, dtype: type) -> None:
+    """One constant or two on the border are padding: two voxels become air, and strict mode has nothing to refuse."""
+    with caplog.at_level(logging.INFO, "hecktor"):
+        found = clean_ct(ct_of(-3024, -2000, -1024, 40, dtype=dtype), "CT", Notices(strict=True))
     assert found.array.ravel()[:4].tolist() == [-1024, -1024, -1024, 40]
     assert found.array.dtype == np.int16
+    (line,) = caplog.records
+    assert (line.levelno, line.getMessage()) == (
+        logging.INFO,
+        "CT: 2 voxels of padding (-3024 and -2000 HU) counted as air",
+    )
+
+
+def test_scattered_values_below_air_give_a_notice(notices: Notices) -> None:
+    """Three different values on the border: the two most frequent are padding, the third is not."""
+    found = clean_ct(ct_of(-3024, -3024, -2000, -2000, -1500, 40), "CT", notices)
+    assert found.array.ravel()[:6].tolist() == [-1024] * 5 + [40]
     assert [str(finding) for finding in notices.findings] == [
-        "CT: 2 voxels below -1024 HU (lowest -3024); counted as air"
+        "CT: 1 voxels below -1024 HU (lowest -1500); counted as air"
     ]
+
+
+def test_one_low_voxel_inside_the_image_is_not_padding(notices: Notices) -> None:
+    array = np.zeros(GRID.array_shape, np.int16)
+    array[1, 1, 1] = -3024
+    clean_ct(Volume(array, GRID), "CT", notices)
+    assert [finding.found for finding in notices.findings] == ["1 voxels below -1024 HU (lowest -3024)"]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.uint64])
@@ -106,16 +126,16 @@ def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
 
 
 def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
-    """A body of 32 voxels at 5,000 Bq/ml, half of the image, averages 1 after scaling: every voxel is divided by
-    5,000."""
+    """Without muscle or fat in the CT, a body of 32 voxels at 5,000 Bq/ml averages 1 after scaling: every voxel is
+    divided by 5,000."""
     array = np.zeros(GRID.array_shape, np.float32)
     array[:2] = 5000
     found = cleaned(Volume(array, GRID), notices)
     assert found is not None
     np.testing.assert_allclose(found.array[:2], 1.0, rtol=1e-5)
-    assert [str(finding) for finding in notices.findings] == [
-        "PET b.mha: highest value 5000, expected SUV; taken for Bq/ml and scaled by 0.0002"
-    ]
+    (finding,) = notices.findings
+    assert (finding.what, finding.found, finding.expected) == ("PET b.mha", "highest value 5000", "SUV")
+    assert finding.action == "taken for Bq/ml and scaled by 0.0002 to a mean of 1, uncertain by a factor of 2"
 
 
 def test_a_single_hot_voxel_in_becquerels_is_finite(notices: Notices) -> None:
@@ -166,7 +186,7 @@ def test_notices_are_logged_as_warnings(caplog: pytest.LogCaptureFixture) -> Non
 
 STRICT: dict[str, Callable[[Notices], object]] = {
     "nan": lambda notices: clean_ct(ct_of(math.nan), "CT", notices),
-    "padding": lambda notices: clean_ct(ct_of(-3024), "CT", notices),
+    "scattered": lambda notices: clean_ct(ct_of(-3024, -2000, -1500), "CT", notices),
     "zero": lambda notices: cleaned(pet_of(), notices),
     "apart": lambda notices: cleaned(pet_of(5), notices, Geometry(GRID.size, GRID.spacing_mm, (500.0, 0.0, 0.0))),
     "becquerels": lambda notices: cleaned(pet_of(5000), notices),

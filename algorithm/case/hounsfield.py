@@ -1,0 +1,164 @@
+"""Plausibility of a CT's values: where air, fat and soft tissue lie, a missing intercept, padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from contract.errors import Finding
+
+AIR_HU: Final = -1024
+# Intercepts in use: DICOM files store HU + 1024, some converters HU + 1000.
+INTERCEPTS: Final = (1024, 1000)
+MUSCLE_HU: Final = 50
+_SAMPLES: Final = 400_000
+_BIN_HU: Final = 10
+# Half width of a peak, and the smallest distance of two peaks.
+_PEAK_HU: Final = 30
+_APART_HU: Final = 60
+# Smallest share of the voxels: of any peak, of a peak that counts against a scan, of air around a patient.
+_LEAST_SHARE: Final = 0.005
+_LARGE_SHARE: Final = 0.01
+_AIR_SHARE: Final = 0.03
+_RAISED_AIR_SHARE: Final = 0.2
+_MOST_PADDING_VALUES: Final = 2
+
+_Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A peak of the histogram: its median in HU, and the share of the voxels within 30 HU of it."""
+
+    hu: float
+    share: float
+
+
+def padding_values(array: _Array) -> tuple[float, ...]:
+    """Values below -1024 that fill the border of the image: at most two, the most frequent first.
+
+    Scanners write -2000 or -3024 outside their circular field of view. Noise is no padding: two values must hold at
+    least half of the border's voxels below -1024. An image of nothing but padding has none.
+    """
+    border = np.concatenate([np.take(array, index, axis).ravel() for axis in range(3) for index in (0, -1)])
+    values, counts = np.unique(border[border < AIR_HU], return_counts=True)
+    chosen = np.argsort(-counts, kind="stable")[:_MOST_PADDING_VALUES]
+    if not chosen.size or counts[chosen].sum() < counts.sum() / 2 or array.max() < AIR_HU:
+        return ()
+    return tuple(float(value) for value in values[chosen])
+
+
+def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
+    """Peaks of the histogram of a CT without its padding, from low to high; every n-th voxel counts."""
+    values = _sample(array)
+    padding = padding_values(array)
+    values = np.clip(values[~np.isin(values, padding)], -5000, 5000)
+    if not values.size:
+        return []
+    edges = np.arange(-5000 - _BIN_HU, 5000 + 2 * _BIN_HU, _BIN_HU)
+    counts = np.histogram(values, edges)[0]
+    width = 2 * _PEAK_HU // _BIN_HU
+    mass = np.convolve(counts, np.ones(width, dtype=np.int64), "same")
+    highest = (mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)) & (
+        mass > least_share * values.size
+    )
+    runs, count = ndimage.label(highest)
+    centres = [float(edges[:-1][runs == run].mean()) + _BIN_HU / 2 for run in range(1, count + 1)]
+    near = [values[np.abs(values - centre) <= _PEAK_HU] for centre in centres]
+    return [Peak(float(np.median(part)), part.size / values.size) for part in near if part.size]
+
+
+def missing_intercept(array: _Array) -> tuple[int, str] | None:
+    """Offset of a CT whose rescale intercept was not applied (1024 or 1000), and the peaks in words; else None.
+
+    Such a CT has air near 0 and soft tissue near 1,060, and no voxel where a sound CT has fat and partial volume.
+    Soft tissue and dense bone of a crop without air are not mistaken for it: both peaks must be where one of the
+    offsets puts them, and little lies between them.
+    """
+    peaks = find_peaks(array)
+    air = _largest([peak for peak in peaks if -30 <= peak.hu <= 60 and peak.share >= _AIR_SHARE])
+    soft = _largest([peak for peak in peaks if 1010 <= peak.hu <= 1130])
+    if air is None or soft is None:
+        return None
+    values = _sample(array)
+    if _share(values, -1000, -50) > 0.01 or _share(values, 300, 700) > soft.share:
+        return None
+    air_hu = _air_hu(values, air)
+    # Soft tissue counts more, since foam and blankets raise the peak of air.
+    offset = min(INTERCEPTS, key=lambda value: 2 * abs(air_hu - value + 1000) + 3 * abs(soft.hu - value - MUSCLE_HU))
+    if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100:
+        return None
+    fat = _largest([peak for peak in peaks if -160 <= peak.hu - offset <= -60])
+    return offset, _in_words(air, fat, soft)
+
+
+def implausible_peaks(array: _Array) -> str:
+    """The peaks of air, fat and soft tissue in words if they cannot be HU; otherwise, and without air, empty.
+
+    Peaks cannot be HU if the lowest is below -1200, if a fifth of the voxels lies at one value between -850 and -250
+    with nothing below (a lung always has air next to it), or if none is where air, fat or soft tissue can be.
+    """
+    peaks = find_peaks(array, _LARGE_SHARE)
+    if not peaks:
+        return ""
+    lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), peaks[0])
+    above = [peak for peak in peaks if peak.hu > lowest.hu + 400]
+    if not above:
+        return ""
+    raised = -850 < lowest.hu < -250 and lowest.share >= _RAISED_AIR_SHARE
+    raised = raised and _share(_sample(array), -np.inf, lowest.hu - 150) < _LEAST_SHARE
+    somewhere = any(-1100 <= peak.hu <= -850 or -200 <= peak.hu <= 150 for peak in peaks)
+    if somewhere and not raised and lowest.hu >= -1200:
+        return ""
+    soft = max(above, key=lambda peak: peak.share)
+    slope = (soft.hu - lowest.hu) / (1000 + MUSCLE_HU)
+    words = _in_words(lowest, None, soft)
+    return words if 0.8 < slope < 1.25 else f"{words} (a slope of {slope:.2g})"
+
+
+def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | None]:
+    """The CT with its missing intercept subtracted, and the finding; the CT itself if its values are plausible."""
+    expected = f"-1000, and {MUSCLE_HU - 50} to {MUSCLE_HU + 50}"
+    if missing := missing_intercept(array):
+        offset, words = missing
+        finding = Finding(name, words, expected, f"the intercept is missing: {offset} subtracted")
+        return array.astype(np.float32 if array.dtype.kind == "f" else np.int64) - offset, finding
+    if words := implausible_peaks(array):
+        return array, Finding(name, words, expected, "no HU; going on with these values")
+    return array, None
+
+
+def _sample(array: _Array) -> _Array:
+    """Every n-th voxel along each axis, about 400,000 in all."""
+    step = max(round((array.size / _SAMPLES) ** (1 / 3)), 1)
+    z, y, x = (min(step, max(size // 8, 1)) for size in array.shape)
+    return array[::z, ::y, ::x].astype(np.float32).ravel()
+
+
+def _air_hu(values: _Array, peak: Peak) -> float:
+    """Most frequent value of the air peak, in steps of 10 HU.
+
+    The lowest value, at which scanners clip, does not count if the rest still holds a peak.
+    """
+    near = values[(np.abs(values - peak.hu) <= _PEAK_HU) & (values > values.min())]
+    if near.size <= _LEAST_SHARE * values.size:
+        return peak.hu
+    counts, edges = np.histogram(near, np.arange(near.min(), near.max() + _BIN_HU + 1, _BIN_HU))
+    return float(edges[counts.argmax()]) + _BIN_HU / 2
+
+
+def _share(values: _Array, low: float, high: float) -> float:
+    return float(np.count_nonzero((values > low) & (values < high))) / values.size
+
+
+def _largest(peaks: list[Peak]) -> Peak | None:
+    return max(peaks, key=lambda peak: peak.share, default=None)
+
+
+def _in_words(air: Peak, fat: Peak | None, soft: Peak) -> str:
+    fat_words = f", fat near {fat.hu:.0f}" if fat else ""
+    return f"air near {air.hu:.0f} HU{fat_words}, soft tissue near {soft.hu:.0f} HU"

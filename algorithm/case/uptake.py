@@ -1,0 +1,104 @@
+"""The scale of a PET, judged by the FDG uptake of muscle and fat, the most stable tissues that a CT can name.
+
+Typical SUV of a fasting adult an hour after injection: muscle 0.7 and fat 0.4 (medians over all of a scan's muscle
+and fat, with what neighbours spill into them: 0.61 and 0.81, 0.36 and 0.48 in the two open patients STS_001 and
+STS_035 of Vallieres 2015; single regions of interest give lower values for fat). Muscle is low and stable in the
+atlases of Wang et al., Standardized uptake value atlas, Mol Imaging Biol 2007;9:83, and Dias et al., Normal values for
+18F-FDG uptake in organs and tissues, EJNMMI Research 2022;12:15, except after exercise, food or insulin, which leave
+fat alone. Liver, blood and marrow vary as little but cannot be told from the CT without a landmark; the brain (8.0 +/-
+2.2 in the cerebellum) spoils any mean over all tissue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from contract.images.volumes import Volume
+
+# Mean HU of a block, above that of the brain and below that of enhanced vessels, and SUV.
+TISSUES: Final = {"muscle": (45.0, 75.0, 0.7), "fat": (-125.0, -75.0, 0.4)}
+# The true scale lies within this share of the estimate in most patients.
+_UNCERTAINTY_OF_BOTH, _UNCERTAINTY_OF_ONE = 0.3, 0.5
+_MOST_DISAGREEMENT: Final = 2.0
+# Ranges of both tissues' uptake relative to the expected one that are accepted as SUV.
+_LOWEST_RATIO, _HIGHEST_RATIO = 1 / 3, 2.5
+_BLOCK_MM: Final = 4.0
+_MOST_BLOCK_SD_HU: Final = 40.0
+_MOST_SLICES: Final = 40
+_LEAST_BLOCKS: Final = 200
+
+_Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TissueUptake:
+    """Median uptake of a tissue in the PET's unit, and the SUV expected there."""
+
+    name: str
+    median: float
+    expected_suv: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times the expected SUV."""
+        return self.median / self.expected_suv
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.median:.3g}"
+
+
+def tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
+    """Uptake of those of muscle and fat that both images show enough of; `ct` in HU, `pet` on its own grid.
+
+    Blocks of 4 mm are classified by their mean, which parts muscle from brain despite the noise, and left out if
+    they are not homogeneous. Voxels of the PET without uptake do not count: the PET may be cropped.
+    """
+    sx, sy = (max(round(_BLOCK_MM / spacing), 1) for spacing in ct.geometry.spacing_mm[:2])
+    sz = max(-(-ct.array.shape[0] // _MOST_SLICES), 1)
+    slices = ct.array[::sz]
+    depth, height, width = slices.shape[0], slices.shape[1] // sy, slices.shape[2] // sx
+    blocks = slices[:, : height * sy, : width * sx].reshape(depth, height, sy, width, sx).astype(np.float32)
+    means, deviations = blocks.mean((2, 4)), blocks.std((2, 4))
+    tissues = []
+    for name, (low, high, expected_suv) in TISSUES.items():
+        chosen = np.argwhere((means > low) & (means < high) & (deviations < _MOST_BLOCK_SD_HU))[:, ::-1]
+        uptake = _nearest(pet, ct, chosen * (sx, sy, sz) + ((sx - 1) / 2, (sy - 1) / 2, 0))
+        uptake = uptake[uptake > 0]
+        if uptake.size >= _LEAST_BLOCKS:
+            tissues.append(TissueUptake(name, float(np.median(uptake)), expected_suv))
+    return tuple(tissues)
+
+
+def suv_scale(tissues: tuple[TissueUptake, ...]) -> tuple[float, float] | None:
+    """Factor from the PET's unit to SUV, and its relative uncertainty; None without muscle and fat.
+
+    Two tissues that disagree by more than a factor of 2 are not averaged: the lower one counts, which has no uptake
+    from exercise, insulin or the brain beside it.
+    """
+    ratios = [tissue.ratio for tissue in tissues]
+    if not ratios:
+        return None
+    if len(ratios) < len(TISSUES) or max(ratios) > _MOST_DISAGREEMENT * min(ratios):
+        return 1.0 / min(ratios), _UNCERTAINTY_OF_ONE
+    return float(1.0 / np.exp(np.mean(np.log(ratios)))), _UNCERTAINTY_OF_BOTH
+
+
+def is_implausible_suv(tissues: tuple[TissueUptake, ...]) -> bool:
+    """True if muscle and fat are both more than 2.5 times, or both less than a third of the expected SUV.
+
+    One of them alone never is: muscle can be hot after exercise or insulin, and a head has brain beside its muscles.
+    """
+    ratios = [tissue.ratio for tissue in tissues]
+    return len(ratios) == len(TISSUES) and (min(ratios) > _HIGHEST_RATIO or max(ratios) < _LOWEST_RATIO)
+
+
+def _nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:
+    """Values of the PET at indices (x, y, z) of the CT, by nearest neighbour; those outside are left out."""
+    matrix = pet.geometry.physical_to_index_matrix() @ ct.geometry.index_to_physical_matrix()
+    there = np.rint(index @ matrix[:3, :3].T + matrix[:3, 3]).astype(np.int64)
+    x, y, z = there[((there >= 0) & (there < pet.geometry.size)).all(axis=1)].T
+    return np.asarray(pet.array[z, y, x])
