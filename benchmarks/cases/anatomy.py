@@ -34,12 +34,13 @@ NECK_BACK_MM: Final = 80.0
 
 @dataclass(frozen=True)
 class Person:
-    """One row. Intervals along z are (top, bottom) in mm below the top of the field of view.
+    """One row, counted from 0. Intervals along z are (top, bottom) in mm below the top of the field of view.
 
     The brain is (top, centre, bottom), None if it is not in view. The extents of the glands along x (to the left) and
-    y (to the back) are relative to the brain's centre.
+    y (to the back) are relative to the brain's centre; `glands_doubtful` is True if they were left out.
     """
 
+    row: int
     field_mm: float
     brain: tuple[float, float, float] | None
     brain_ml: float
@@ -81,20 +82,24 @@ def read_people(path: Path) -> list[Person]:
     """
     with path.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    try:
-        return [person_of(row) for row in rows]
-    except (KeyError, ValueError) as problem:
-        raise HecktorError(path.name, f"column or value {problem}", "numbers in the columns of the table") from problem
+    people = []
+    for number, row in enumerate(rows):
+        try:
+            people.append(person_of(number, row))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise HecktorError(f"{path.name} row {number}", str(problem), "a number in each column") from problem
+    return people
 
 
-def person_of(row: Mapping[str, str]) -> Person:
-    """One row of the table; an empty cell is an organ out of view."""
+def person_of(number: int, row: Mapping[str, str]) -> Person:
+    """A row of the table; an empty cell is an organ out of view."""
     glands = _interval(row, "glands_top", "glands_bottom")
     doubtful = glands is not None and glands[1] - glands[0] > HIGHEST_GLANDS_MM
     x, y = (None if doubtful else _interval(row, f"glands_{axis}_low", f"glands_{axis}_high") for axis in "xy")
     ends = _interval(row, "brain_top", "brain_bottom")
     brain = None if ends is None else (ends[0], float(row["brain_centre"]), ends[1])
     return Person(
+        row=number,
         field_mm=float(row["field_mm"]),
         brain=brain,
         brain_ml=float(row["brain_ml"] or 0),

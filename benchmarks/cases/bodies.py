@@ -30,6 +30,8 @@ SKULL_MM: Final = 6.0
 SCALP_MM: Final = 8.0
 # A brain whose upper end lies closer to the field's top is cut, and nothing above it is scanned.
 CUT_MM: Final = 12.0
+# Distance of the chin from the brain's lower end where the glands do not mark it.
+CHIN_BELOW_BRAIN_MM: Final = 80.0
 # With more space above the head both arms are raised.
 ARMS_UP_MM: Final = 25.0
 FAT: Final = (-95.0, 0.3)
@@ -153,8 +155,8 @@ def _head(person: Person) -> Iterator[Part]:
     """Face and jaw above the lower end of the glands; scalp, skull and brain."""
     (x_low, x_high), (y_low, _) = person.glands_x_mm, person.glands_y_mm
     middle, half = (x_low + x_high) / 2, (x_high - x_low) / 2 + 12
-    top, chin = (person.brain[1], person.brain[2] + 80) if person.brain else (0.0, 60.0)
-    chin = person.glands[1] if person.glands else min(chin, person.lungs[0] - 50)
+    top, chin = (person.brain[1], person.brain[2] + CHIN_BELOW_BRAIN_MM) if person.brain else (0.0, 0.0)
+    chin = person.glands[1] if person.glands else chin
     if chin > top:
         front, back = y_low - 20, 45.0
         around = (middle, (front + back) / 2, half, (back - front) / 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from benchmarks.cases.anatomy import read_people
-from benchmarks.cases.people import ANATOMY, BodyCheck, body_table, by_view, check_row
+from benchmarks.cases.people import ANATOMY, BodyCheck, body_table, by_view, check_person
 from benchmarks.cases.regions import RegionCheck, RegionStudy, check_region
 from benchmarks.harness.machine import machine_facts
 from benchmarks.harness.suite import progress
@@ -29,6 +29,7 @@ from rehearsal.phantoms.variants import KINDS
 
 HEADER: Final = ("kind of scan", "cases", "contained", "smallest margin mm", "median litres", "largest litres", "sure")
 
+_Item = TypeVar("_Item")
 _Check = TypeVar("_Check", RegionCheck, BodyCheck)
 
 
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_phantoms(study: RegionStudy, jobs: int) -> Iterator[RegionCheck]:
-    for check in _in_parallel(partial(check_region, study), study.patients, jobs):
+    for check in _in_parallel(partial(check_region, study), range(study.patients), jobs):
         if not check.contained:
             progress(f"missed: case {check.case}, {check.kind}, {check.region.found_by}, {check.margin_mm} mm")
         yield check
@@ -67,7 +68,7 @@ def _check_bodies(path: Path, jobs: int) -> list[BodyCheck]:
         sys.stdout.write(f"no bodies of real patients: {path} not found\n")
         return []
     people = read_people(path)
-    checks = list(_in_parallel(partial(check_row, path), len(people), jobs))
+    checks = list(_in_parallel(check_person, people, jobs))
     missed = [check.row for check in checks if not check.contained]
     doubtful = sum(person.glands_doubtful for person in people)
     sys.stdout.write(f"{body_table(by_view(checks))}\n\n{len(missed)} of {len(checks)} rows not contained")
@@ -80,9 +81,9 @@ def _body_report(checks: Sequence[BodyCheck]) -> dict[str, Any]:
     return {"bodies": by_view(checks), "missed_rows": missed, "rows": [asdict(check) for check in checks]}
 
 
-def _in_parallel(check: Callable[[int], _Check], count: int, jobs: int) -> Iterator[_Check]:
+def _in_parallel(check: Callable[[_Item], _Check], items: Iterable[_Item], jobs: int) -> Iterator[_Check]:
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(check, range(count))
+        yield from pool.map(check, items)
 
 
 def by_kind(checks: Sequence[RegionCheck]) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.region.localise import Region, localise
-from benchmarks.cases.anatomy import Person, read_people
+from benchmarks.cases.anatomy import Person
 from benchmarks.cases.bodies import body_case
 from benchmarks.cases.regions import smallest_margin_mm
 from benchmarks.harness.table import markdown
@@ -24,11 +24,21 @@ HEADER: Final = (
     "contained",
     "smallest margin to glands mm",
     "median",
-    "median reach below apex mm",
-    "largest",
+    "smallest margin to neck mm",
+    "shortest reach below apex mm",
+    "median",
+    "longest",
     "median litres",
     "largest litres",
     "sure",
+)
+LENGTHS: Final = (
+    "smallest_glands_margin_mm",
+    "median_glands_margin_mm",
+    "smallest_neck_margin_mm",
+    "smallest_reach_mm",
+    "median_reach_mm",
+    "largest_reach_mm",
 )
 
 
@@ -36,52 +46,34 @@ HEADER: Final = (
 class BodyCheck:
     """The region of one body.
 
-    `margin_mm` is the smallest distance from the glands to a face of the region, negative if the face cuts them,
-    without faces where the CT itself ends; None without glands. `reach_mm` is the distance from the lung apices down
-    to the region's lower end.
+    A margin is the smallest distance from the organ to a face of the region, negative if the face cuts it, without
+    faces where the CT itself ends; None if there is no such face or no organ. `reach_mm` is the distance from the lung
+    apices down to the region's lower end.
     """
 
     row: int
     brain_in_view: bool
-    holds_glands: bool
-    holds_neck: bool
-    margin_mm: float | None
+    contained: bool
+    glands_margin_mm: float | None
+    neck_margin_mm: float | None
     reach_mm: float
     region: Region
 
-    @property
-    def contained(self) -> bool:
-        """True if the region holds the glands and the neck."""
-        return self.holds_glands and self.holds_neck
 
-
-def check_row(path: Path, row: int) -> BodyCheck:
-    """Localise the body of one row of a table; rows count from 0."""
-    person = read_people(path)[row]
+def check_person(person: Person) -> BodyCheck:
+    """Localise a person's body and measure the region."""
     case = body_case(person)
-    return check_body(row, person, case.ct, localise(case))
+    return check_body(person, case.ct, localise(case))
 
 
-def check_body(row: int, person: Person, ct: Volume, region: Region) -> BodyCheck:
-    """Measure a region against a person's organs."""
-    glands, margin_mm = person.gland_corners_mm(), None
-    if glands is not None:
-        margin_mm = smallest_margin_mm(region, ct, *glands)
-    return BodyCheck(
-        row=row,
-        brain_in_view=person.brain is not None,
-        holds_glands=glands is None or _holds(region, ct, *glands),
-        holds_neck=_holds(region, ct, *person.neck_corners_mm()),
-        margin_mm=margin_mm,
-        reach_mm=-person.lungs[0] - region.lower_mm[2],
-        region=region,
-    )
-
-
-def _holds(region: Region, ct: Volume, low: Any, high: Any) -> bool:
-    """True if the region holds the part of a box that lies within the CT."""
-    margin_mm = smallest_margin_mm(region, ct, low, high)
-    return margin_mm is None or margin_mm >= 0
+def check_body(person: Person, ct: Volume, region: Region) -> BodyCheck:
+    """Measure a region against a person's glands, neck and lungs."""
+    glands = person.gland_corners_mm()
+    of_glands = None if glands is None else smallest_margin_mm(region, ct, *glands)
+    of_neck = smallest_margin_mm(region, ct, *person.neck_corners_mm())
+    contained = all(margin is None or margin >= 0 for margin in (of_glands, of_neck))
+    reach_mm = -person.lungs[0] - region.lower_mm[2]
+    return BodyCheck(person.row, person.brain is not None, contained, of_glands, of_neck, reach_mm, region)
 
 
 def by_view(checks: Sequence[BodyCheck]) -> dict[str, dict[str, Any]]:
@@ -95,14 +87,16 @@ def by_view(checks: Sequence[BodyCheck]) -> dict[str, dict[str, Any]]:
 
 
 def _summary(checks: Sequence[BodyCheck]) -> dict[str, Any]:
-    margins = [check.margin_mm for check in checks if check.margin_mm is not None]
+    to_glands = [check.glands_margin_mm for check in checks if check.glands_margin_mm is not None]
+    to_neck = [check.neck_margin_mm for check in checks if check.neck_margin_mm is not None]
     reaches = [check.reach_mm for check in checks]
     litres = [check.region.volume_litres for check in checks]
     return {
         "rows": len(checks),
         "contained": sum(check.contained for check in checks),
-        "smallest_margin_mm": min(margins, default=None),
-        "median_margin_mm": float(np.median(margins)) if margins else None,
+        "smallest_glands_margin_mm": min(to_glands, default=None),
+        "median_glands_margin_mm": float(np.median(to_glands)) if to_glands else None,
+        "smallest_neck_margin_mm": min(to_neck, default=None),
         "smallest_reach_mm": min(reaches),
         "median_reach_mm": float(np.median(reaches)),
         "largest_reach_mm": max(reaches),
@@ -118,15 +112,6 @@ def body_table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _cells(name: str, row: dict[str, Any]) -> tuple[str, ...]:
-    margins = ("" if row[key] is None else f"{row[key]:.0f}" for key in ("smallest_margin_mm", "median_margin_mm"))
-    reaches = (f"{row[key]:.0f}" for key in ("median_reach_mm", "largest_reach_mm"))
+    lengths = ("" if row[key] is None else f"{row[key]:.0f}" for key in LENGTHS)
     litres = (f"{row[key]:.1f}" for key in ("median_litres", "largest_litres"))
-    return (
-        name,
-        str(row["rows"]),
-        str(row["contained"]),
-        *margins,
-        *reaches,
-        *litres,
-        f"{100 * row['sure_share']:.0f}%",
-    )
+    return (name, str(row["rows"]), str(row["contained"]), *lengths, *litres, f"{100 * row['sure_share']:.0f}%")
