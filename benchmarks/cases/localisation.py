@@ -1,19 +1,25 @@
-"""`scripts/bench --localisation`: count how often the region holds every reference voxel, by kind of scan."""
+"""`scripts/bench --localisation`: count how often the region holds what it must, on phantoms and real patients' organs.
+
+On phantoms of every kind of scan that is every reference voxel, on simple bodies with the organs of real patients the
+salivary glands and the neck.
+"""
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from benchmarks.cases.anatomy import read_people
+from benchmarks.cases.people import ANATOMY, BodyCheck, body_table, by_view, check_person
 from benchmarks.cases.regions import RegionCheck, RegionStudy, check_region
 from benchmarks.harness.machine import machine_facts
 from benchmarks.harness.suite import progress
@@ -23,38 +29,67 @@ from rehearsal.phantoms.variants import KINDS
 
 HEADER: Final = ("kind of scan", "cases", "contained", "smallest margin mm", "median litres", "largest litres", "sure")
 
+_Item = TypeVar("_Item")
+_Check = TypeVar("_Check", RegionCheck, BodyCheck)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make phantoms, localise, report; returns 1 if a region misses a reference voxel."""
+    """Make phantoms and bodies, localise, report; returns 1 if a region misses what it must hold."""
     options = _parser().parse_args(argv)
     study = RegionStudy(options.seed, options.patients, options.coarsening, options.output)
-    checks = list(_check_all(study, options.jobs))
+    checks = list(_check_phantoms(study, options.jobs))
     rows, missed = by_kind(checks), [check.case for check in checks if not check.contained]
-    report = {"format_version": 2, "machine": machine_facts(), "kinds": rows, "missed": missed}
+    report = {"format_version": 3, "machine": machine_facts(), "kinds": rows, "missed": missed}
     report |= {name: getattr(options, name) for name in ("seed", "patients", "coarsening")}
+    report |= {"cases": [asdict(check) for check in checks]}
     target = options.output / f"localisation-seed-{study.seed}.json"
-    write_json(target, report | {"cases": [asdict(check) for check in checks]})
-    last = f"{len(missed)} of {len(checks)} regions miss a reference voxel; written to {target}"
-    sys.stdout.write(f"{table(rows)}\n\n{last}\n")
+    if rows:
+        sys.stdout.write(f"{table(rows)}\n\n{len(missed)} of {len(checks)} regions miss a reference voxel\n\n")
+    bodies = _check_bodies(options.anatomy, options.jobs)
+    write_json(target, report | _body_report(bodies))
+    sys.stdout.write(f"written to {target}\n")
     if options.sheet:
         from benchmarks.cases.sheet import draw_sheet
 
         draw_sheet(study, checks, options.sheet)
-    return 1 if missed else 0
+    return 1 if missed or not all(check.contained for check in bodies) else 0
 
 
-def _check_all(study: RegionStudy, jobs: int) -> Iterator[RegionCheck]:
+def _check_phantoms(study: RegionStudy, jobs: int) -> Iterator[RegionCheck]:
+    for check in _in_parallel(partial(check_region, study), range(study.patients), jobs):
+        if not check.contained:
+            progress(f"missed: case {check.case}, {check.kind}, {check.region.found_by}, {check.margin_mm} mm")
+        yield check
+
+
+def _check_bodies(path: Path, jobs: int) -> list[BodyCheck]:
+    """Localise the bodies of a table's rows and print a summary; none if there is no table."""
+    if not path.is_file():
+        sys.stdout.write(f"no bodies of real patients: {path} not found\n")
+        return []
+    people = read_people(path)
+    checks = list(_in_parallel(check_person, people, jobs))
+    missed = [check.row for check in checks if not check.contained]
+    doubtful = sum(person.glands_doubtful for person in people)
+    sys.stdout.write(f"{body_table(by_view(checks))}\n\n{len(missed)} of {len(checks)} rows not contained")
+    sys.stdout.write(f"{': ' if missed else ''}{', '.join(map(str, missed))}; glands left out in {doubtful} rows\n\n")
+    return checks
+
+
+def _body_report(checks: Sequence[BodyCheck]) -> dict[str, Any]:
+    missed = [check.row for check in checks if not check.contained]
+    return {"bodies": by_view(checks), "missed_rows": missed, "rows": [asdict(check) for check in checks]}
+
+
+def _in_parallel(check: Callable[[_Item], _Check], items: Iterable[_Item], jobs: int) -> Iterator[_Check]:
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for check in pool.map(partial(check_region, study), range(study.patients)):
-            if not check.contained:
-                progress(f"missed: case {check.case}, {check.kind}, {check.region.found_by}, {check.margin_mm} mm")
-            yield check
+        yield from pool.map(check, items)
 
 
 def by_kind(checks: Sequence[RegionCheck]) -> dict[str, dict[str, Any]]:
     """A summary for each kind of scan in the order of `KINDS`, then for all."""
     kinds = {kind: [check for check in checks if check.kind == kind] for kind in KINDS}
-    return {kind: _summary(members) for kind, members in kinds.items() if members} | {"all": _summary(checks)}
+    return {kind: _summary(members) for kind, members in (kinds | {"all": checks}).items() if members}
 
 
 def _summary(checks: Sequence[RegionCheck]) -> dict[str, Any]:
@@ -87,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="seed of the phantoms (%(default)s)")
     parser.add_argument("--coarsening", type=int, default=2, help="divide the CT's matrix in plane (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("out/localisation"), help="phantoms and JSON (%(default)s)")
+    parser.add_argument("--anatomy", type=Path, default=ANATOMY, help="organ positions, a CSV (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes (%(default)s)")
     parser.add_argument("--sheet", type=Path, metavar="PNG", help="draw one case of each kind")
     return parser
