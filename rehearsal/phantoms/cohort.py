@@ -9,14 +9,15 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions import DEFAULT_EDITION, load_edition
-from rehearsal.phantoms.anatomy.body import Body, random_body
+from rehearsal.phantoms.anatomy.body import Body, random_arms, random_body
 from rehearsal.phantoms.anatomy.canvas import Frame
-from rehearsal.phantoms.anatomy.lesions import Disease, random_disease
+from rehearsal.phantoms.anatomy.heights import random_heights
+from rehearsal.phantoms.anatomy.lesions import Disease, lesion_extent, random_disease
 from rehearsal.phantoms.centres import Centre, centre_named
 from rehearsal.phantoms.outcome import Clinical, Outcome, random_clinical, random_outcome, recorded
 from rehearsal.phantoms.protocol import Protocol, random_protocol
 
-GENERATOR_VERSION: Final = 1
+GENERATOR_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,9 @@ def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None
     noise_seed = int(pick.integers(2**62))
     clinical = random_clinical(who)
     contrast = bool(scan.random() < centre.contrast_share)
-    disease = random_disease(ill, contrast)
-    arms_up = bool(scan.random() < centre.arms_up_share)
-    body = random_body(look, contrast, arms_up)
+    body = random_body(look, contrast, random_arms(scan, centre.arms_up_share))
     frame = _random_frame(look, clinical.gender == 1)
-    places = [frame.to_patient(lesion.place)[2] - lesion.radius_mm for lesion in disease.lesions if lesion.label]
+    disease = random_disease(ill, contrast, frame)
     return PhantomCase(
         patient_id=f"{centre.code}-{index + 1:03d}",
         index=index,
@@ -88,7 +87,7 @@ def make_case(seed: int, index: int, centres: Sequence[Centre], only: str | None
         disease=disease,
         body=body,
         frame=frame,
-        protocol=random_protocol(scan, centre, frame, min(places), only),
+        protocol=random_protocol(scan, centre, frame, lesion_extent(disease, frame), only),
         outcome=random_outcome(fate, clinical, disease),
         noise_seed=noise_seed,
     )
@@ -102,9 +101,10 @@ def cohort_cases(options: CohortOptions, patients: int) -> list[PhantomCase]:
 
 def _random_frame(rng: np.random.Generator, male: bool) -> Frame:
     size = (1.0 if male else 0.94) * float(np.clip(rng.normal(1, 0.035), 0.92, 1.08))
-    stretch = rng.normal(1, 0.03, 3)
+    stretch = rng.normal(1, 0.03, 2)
     return Frame(
-        scale=(size * float(stretch[0]), size * float(stretch[1]), size * float(stretch[2])),
+        scale=(size * float(stretch[0]), size * float(stretch[1])),
+        heights=random_heights(rng, size),
         origin_mm=(float(rng.normal(0, 8)), float(rng.normal(-20, 12)), float(rng.uniform(-800, 200))),
         lean=(float(rng.normal(0, 0.02)), float(rng.normal(0, 0.06))),
         sway_mm=(float(rng.normal(0, 1.5)), float(rng.normal(0, 2))),

@@ -16,9 +16,10 @@ from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
-from rehearsal.phantoms.protocol import HEIGHTS, coarsened
+from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.tables import require_known, truth_document, truth_row
+from rehearsal.phantoms.views import FIELDS_OF_VIEW
 
 
 def render_coarsened(case: PhantomCase, factor: int) -> Rendered:
@@ -108,8 +109,8 @@ def make_phantom(
     Raises:
         InputError: the field of view is unknown.
     """
-    if field_of_view is not None and field_of_view not in HEIGHTS:
-        raise InputError("field_of_view", f"found {field_of_view!r}", f"one of {', '.join(HEIGHTS)}")
+    if field_of_view is not None and field_of_view not in FIELDS_OF_VIEW:
+        raise InputError("field_of_view", f"found {field_of_view!r}", f"one of {', '.join(FIELDS_OF_VIEW)}")
     case = make_case(seed, index, CENTRES, field_of_view)
     rendered = render_coarsened(case, ct_coarsening)
     return Phantom(

@@ -9,19 +9,15 @@ import numpy as np
 from contract.images.geometry import Geometry
 from rehearsal.phantoms.anatomy.canvas import Axes, Frame
 from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.views import Range, random_extent, random_view
 
-Range = tuple[float, float]
-# Anatomical heights (mm above the tonsils) between which the top and the bottom of a scan lie.
-HEIGHTS: dict[str, tuple[Range, Range]] = {
-    "head_and_neck": ((168, 190), (-230, -120)),
-    "head": ((168, 190), (-105, -75)),
-    "cut": ((45, 105), (-230, -100)),
-    "whole_body": ((70, 190), (-1060, -860)),
-}
-# A scan ends at least this far below the lowest lesion, and radiotherapy images further below.
-BELOW_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
-# A longer scan reaches from skull to thigh, in slices of at least `LONG_SCAN_SLICE_MM`.
+# A scan ends at least this far beyond the lesions, and radiotherapy images further below.
+BEYOND_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
+# A longer scan reaches from skull to thigh, and one of more than `FEET_SCAN_MM` to the feet; thinnest slices of both.
 LONG_SCAN_MM, LONG_SCAN_SLICE_MM = 600, 2.5
+FEET_SCAN_MM, FEET_SCAN_SLICE_MM = 1250, 3.0
+# Spread of the patient's height in the scanner, to both sides of its axis.
+OFF_CENTRE_MM, FURTHEST_OFF_CENTRE_MM = 22, 60
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,7 @@ class Protocol:
     """Grids in LPS mm and imperfections of the scan.
 
     ``pet_shift_mm`` (x, y, z) is how far the patient moved between CT and PET; ``suv_factor`` multiplies all SUV;
+    ``padding_hu`` stands in the corners of the CT outside the scanner's circle;
     ``planning`` and ``dose`` are None without radiotherapy data.
     """
 
@@ -38,6 +35,7 @@ class Protocol:
     psf_fwhm_mm: float
     pet_noise: float
     ct_noise_hu: float
+    padding_hu: int
     suv_factor: float
     pet_shift_mm: tuple[float, float, float]
     planning: Geometry | None
@@ -66,19 +64,19 @@ def coarsened(protocol: Protocol, factor: int) -> Protocol:
 
 
 def random_protocol(
-    rng: np.random.Generator, centre: Centre, frame: Frame, lowest_lesion_mm: float, only: str | None
+    rng: np.random.Generator, centre: Centre, frame: Frame, lesions_mm: Range, only: str | None
 ) -> Protocol:
-    """Draw a scan; it reaches at least 15 mm below the lowest lesion, given in patient mm."""
-    drawn = _random_view(rng, centre)
+    """Draw a scan; it reaches at least 15 mm beyond the lesions, whose lower and upper end are given in patient mm."""
+    drawn = random_view(rng, centre)
     view = only or drawn
-    (top_low, top_high), (bottom_low, bottom_high) = HEIGHTS[view]
-    top = frame.origin_mm[2] + frame.scale[2] * float(rng.uniform(top_low, top_high))
-    bottom = frame.origin_mm[2] + frame.scale[2] * float(rng.uniform(bottom_low, bottom_high))
-    bottom = min(bottom, lowest_lesion_mm - BELOW_LESIONS_MM)
-    ct = _ct_grid(rng, centre, frame, (bottom, top))
-    pet = _pet_grid(rng, centre, frame, (bottom, top))
+    bottom, top = random_extent(rng, view, frame)
+    extent = min(bottom, lesions_mm[0] - BEYOND_LESIONS_MM), max(top, lesions_mm[1] + BEYOND_LESIONS_MM)
+    offset = float(np.clip(rng.normal(0, OFF_CENTRE_MM), -FURTHEST_OFF_CENTRE_MM, FURTHEST_OFF_CENTRE_MM))
+    middle = frame.origin_mm[0], frame.origin_mm[1] + 20 + offset
+    ct = _ct_grid(rng, centre, middle, extent)
+    pet = _pet_grid(rng, centre, middle, extent)
     radiotherapy = rng.random() < centre.rt_dose_share
-    planning, dose = _radiotherapy_grids(rng, frame, min(bottom, lowest_lesion_mm - PLANNING_BELOW_LESIONS_MM))
+    planning, dose = _radiotherapy_grids(rng, frame, min(extent[0], lesions_mm[0] - PLANNING_BELOW_LESIONS_MM))
     return Protocol(
         field_of_view=view,
         ct=ct,
@@ -86,21 +84,12 @@ def random_protocol(
         psf_fwhm_mm=float(rng.uniform(*centre.psf_fwhm_mm)),
         pet_noise=float(rng.uniform(*centre.pet_noise)),
         ct_noise_hu=float(rng.uniform(*centre.ct_noise_hu)),
+        padding_hu=int(rng.choice(centre.padding_hu)),
         suv_factor=centre.suv_bias * float(np.exp(rng.normal(0, 0.05))),
         pet_shift_mm=(float(rng.normal(0, 0.7)), float(rng.normal(0, 0.7)), float(rng.normal(0, 0.9))),
         planning=planning if radiotherapy else None,
         dose=dose if radiotherapy else None,
     )
-
-
-def _random_view(rng: np.random.Generator, centre: Centre) -> str:
-    shares = {"whole_body": centre.whole_body_share, "head": centre.head_only_share, "cut": centre.cut_share}
-    draw = float(rng.random())
-    for name, share in shares.items():
-        if draw < share:
-            return name
-        draw -= share
-    return "head_and_neck"
 
 
 def _grid(
@@ -110,26 +99,32 @@ def _grid(
     return Geometry(size, spacing, (x, y, round(bottom, 3)))
 
 
-def _ct_grid(rng: np.random.Generator, centre: Centre, frame: Frame, extent: Range) -> Geometry:
+def thinnest_slice_mm(length_mm: float) -> float:
+    """Smallest slice thickness of a CT of this length."""
+    if length_mm > FEET_SCAN_MM:
+        return FEET_SCAN_SLICE_MM
+    return LONG_SCAN_SLICE_MM if length_mm > LONG_SCAN_MM else 0.0
+
+
+def _ct_grid(rng: np.random.Generator, centre: Centre, middle: tuple[float, float], extent: Range) -> Geometry:
     pixel, thickness = float(rng.choice(centre.ct_pixel_mm)), float(rng.choice(centre.ct_slice_mm))
-    if extent[1] - extent[0] > LONG_SCAN_MM:
-        thickness = max(thickness, LONG_SCAN_SLICE_MM)
+    thickness = max(thickness, thinnest_slice_mm(extent[1] - extent[0]))
     count = int((extent[1] - extent[0]) / thickness) + 1
-    middle = frame.origin_mm[0] + float(rng.normal(0, 5)), frame.origin_mm[1] + 20 + float(rng.normal(0, 6))
+    middle = middle[0] + float(rng.normal(0, 5)), middle[1] + float(rng.normal(0, 4))
     return _grid((512, 512, count), (pixel, pixel, thickness), middle, extent[0])
 
 
-def _pet_grid(rng: np.random.Generator, centre: Centre, frame: Frame, extent: Range) -> Geometry:
+def _pet_grid(rng: np.random.Generator, centre: Centre, middle: tuple[float, float], extent: Range) -> Geometry:
     matrix, pixel = int(rng.choice(centre.pet_matrix)), float(rng.choice(centre.pet_pixel_mm))
     thickness = float(rng.choice(centre.pet_slice_mm))
     bottom, top = extent[0] + float(rng.uniform(-18, 8)), extent[1] + float(rng.uniform(-8, 18))
-    middle = frame.origin_mm[0] + float(rng.normal(0, 3)), frame.origin_mm[1] + 20 + float(rng.normal(0, 4))
+    middle = middle[0] + float(rng.normal(0, 3)), middle[1] + float(rng.normal(0, 4))
     return _grid((matrix, matrix, int((top - bottom) / thickness) + 1), (pixel, pixel, thickness), middle, bottom)
 
 
 def _radiotherapy_grids(rng: np.random.Generator, frame: Frame, bottom: float) -> tuple[Geometry, Geometry]:
     low = max(bottom, frame.origin_mm[2] - 190)
-    length = frame.origin_mm[2] + 150 * frame.scale[2] - low
+    length = frame.height_mm(150) - low
     pixel = float(rng.choice((0.98, 1.17)))
     middle = frame.origin_mm[0] + float(rng.normal(0, 10)), frame.origin_mm[1] + 25 + float(rng.normal(0, 10))
     planning = _grid((512, 512, int(length / 3) + 1), (pixel, pixel, 3.0), middle, low)

@@ -127,8 +127,8 @@ def _paint_lesion_on_ct(
 def _spoil_ct(ct: NDArray[np.int16], axes: Axes, case: PhantomCase, rng: np.random.Generator) -> None:
     """Add noise, photon starvation at the shoulders, metal streaks and the round field of view, in place."""
     frame = case.frame
-    height = (axes.z - frame.origin_mm[2]) / frame.scale[2]
-    shoulders = np.clip((-95 - height) / 40, 0, 1) * (height > -320)
+    height = frame.anatomical_height(axes.z)
+    shoulders = np.clip((-95 - height) / 40, 0, 1) * (height > -290)
     rows, columns = ct.shape[1:]
     middle_y, middle_x = axes.y[rows // 2], axes.x[columns // 2]
     radius = columns / 2 * (axes.x[1] - axes.x[0])
@@ -142,7 +142,7 @@ def _spoil_ct(ct: NDArray[np.int16], axes: Axes, case: PhantomCase, rng: np.rand
         noise += ct[cut]
         _add_streaks(noise, Axes(axes.z[cut], axes.y, axes.x), case)
         np.clip(np.rint(noise, out=noise), -1024, 3071, out=noise)
-        noise[:, outside] = -1024
+        noise[:, outside] = case.protocol.padding_hu
         ct[cut] = noise
 
 

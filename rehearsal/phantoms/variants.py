@@ -13,21 +13,26 @@ import numpy as np
 
 from contract.images.geometry import Geometry
 from rehearsal.phantoms import rearranged
+from rehearsal.phantoms.anatomy.body import random_arms
+from rehearsal.phantoms.anatomy.lesions import lesion_extent
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.protocol import BELOW_LESIONS_MM, LONG_SCAN_MM, LONG_SCAN_SLICE_MM, Range
+from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, thinnest_slice_mm
 from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.views import Range
 
 Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]
 Arrange = Callable[[Rendered, np.random.Generator], Rendered]
 
 # Anatomical heights (mm above the tonsils) between which the top and the bottom of a scan lie.
 SKULL_TOP, ABOVE_HANDS = (168.0, 200.0), (170.0, 250.0)
-SKULL_BASE, BELOW_BRAIN = (45.0, 75.0), (0.0, 36.0)
-NECK, BELOW_SHOULDERS, THIGH = (-105.0, -75.0), (-230.0, -120.0), (-1060.0, -860.0)
+CUT_HEAD, SKULL_BASE, BELOW_BRAIN = (70.0, 150.0), (30.0, 60.0), (-10.0, 21.0)
+NECK, BELOW_SHOULDERS, THIGH = (-105.0, -75.0), (-230.0, -120.0), (-950.0, -730.0)
 EXTENTS: dict[str, tuple[Range, Range]] = {
     "whole_body": (SKULL_TOP, THIGH),
     "skull_to_thigh": (SKULL_BASE, THIGH),
     "head_and_neck": (SKULL_TOP, BELOW_SHOULDERS),
+    "skull_cut": (CUT_HEAD, BELOW_SHOULDERS),
+    "skull_cut_to_thigh": (CUT_HEAD, THIGH),
     "head_cut_off": (BELOW_BRAIN, BELOW_SHOULDERS),
     "shoulders_cut_off": (SKULL_TOP, NECK),
     "no_brain": (BELOW_BRAIN, THIGH),
@@ -52,6 +57,10 @@ def _arms(position: str) -> Change:
     return lambda case, _: replace(case, body=replace(case.body, arms=position))
 
 
+def _one_arm_up(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+    return _arms("left arm up" if rng.random() < 0.5 else "right arm up")(case, rng)
+
+
 def _hot_bladder(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
     uptake = case.body.uptake
     bladder = uptake.brain * float(rng.uniform(4, 12))
@@ -71,8 +80,10 @@ VARIANTS: dict[str, Variant] = {
     "skull to mid-thigh": Variant(("skull_to_thigh",)),
     "head and neck": Variant(("head_and_neck",)),
     "head cut off": Variant(("head_cut_off",)),
+    "top of the head cut off": Variant(("skull_cut", "skull_cut_to_thigh")),
     "shoulders cut off": Variant(("shoulders_cut_off",)),
     "arms up": Variant(("hands_to_thigh", "whole_body", "head_and_neck"), _arms("up")),
+    "one arm up": Variant(("hands_to_thigh", "whole_body", "skull_cut_to_thigh", "head_and_neck"), _one_arm_up),
     "arms down": Variant(("whole_body", "head_and_neck"), _arms("down")),
     "prone": Variant((*USUAL, "head_cut_off"), _without_table, rearranged.prone),
     "bed in view": Variant(USUAL, _touching_table, rearranged.with_head_holder),
@@ -93,7 +104,7 @@ def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
     """
     variant = VARIANTS[kind]
     extent = variant.extents[int(rng.integers(len(variant.extents)))]
-    case = _arms("up" if rng.random() < ARMS_UP_SHARE else "down")(case, rng)
+    case = _arms(random_arms(rng, ARMS_UP_SHARE))(case, rng)
     (top_low, top_high), (bottom_low, bottom_high) = EXTENTS[extent]
     case = _scanned(case, float(rng.uniform(bottom_low, bottom_high)), float(rng.uniform(top_low, top_high)))
     if variant.change is not None:
@@ -105,14 +116,12 @@ def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
 def _scanned(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
     """The patient scanned between two anatomical heights; the PET overlaps the ends of the CT as before."""
     frame, protocol = case.frame, case.protocol
-    places = [(frame.to_patient(lesion.place)[2], lesion.radius_mm) for lesion in case.disease.lesions if lesion.label]
-    low = frame.origin_mm[2] + frame.scale[2] * bottom
-    low = min(low, *(height - radius - BELOW_LESIONS_MM for height, radius in places))
-    high = max(frame.origin_mm[2] + frame.scale[2] * top, min(height for height, _ in places))
+    low = min(frame.height_mm(bottom), lesion_extent(case.disease, frame)[0] - BEYOND_LESIONS_MM)
+    lowest = min(frame.to_patient(lesion.place)[2] for lesion in case.disease.lesions if lesion.label)
+    high = max(frame.height_mm(top), lowest)
     below = protocol.pet.origin_mm[2] - protocol.ct.origin_mm[2]
     above = _top(protocol.pet) - _top(protocol.ct)
-    thinnest = LONG_SCAN_SLICE_MM if high - low > LONG_SCAN_MM else 0.0
-    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], thinnest))
+    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], thinnest_slice_mm(high - low)))
     pet = _between(protocol.pet, low + below, high + above, protocol.pet.spacing_mm[2])
     return replace(case, protocol=replace(protocol, ct=ct, pet=pet, planning=None, dose=None))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_option
-from rehearsal.phantoms.protocol import HEIGHTS
+from rehearsal.phantoms.views import FIELDS_OF_VIEW
 from rehearsal.submission.images import TAGS, BuiltImages, find_images
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
 from rehearsal.submission.tries import KINDS
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--phantom",
         action="append",
         default=[],
-        choices=sorted(HEIGHTS),
+        choices=sorted(FIELDS_OF_VIEW),
         help="rehearse only this field of view; may be repeated",
     )
     add("--level", type=int, choices=range(1, 10), default=5, help="gzip level, 1 (fast) to 9 (small) (default: 5)")

@@ -14,6 +14,10 @@ from rehearsal.phantoms.anatomy.shapes import Point
 
 FAT_HU, MUSCLE_HU, BONE_HU, MARROW_HU = -95.0, 55.0, 700.0, 220.0
 
+ARMS_DOWN = "down"
+# Share of each position among patients with a raised arm.
+RAISED_ARMS = {"up": 0.6, "beside the head": 0.2, "right arm up": 0.1, "left arm up": 0.1}
+
 
 @dataclass(frozen=True)
 class Uptake:
@@ -41,7 +45,8 @@ class Uptake:
 class Body:
     """Properties of one patient's body.
 
-    ``arms`` is "down" or "up"; ``metal`` holds places of dental metal; ``dentate`` is False without teeth.
+    ``arms`` is `ARMS_DOWN` or one of `RAISED_ARMS`; ``metal`` holds places of dental metal; ``dentate`` is False
+    without teeth.
     """
 
     uptake: Uptake
@@ -83,7 +88,13 @@ def _random_uptake(rng: np.random.Generator) -> Uptake:
     )
 
 
-def random_body(rng: np.random.Generator, contrast: bool, arms_up: bool) -> Body:
+def random_arms(rng: np.random.Generator, raised_share: float) -> str:
+    """Draw the position of the arms."""
+    raised = str(rng.choice(list(RAISED_ARMS), p=list(RAISED_ARMS.values())))
+    return raised if rng.random() < raised_share else ARMS_DOWN
+
+
+def random_body(rng: np.random.Generator, contrast: bool, arms: str) -> Body:
     """Draw a body; the same generator state gives the same body."""
     dentate = bool(rng.random() < 0.8)
     metal: list[Point] = []
@@ -96,10 +107,10 @@ def random_body(rng: np.random.Generator, contrast: bool, arms_up: bool) -> Body
         uptake=_random_uptake(rng),
         fat_mm=float(rng.uniform(4, 13)),
         contrast_hu=float(rng.uniform(90, 190)) if contrast else 0.0,
-        arms="up" if arms_up else "down",
+        arms=arms,
         dentate=dentate,
         metal=tuple(metal),
         tonsil_size=(float(rng.uniform(0.8, 1.15)), float(rng.uniform(0.8, 1.15))),
-        table_y=float(rng.uniform(128, 140)),
+        table_y=float(rng.uniform(120, 148)),
         jaw_drop_mm=float(rng.uniform(-2, 6)),
     )

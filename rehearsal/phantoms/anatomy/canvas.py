@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from rehearsal.phantoms.anatomy.heights import Heights
 from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point, point
 
 AIR_HU = -1000.0
@@ -25,10 +26,12 @@ LEANING_MM = (-200, 170)
 class Frame:
     """From anatomical to patient (LPS) millimetres: scaled, leaning and swaying with height, then shifted.
 
-    ``lean`` is the shift (x, y) per mm of height; ``sway_mm`` the amplitude (x, y) of a slow wave along z.
+    ``scale`` is that of x and y; ``lean`` is the shift (x, y) per mm of height; ``sway_mm`` the amplitude (x, y) of
+    a slow wave along z.
     """
 
-    scale: Point
+    scale: tuple[float, float]
+    heights: Heights
     origin_mm: Point
     lean: tuple[float, float]
     sway_mm: tuple[float, float]
@@ -45,8 +48,17 @@ class Frame:
 
     def to_patient(self, place: Point) -> Point:
         """Patient millimetres of an anatomical point."""
-        shift = [*map(float, self.shift(np.asarray(place[2], dtype=np.float32))), 0.0]
-        return point(np.multiply(place, self.scale) + shift + self.origin_mm)
+        x, y = map(float, self.shift(np.asarray(place[2], dtype=np.float32)))
+        scaled = (place[0] * self.scale[0] + x, place[1] * self.scale[1] + y, float(self.heights.to_mm(place[2])))
+        return point(np.add(scaled, self.origin_mm))
+
+    def height_mm(self, anatomical: float) -> float:
+        """Patient z of an anatomical height."""
+        return self.origin_mm[2] + float(self.heights.to_mm(anatomical))
+
+    def anatomical_height(self, z_mm: Floats | float) -> Floats:
+        """Anatomical height of patient z."""
+        return np.asarray(self.heights.to_anatomical(z_mm - self.origin_mm[2]), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,7 @@ class Canvas:
         self.frame = frame
         self.hu: Floats = np.full(axes.shape, AIR_HU, dtype=np.float32)
         self.suv: Floats = np.zeros(axes.shape, dtype=np.float32)
-        self._height = ((axes.z - frame.origin_mm[2]) / frame.scale[2]).astype(np.float32)
+        self._height = frame.anatomical_height(axes.z)
         self._shift_x, self._shift_y = frame.shift(self._height)
         self.unevenness = smooth_noise(axes, UNEVENNESS_MM, rng)
 
@@ -148,10 +160,11 @@ class Canvas:
         if not rows.any():
             return slice(0, 0), slice(0, 0), slice(0, 0)
         shifts = [shift[rows] * part.leaning for shift in (self._shift_x, self._shift_y)]
-        lowest, highest = ([*(float(end(shift)) for shift in shifts), 0.0] for end in (np.min, np.max))
+        lowest, highest = ([float(end(shift)) for shift in shifts] for end in (np.min, np.max))
+        low_x, low_y = (np.array(low[:2]) - margin) * frame.scale + lowest + frame.origin_mm[:2]
+        high_x, high_y = (np.array(high[:2]) + margin) * frame.scale + highest + frame.origin_mm[:2]
         return self.axes.box(
-            (np.array(low) - margin) * frame.scale + lowest + frame.origin_mm,
-            (np.array(high) + margin) * frame.scale + highest + frame.origin_mm,
+            (low_x, low_y, frame.height_mm(low[2] - margin)), (high_x, high_y, frame.height_mm(high[2] + margin))
         )
 
     def _anatomical(self, box: Box, leaning: bool) -> tuple[Floats, Floats, Floats]:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from rehearsal.phantoms.anatomy.body import BONE_HU, FAT_HU, MARROW_HU, Body
 from rehearsal.phantoms.anatomy.shapes import Arch, Capsule, Column, Ellipsoid, Part, mirrored
 from rehearsal.phantoms.anatomy.trunk import trunk_parts
+
+BRAIN: Final = Ellipsoid((0, 5, 99), (65, 84, 60))
+CEREBELLUM: Final = Ellipsoid((0, 44, 52), (46, 36, 28))
 
 
 def body_parts(body: Body) -> Iterator[Part]:
@@ -32,7 +36,7 @@ def _neck(body: Body) -> Iterator[Part]:
     # Fat planes between the muscles, which nodes and tumours fill.
     yield from mirrored(Part(Capsule((36, 12, 20), (34, 14, -100), 15, 16), FAT_HU, 0.35, 3.0))
     yield from mirrored(Part(Capsule((52, 38, -40), (70, 35, -120), 10, 18), FAT_HU, 0.35, 3.0))
-    yield Part(Ellipsoid((0, -50, -38), (30, 18, 8)), FAT_HU, 0.35, 2.0)
+    yield Part(Ellipsoid((0, -46, -40), (30, 18, 8)), FAT_HU, 0.35, 2.0)
     yield from mirrored(Part(Capsule((54, 30, 38), (20, -22, -128), 10, 8), 60.0, uptake.muscle, 1.0))
     yield from mirrored(Part(Capsule((26, 10, 40), (24, 5, -70), 3.5, 4), vein_hu, uptake.blood))
     yield from mirrored(Part(Capsule((24, 5, -70), (16, 5, -150), 4, 4.5), vein_hu, uptake.blood))
@@ -45,14 +49,15 @@ def _neck(body: Body) -> Iterator[Part]:
 
 
 def _skull(body: Body) -> Iterator[Part]:
-    yield Part(Ellipsoid((0, 5, 98), (73, 92, 66)), 950.0, 0.6)
-    yield Part(Ellipsoid((0, 5, 99), (67, 86, 60)), 30.0, body.uptake.brain, 1.0)
+    yield Part(Ellipsoid((0, 5, 98), (72, 91, 66)), 950.0, 0.6)
+    yield Part(Ellipsoid((0, 44, 50), (52, 42, 32)), 900.0, 0.6)
+    yield Part(BRAIN, 30.0, body.uptake.brain, 1.0)
     yield Part(Ellipsoid((0, 5, 97), (52, 70, 44)), 28.0, 0.62 * body.uptake.brain, 4.0)
     yield from mirrored(Part(Ellipsoid((14, 5, 100), (9, 14, 10)), 36.0, 1.05 * body.uptake.brain))
     yield from mirrored(Part(Ellipsoid((7, 0, 108), (4, 26, 8)), 6.0, 2.0))
-    yield Part(Ellipsoid((0, 48, 58), (44, 34, 19)), 34.0, 0.9 * body.uptake.brain, 1.0)
-    yield Part(Ellipsoid((0, -5, 42), (56, 52, 6)), 600.0, 1.0, 2.0)
-    yield Part(Capsule((0, 20, 70), (0, 36, 36), 11, 7), 32.0, 0.6 * body.uptake.brain)
+    yield Part(Ellipsoid((0, -12, 42), (56, 45, 6)), 600.0, 1.0, 2.0)
+    yield Part(CEREBELLUM, 34.0, 0.9 * body.uptake.brain, 1.0)
+    yield Part(Capsule((0, 20, 70), (0, 38, 31), 11, 7), 32.0, 0.6 * body.uptake.brain)
     yield from mirrored(Part(Ellipsoid((42, 14, 49), (24, 11, 9)), 900.0, 0.6))
     yield from mirrored(Part(Ellipsoid((58, 24, 38), (10, 15, 16)), 300.0, 0.6))
     yield from mirrored(Part(Ellipsoid((58, 24, 38), (6, 10, 11)), -550.0, 0.3, 3.0))
@@ -70,7 +75,7 @@ def _face(body: Body) -> Iterator[Part]:
     yield from mirrored(Part(Ellipsoid((32, -76, 74), (12, 12, 12)), 12.0, 0.9))
     yield from mirrored(Part(Ellipsoid((52, -12, 18), (9, 20, 32)), 60.0, body.uptake.muscle, 1.0))
     yield from mirrored(Part(Ellipsoid((36, -14, 22), (8, 18, 22)), 60.0, body.uptake.muscle, 1.0))
-    yield from mirrored(Part(Ellipsoid((55, 12, 20), (11, 16, 26)), -5.0, body.uptake.parotid, 1.5))
+    yield from mirrored(Part(Ellipsoid((57, 11, 29), (11, 17, 29)), -5.0, body.uptake.parotid, 1.5))
 
 
 def _jaws(body: Body) -> Iterator[Part]:
@@ -97,7 +102,7 @@ def _pharynx(body: Body) -> Iterator[Part]:
     uptake = body.uptake
     yield Part(Column(((45, 0, 0, 24, 18), (-45, 0, 0, 24, 18)), 2.5), 55.0, 0.9, 1.5)
     yield Part(Ellipsoid((0, -16, -12), (17, 12, 15)), 58.0, 1.15 * uptake.tongue, 1.5)
-    yield from mirrored(Part(Ellipsoid((27, -26, -24), (9, 14, 12)), 42.0, uptake.submandibular, 1.0))
+    yield from mirrored(Part(Ellipsoid((28, -32, -33), (9, 15, 17)), 42.0, uptake.submandibular, 1.0))
     for side, suv, size in (
         (1, uptake.tonsil_left, body.tonsil_size[0]),
         (-1, uptake.tonsil_right, body.tonsil_size[1]),
@@ -121,25 +126,25 @@ def _pharynx(body: Body) -> Iterator[Part]:
                 (-66, 0, -14, 3, 8),
                 (-76, 0, -12, 8, 9),
                 (-150, 0, 8, 9, 9),
-                (-230, 0, 24, 9, 9),
+                (-195, 0, 24, 9, 9),
             )
         ),
         -980.0,
         0.05,
     )
-    yield Part(Capsule((2, 12, -85), (4, 32, -330), 6, 7), 35.0, 1.4)
+    yield Part(Capsule((2, 12, -85), (4, 32, -290), 6, 7), 35.0, 1.4)
 
 
 def _spine(body: Body) -> Iterator[Part]:
     uptake = body.uptake
     yield Part(Column(((45, 0, 14, 18, 5), (-110, 0, 16, 22, 6))), 55.0, uptake.muscle)
     yield from mirrored(Part(Column(((30, 24, 58, 24, 26), (-110, 26, 62, 26, 24))), 58.0, uptake.muscle, 2.0))
-    height, size = 38.0, 1.0
-    while height > -760:
+    height, size = 15.0, 1.0
+    while height > -635:
         y = (
             26 + 8 * float(np.sin((height + 60) / 60))
             if height > -130
-            else float(np.interp(height, (-760, -560, -330, -130), (52, 30, 62, 40)))
+            else float(np.interp(height, (-635, -445, -270, -130), (52, 30, 62, 40)))
         )
         yield from _vertebra(y, height, size, uptake.marrow)
         height -= 17.5 * size

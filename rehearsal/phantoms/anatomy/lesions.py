@@ -6,11 +6,13 @@ node counts, sizes and levels, and all shares of faint, necrotic and cystic lesi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from contract import labels
+from rehearsal.phantoms.anatomy.canvas import Frame
+from rehearsal.phantoms.anatomy.heights import LUNG_APEX
 from rehearsal.phantoms.anatomy.shapes import Floats, Point, point
 
 GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 8.0, 0.9
@@ -21,6 +23,8 @@ NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
 # Natural log of the largest extent of a surface, in radii.
 MAX_HEIGHT = 0.6
+# How far the surface of a node lies from its centre at most, in radii.
+LARGEST_REACH = 1.2
 # Smallest gap between lesions.
 GAP_MM = 3.0
 # Frequency and anatomical place (x of the left side, y, z); x is mirrored for the right side.
@@ -92,8 +96,11 @@ class Disease:
         return with_core / self.gtvn_ml if self.nodes else 0.0
 
 
-def random_disease(rng: np.random.Generator, contrast: bool) -> Disease:
-    """Draw all lesions of a patient with little overlap; without a primary tumour there is at least one node."""
+def random_disease(rng: np.random.Generator, contrast: bool, frame: Frame) -> Disease:
+    """Draw all lesions of a patient with little overlap; without a primary tumour there is at least one node.
+
+    ``frame`` is the patient's: gaps are measured in the patient, and no node reaches into the lungs.
+    """
     main_side = 1 if rng.random() < 0.5 else -1
     cystic = bool(rng.random() < 0.35)
     enhancement = float(rng.uniform(20, 35)) if contrast else 0.0
@@ -102,22 +109,36 @@ def random_disease(rng: np.random.Generator, contrast: bool) -> Disease:
         lesions.append(_random_gtvp(rng, main_side, enhancement))
     count = int(rng.choice(len(NODE_COUNT_SHARES), p=NODE_COUNT_SHARES))
     for _ in range(max(count, 0 if lesions else 1)):
-        _place(lesions, [_random_node(rng, main_side, cystic, enhancement) for _ in range(30)])
+        _place(lesions, [_random_node(rng, main_side, cystic, enhancement) for _ in range(30)], frame)
     for _ in range(int(rng.integers(1, 7))):
-        _place(lesions, [_random_reactive_node(rng) for _ in range(10)])
+        _place(lesions, [_random_reactive_node(rng) for _ in range(10)], frame)
     return Disease(tuple(lesions), cystic)
 
 
-def _place(lesions: list[Lesion], candidates: list[Lesion]) -> None:
+def lesion_extent(disease: Disease, frame: Frame) -> tuple[float, float]:
+    """Patient z of the lower and the upper end of all tumours and metastatic nodes."""
+    places = [(frame.to_patient(one.place)[2], one.radius_mm) for one in disease.lesions if one.label]
+    return min(z - radius for z, radius in places), max(z + radius for z, radius in places)
+
+
+def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> None:
     """Append the first candidate that keeps the gap to the others, or none."""
-    for candidate in candidates:
-        gaps = [
-            float(np.linalg.norm(np.subtract(candidate.place, other.place))) - candidate.radius_mm - other.radius_mm
-            for other in lesions
-        ]
+    places = [(frame.to_patient(other.place), other.radius_mm) for other in lesions]
+    for drawn in candidates:
+        candidate = _above_lungs(drawn, frame)
+        centre, radius = frame.to_patient(candidate.place), candidate.radius_mm
+        gaps = [float(np.linalg.norm(np.subtract(centre, place))) - radius - other for place, other in places]
         if all(gap > GAP_MM for gap in gaps):
             lesions.append(candidate)
             return
+
+
+def _above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
+    """The lesion, raised if it would reach below the lungs' apices."""
+    x, y, z = lesion.place
+    reach = LARGEST_REACH * lesion.radius_mm
+    lowest = float(frame.anatomical_height(frame.height_mm(LUNG_APEX) + reach))
+    return replace(lesion, place=(x, y, max(z, lowest)))
 
 
 def _pick(rng: np.random.Generator, table: dict[str, tuple[float, Point]]) -> tuple[str, Point]:
