@@ -13,8 +13,8 @@ from algorithm.region.landmarks import BONE_HU, Brain, brains
 
 # Heights below the brain's lower end between which the neck is thinnest.
 NECK_BELOW_BRAIN_MM: Final = (25.0, 140.0)
-# An arm touches the head with less than this; the neck widens towards the shoulders by at most this much a slice.
-TOUCH_VOXELS: Final = 3
+# An arm touches the neck with less than twice this.
+TOUCH_VOXELS: Final = 4
 # Half width of the midline in which front and back of head and neck are measured.
 MIDLINE_HALF_MM: Final = 70.0
 # Largest body section through a neck or a head, smallest section of its airway, and smallest height that shows both.
@@ -33,7 +33,10 @@ _Vector = npt.NDArray[np.float64]
 
 
 def beneath_head(coarse: Coarse, brain: Brain) -> _Mask:
-    """The body from the brain's centre downwards that hangs together slice by slice, without raised arms."""
+    """The body from the brain's centre downwards, in each slice the part that shares most with the one above.
+
+    Raised arms are other parts, also where they touch the neck.
+    """
     body, index = without_cold(coarse), coarse.index_of(brain.centre_mm)
     result = np.zeros_like(body)
     if not body[index[0]].any():
@@ -43,11 +46,12 @@ def beneath_head(coarse: Coarse, brain: Brain) -> _Mask:
     above[index[1], index[2]] = True
     above = ndimage.binary_dilation(above, iterations=2 * TOUCH_VOXELS)
     for row in range(index[0], -1, -1):
-        parts, _ = ndimage.label(ndimage.binary_opening(body[row], disc))
-        below = np.isin(parts, np.unique(parts[above & (parts > 0)]))
-        if not below.any():
+        parts, _ = ndimage.label(ndimage.binary_erosion(body[row], disc))
+        shared = np.bincount(parts[above])
+        shared[:1] = 0
+        if not shared.any():
             break
-        above = below & ndimage.binary_dilation(above, iterations=TOUCH_VOXELS) if result.any() else below
+        above = ndimage.binary_dilation(parts == shared.argmax(), disc)
         result[row] = above
     return result
 

@@ -11,7 +11,6 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows, missed = by_kind(checks), [check.case for check in checks if not check.contained]
     report = {"format_version": 3, "machine": machine_facts(), "kinds": rows, "missed": missed}
     report |= {name: getattr(options, name) for name in ("seed", "patients", "coarsening")}
-    report |= {"cases": [asdict(check) for check in checks]}
+    report |= {"cases": [_as_json(check) for check in checks]}
     target = options.output / f"localisation-seed-{study.seed}.json"
     if rows:
         sys.stdout.write(f"{table(rows)}\n\n{len(missed)} of {len(checks)} regions miss a reference voxel\n\n")
@@ -78,7 +77,11 @@ def _check_bodies(path: Path, jobs: int) -> list[BodyCheck]:
 
 def _body_report(checks: Sequence[BodyCheck]) -> dict[str, Any]:
     missed = [check.row for check in checks if not check.contained]
-    return {"bodies": by_view(checks), "missed_rows": missed, "rows": [asdict(check) for check in checks]}
+    return {"bodies": by_view(checks), "missed_rows": missed, "rows": [_as_json(check) for check in checks]}
+
+
+def _as_json(check: RegionCheck | BodyCheck) -> dict[str, Any]:
+    return vars(check) | {"region": check.region.as_json() | {"volume_litres": check.region.volume_litres}}
 
 
 def _in_parallel(check: Callable[[_Item], _Check], items: Iterable[_Item], jobs: int) -> Iterator[_Check]:

@@ -18,7 +18,7 @@ from rehearsal.phantoms.variants import KINDS
 # Voxels of 2 x 3 x 5 mm; the block reaches from (-1, -1.5, -2.5) to (19, 28.5, 47.5).
 GRID = Geometry((10, 10, 10), (2.0, 3.0, 5.0), (0.0, 0.0, 0.0))
 # A cube of 200 x 300 x 300 mm has 18 litres.
-REGION = Region((0.0, 0.0, 0.0), (200.0, 300.0, 300.0), "brain", brain_z_mm=250.0)
+REGION = Region((0.0, 0.0, 0.0), (200.0, 300.0, 300.0), "brain", brain_lower_mm=250.0)
 CASE = RegionCheck(0, KINDS[0], True, 12.0, 5, REGION)
 
 
@@ -52,7 +52,7 @@ def test_the_margin_is_that_of_the_nearest_face_within_the_ct(upper_x: float, ma
 def test_a_summary_for_each_kind_and_for_all() -> None:
     """Boxes of 0.09 m^2 times 200, 400 and 600 mm: 18, 36 and 54 litres; the brain was found in the first and third."""
     wider, widest = (replace(REGION, upper_mm=(width, 300.0, 300.0)) for width in (400.0, 600.0))
-    second = replace(CASE, region=replace(wider, brain_z_mm=None), margin_mm=None)
+    second = replace(CASE, region=replace(wider, brain_lower_mm=None), margin_mm=None)
     third = replace(CASE, kind=KINDS[1], region=widest, margin_mm=-4.0, contained=False)
     rows = by_kind([CASE, second, third])
     assert list(rows) == [KINDS[0], KINDS[1], "all"]

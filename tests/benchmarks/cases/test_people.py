@@ -35,7 +35,7 @@ PERSON = Person(
 # From (-250, -200, -800) to (250, 200, 0).
 CT = Volume(np.zeros((8, 4, 5), np.int16), Geometry((5, 4, 8), (100.0, 100.0, 100.0), (-200.0, -150.0, -750.0)))
 # 200 x 210 x 300 mm are 12.6 litres.
-REGION = Region((-100.0, -100.0, -350.0), (100.0, 110.0, -50.0), "test", brain_z_mm=-100.0)
+REGION = Region((-100.0, -100.0, -350.0), (100.0, 110.0, -50.0), "test", brain_lower_mm=-100.0)
 
 
 def test_margins_to_glands_and_neck_and_reach_below_the_apex() -> None:
@@ -62,7 +62,7 @@ def test_a_region_that_cuts_glands_or_neck_does_not_contain_the_row(
 def test_without_glands_only_the_neck_counts_and_the_fields_top_cuts_nothing() -> None:
     """Without a brain the neck reaches up to the field's top, where the region ends as well."""
     person = replace(PERSON, brain=None, glands=None)
-    region = replace(REGION, upper_mm=(100.0, 110.0, 0.0), brain_z_mm=None)
+    region = replace(REGION, upper_mm=(100.0, 110.0, 0.0), brain_lower_mm=None)
     check = check_body(person, CT, region)
     assert (check.brain_in_view, check.contained) == (False, True)
     assert (check.glands_margin_mm, check.neck_margin_mm) == (None, 15.0)
@@ -73,7 +73,7 @@ def test_a_summary_with_and_without_a_brain_in_view() -> None:
     check = check_body(PERSON, CT, REGION)
     lower = replace(REGION, lower_mm=(-100.0, -100.0, -370.0))
     second = replace(check, contained=False, glands_margin_mm=20.0, neck_margin_mm=-2.0, reach_mm=70.0, region=lower)
-    third = replace(check, brain_in_view=False, glands_margin_mm=None, region=replace(REGION, brain_z_mm=None))
+    third = replace(check, brain_in_view=False, glands_margin_mm=None, region=replace(REGION, brain_lower_mm=None))
     rows = by_view([check, second, third])
     assert list(rows) == ["brain in view", "no brain in view", "all"]
     assert rows["brain in view"] == {
