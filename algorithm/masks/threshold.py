@@ -21,6 +21,9 @@ SMALLEST_ML: Final = 0.3
 # Width around the brain into which its uptake is blurred, and height above its lower end from where the face is hot.
 BRAIN_MARGIN_MM: Final = 12.0
 SKULL_ABOVE_BRAIN_END_MM: Final = 45.0
+# A hot part at the upper end of a scan without a visible brain is the brain's lower end from this volume on.
+SMALLEST_CUT_BRAIN_ML: Final = 60.0
+TOP_SLICES: Final = 2
 # Nodes of the neck have their highest uptake above this depth below the lung apices; below lies the chest.
 NECK_BELOW_APEX_MM: Final = 30.0
 
@@ -41,7 +44,7 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     if pet is None or region.no_neck:
         return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, pet, grid)
-    hot = _hot_in_neck(np.where(_outside_brain(region, grid), pet, np.float32(0)), region, grid)
+    hot = _hot_in_neck(np.where(_outside_brain(pet, region, grid), pet, np.float32(0)), region, grid)
     return Segmentation.from_mask(largest_is_primary(hot, grid.voxel_volume_mm3), ct, pet, grid)
 
 
@@ -49,15 +52,23 @@ def _heights_mm(grid: Geometry) -> npt.NDArray[np.float64]:
     return np.asarray(grid.origin_mm[2] + np.arange(grid.array_shape[0]) * grid.spacing_mm[2])
 
 
-def _outside_brain(region: Region, grid: Geometry) -> _Mask:
+def _outside_brain(pet: _Float, region: Region, grid: Geometry) -> _Mask:
     """Voxels of `grid` that are neither brain, nor near it, nor high above its lower end."""
-    outside = np.ones(grid.array_shape, dtype=np.bool_)
-    if region.brain is None or region.brain_lower_mm is None:
-        return outside
-    brain = grids.resample(region.brain, grid, 0.0) > 0.5
-    outside &= ~ndimage.binary_dilation(brain, iterations=round(BRAIN_MARGIN_MM / grid.spacing_mm[0]))
-    outside[_heights_mm(grid) > region.brain_lower_mm + SKULL_ABOVE_BRAIN_END_MM] = False
-    return outside
+    brain = _cut_brain(pet, grid) if region.brain is None else grids.resample(region.brain, grid, 0.0) > 0.5
+    outside = ~ndimage.binary_dilation(brain, iterations=round(BRAIN_MARGIN_MM / grid.spacing_mm[0]))
+    if region.brain_lower_mm is not None:
+        outside[_heights_mm(grid) > region.brain_lower_mm + SKULL_ABOVE_BRAIN_END_MM] = False
+    return np.asarray(outside)
+
+
+def _cut_brain(pet: _Float, grid: Geometry) -> _Mask:
+    """Large hot parts at the upper end of a region without a visible brain: what the scan shows of the brain."""
+    parts, _ = ndimage.label(pet >= SHARE_OF_SUV_MAX * max(float(pet.max()), 1e-6), structure=ANY_CORNER)
+    cut = np.bincount(parts.ravel()) * grid.voxel_volume_mm3 / 1000 >= SMALLEST_CUT_BRAIN_ML
+    at_top = np.zeros_like(cut)
+    at_top[parts[-TOP_SLICES:]] = True
+    at_top[0] = False
+    return np.asarray((cut & at_top)[parts])
 
 
 def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:

@@ -35,7 +35,7 @@ BRAIN_UPTAKE_SHARE: Final = 0.5
 # Smallest section of a brain that is followed downwards by its uptake alone; most tumours that touch it are smaller.
 HOT_SECTION_MM2: Final = 1000.0
 # Largest distance of the lower end below the centre: 85 mm in 142 patients.
-LONGEST_BELOW_CENTRE_MM: Final = 90.0
+LONGEST_BELOW_CENTRE_MM: Final = 95.0
 LUNG_HU: Final = (-950.0, -450.0)
 SMALLEST_LUNGS_ML: Final = 250.0
 # Smaller sections are the windpipe or the tip of a lung.
@@ -161,7 +161,7 @@ def _brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
         _follow_down(mask, hot & coarse.body & (coarse.ct < BONE_HU), part.box[0])
     sections_mm2 = mask.sum(axis=(1, 2)) * COARSE_MM**2
     lower_mm = float(coarse.z_mm[int(np.argmax(sections_mm2 >= BRAIN_SECTION_MM2))]) - COARSE_MM / 2
-    lower_mm = max(lower_mm, float(part.centre_mm[2]) - LONGEST_BELOW_CENTRE_MM)
+    lower_mm = max(lower_mm, float(coarse.place_mm(np.argwhere(mask).mean(0))[2]) - LONGEST_BELOW_CENTRE_MM)
     mask[coarse.z_mm < lower_mm] = False
     box = ndimage.find_objects(mask.astype(np.uint8))[0]
     z, y, x = (cut.start for cut in box)

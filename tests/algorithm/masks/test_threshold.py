@@ -111,3 +111,20 @@ def test_a_scan_that_cannot_show_a_neck_has_no_lesion() -> None:
 def test_without_a_pet_the_mask_is_empty() -> None:
     assert not threshold_segmentation(case_of(None), EVERYWHERE).mask_on(GRID).any()
     assert not threshold_segmentation(case_of(np.zeros(GRID.array_shape)), EVERYWHERE).mask_on(GRID).any()
+
+
+def test_a_brain_that_the_scan_cuts_is_no_lesion() -> None:
+    """13 x 20 x 20 voxels of 27 mm3 at the upper end are 140 ml, more than 60."""
+    pet = np.ones(GRID.array_shape)
+    pet[27:, 5:25, 5:25] = 9
+    pet[10:13, 10:14, 10:14] = 7
+    mask = threshold_segmentation(case_of(pet), EVERYWHERE).mask_on(GRID)
+    np.testing.assert_array_equal(mask == 1, pet == 7)
+
+
+def test_a_tumour_that_the_scan_cuts_is_a_lesion() -> None:
+    """6 x 8 x 8 voxels of 27 mm3 are 10 ml."""
+    pet = np.ones(GRID.array_shape)
+    pet[34:, 10:18, 10:18] = 9
+    mask = threshold_segmentation(case_of(pet), EVERYWHERE).mask_on(GRID)
+    np.testing.assert_array_equal(mask == 1, pet == 9)
