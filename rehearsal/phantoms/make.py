@@ -102,7 +102,7 @@ def make_phantom(
     Args:
         seed: the cohort's seed, 0 or more.
         index: the patient's number in that cohort, 0 or more.
-        field_of_view: "head_and_neck", "head", "cut" (without the top of the head) or "whole_body"; None draws from
+        field_of_view: "head_and_neck", "head", "cut" (from the skull base down) or "whole_body"; None draws from
             the centre's mixture.
         ct_coarsening: factor by which the CT matrix (512 x 512) is smaller in plane, for quick tests.
 

@@ -12,6 +12,7 @@ from contract.editions.clinical import CENTRE
 from contract.errors import InputError
 from rehearsal.phantoms import outcome
 from rehearsal.phantoms.anatomy import lesions
+from rehearsal.phantoms.anatomy.heights import BRAIN_BOTTOM, LUNG_APEX
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase
 from rehearsal.phantoms.outcome import VARIABLES
@@ -76,7 +77,7 @@ def _plain(column: str) -> str:
 
 
 def truth_row(case: PhantomCase) -> dict[str, Any]:
-    """One row of `truth/truth.csv`: true causes and outcomes; planned volumes in ml."""
+    """One row of `truth/truth.csv`: true causes and outcomes; planned volumes in ml, heights below the CT's top."""
     disease, clinical, result = case.disease, case.clinical, case.outcome
     primary = [lesion for lesion in disease.lesions if lesion.label == 1]
     protocol = case.protocol
@@ -103,7 +104,16 @@ def truth_row(case: PhantomCase) -> dict[str, Any]:
         "suv_factor": round(protocol.suv_factor, 4),
         "contrast": int(case.body.contrast_hu > 0),
         "dental_metal": len(case.body.metal),
+        "arms": case.body.arms,
+        "padding_hu": protocol.padding_hu,
+        "brain_bottom_mm": round(_below_top_mm(case, BRAIN_BOTTOM), 1),
+        "lung_apex_mm": round(_below_top_mm(case, LUNG_APEX), 1),
     }
+
+
+def _below_top_mm(case: PhantomCase, anatomical: float) -> float:
+    """How far an anatomical height lies below the CT's upper end; negative above it."""
+    return float(case.protocol.ct.corners_mm()[:, 2].max()) - case.frame.height_mm(anatomical)
 
 
 def truth_document(options: CohortOptions, cases: Sequence[PhantomCase]) -> dict[str, Any]:
