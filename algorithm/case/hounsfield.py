@@ -15,6 +15,7 @@ AIR_HU: Final = -1024
 # Intercepts in use: DICOM files store HU + 1024, some converters HU + 1000.
 INTERCEPTS: Final = (1024, 1000)
 MUSCLE_HU: Final = 50
+_FAT_HU: Final = (-160, -40)
 _SAMPLES: Final = 400_000
 _BIN_HU: Final = 10
 # Half width of a peak, and the smallest distance of two peaks.
@@ -75,9 +76,9 @@ def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
 def missing_intercept(array: _Array) -> tuple[int, str] | None:
     """Offset of a CT whose rescale intercept was not applied (1024 or 1000), and the peaks in words; else None.
 
-    Such a CT has air near 0 and soft tissue near 1,060, and no voxel where a sound CT has fat and partial volume.
-    Soft tissue and dense bone of a crop without air are not mistaken for it: both peaks must be where one of the
-    offsets puts them, and little lies between them.
+    Such a CT has air near 0, soft tissue near 1,060 and fat below it, no voxel where a sound CT has fat and partial
+    volume, and little between air and fat. All of this must hold, so that soft tissue and dense bone of a crop without
+    air are not mistaken for air and soft tissue.
     """
     peaks = find_peaks(array)
     air = _largest([peak for peak in peaks if -30 <= peak.hu <= 60 and peak.share >= _AIR_SHARE])
@@ -90,33 +91,29 @@ def missing_intercept(array: _Array) -> tuple[int, str] | None:
     air_hu = _air_hu(values, air)
     # Soft tissue counts more, since foam and blankets raise the peak of air.
     offset = min(INTERCEPTS, key=lambda value: 2 * abs(air_hu - value + 1000) + 3 * abs(soft.hu - value - MUSCLE_HU))
-    if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100:
+    fat_share = _share(values, offset + _FAT_HU[0], offset + _FAT_HU[1])
+    if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100 or fat_share < 0.1 * soft.share:
         return None
-    fat = _largest([peak for peak in peaks if -160 <= peak.hu - offset <= -60])
-    return offset, _in_words(air, fat, soft)
+    return offset, f"{_in_words(air, soft)}, fat in {fat_share:.1%} of the voxels"
 
 
 def implausible_peaks(array: _Array) -> str:
-    """The peaks of air, fat and soft tissue in words if they cannot be HU; otherwise, and without air, empty.
+    """The peaks of air and soft tissue in words if air is not where it should be; otherwise, and without air, empty.
 
-    Peaks cannot be HU if the lowest is below -1200, if a fifth of the voxels lies at one value between -850 and -250
-    with nothing below (a lung always has air next to it), or if none is where air, fat or soft tissue can be.
+    Air is misplaced if the lowest peak is below -1200, or between -850 and -250 with a fifth of the voxels and nothing
+    below it (a lung without air beside it has no such narrow peak).
     """
     peaks = find_peaks(array, _LARGE_SHARE)
-    if not peaks:
-        return ""
-    lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), peaks[0])
-    above = [peak for peak in peaks if peak.hu > lowest.hu + 400]
-    if not above:
+    lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), None)
+    above = [peak for peak in peaks if lowest and peak.hu > lowest.hu + 400]
+    if lowest is None or not above:
         return ""
     raised = -850 < lowest.hu < -250 and lowest.share >= _RAISED_AIR_SHARE
-    raised = raised and _share(_sample(array), -np.inf, lowest.hu - 150) < _LEAST_SHARE
-    somewhere = any(-1100 <= peak.hu <= -850 or -200 <= peak.hu <= 150 for peak in peaks)
-    if somewhere and not raised and lowest.hu >= -1200:
+    if lowest.hu >= -1200 and not (raised and _share(_sample(array), -np.inf, lowest.hu - 150) < _LEAST_SHARE):
         return ""
     soft = max(above, key=lambda peak: peak.share)
     slope = (soft.hu - lowest.hu) / (1000 + MUSCLE_HU)
-    words = _in_words(lowest, None, soft)
+    words = _in_words(lowest, soft)
     return words if 0.8 < slope < 1.25 else f"{words} (a slope of {slope:.2g})"
 
 
@@ -126,7 +123,7 @@ def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | Non
     if missing := missing_intercept(array):
         offset, words = missing
         finding = Finding(name, words, expected, f"the intercept is missing: {offset} subtracted")
-        return array.astype(np.float32 if array.dtype.kind == "f" else np.int64) - offset, finding
+        return array.astype(np.float32) - np.float32(offset), finding
     if words := implausible_peaks(array):
         return array, Finding(name, words, expected, "no HU; going on with these values")
     return array, None
@@ -159,6 +156,5 @@ def _largest(peaks: list[Peak]) -> Peak | None:
     return max(peaks, key=lambda peak: peak.share, default=None)
 
 
-def _in_words(air: Peak, fat: Peak | None, soft: Peak) -> str:
-    fat_words = f", fat near {fat.hu:.0f}" if fat else ""
-    return f"air near {air.hu:.0f} HU{fat_words}, soft tissue near {soft.hu:.0f} HU"
+def _in_words(air: Peak, soft: Peak) -> str:
+    return f"air near {air.hu:.0f} HU, soft tissue near {soft.hu:.0f} HU"

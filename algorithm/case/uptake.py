@@ -1,12 +1,12 @@
-"""The scale of a PET, judged by the FDG uptake of muscle and fat, the most stable tissues that a CT can name.
+"""The scale of a PET, judged by the FDG uptake of muscle and fat, which a CT shows without any landmark.
 
-Typical SUV of a fasting adult an hour after injection: muscle 0.7 and fat 0.4 (medians over all of a scan's muscle
-and fat, with what neighbours spill into them: 0.61 and 0.81, 0.36 and 0.48 in the two open patients STS_001 and
-STS_035 of Vallieres 2015; single regions of interest give lower values for fat). Muscle is low and stable in the
-atlases of Wang et al., Standardized uptake value atlas, Mol Imaging Biol 2007;9:83, and Dias et al., Normal values for
-18F-FDG uptake in organs and tissues, EJNMMI Research 2022;12:15, except after exercise, food or insulin, which leave
-fat alone. Liver, blood and marrow vary as little but cannot be told from the CT without a landmark; the brain (8.0 +/-
-2.2 in the cerebellum) spoils any mean over all tissue.
+Expected are SUV 0.7 in muscle and 0.4 in fat, as medians over all blocks of a scan. They are 0.61 and 0.36 in patient
+STS_001, and 0.81 and 0.48 in patient STS_035 of the open Soft-tissue-Sarcoma collection (Vallieres et al. 2015,
+10.7937/K9/TCIA.2015.7GO2GSKS). Published SUV of normal tissues: Wang et al., Standardized uptake value atlas, Mol
+Imaging Biol 2007;9:83-90; Dias et al., Normal values for 18F-FDG uptake in organs and tissues, EJNMMI Research 2022,
+10.1186/s13550-022-00884-0. Exercise, food and insulin raise the uptake of muscle, hardly that of fat. The liver (1.9
++/- 0.4, Liu et al., Iran J Radiol 2019;16(2):e84881) is as stable, but cannot be told from muscle by its HU; the brain
+(cerebellum 8.0 +/- 2.2, Wang et al.) would dominate a mean over all tissue.
 """
 
 from __future__ import annotations
