@@ -18,9 +18,10 @@ MUSCLE_HU: Final = 50
 _FAT_HU: Final = (-160, -40)
 _SAMPLES: Final = 400_000
 _BIN_HU: Final = 10
-# Half width of a peak, and the smallest distance of two peaks.
+# Half width of a peak, the smallest distance of two peaks, and the reach of a wide peak.
 _PEAK_HU: Final = 30
 _APART_HU: Final = 60
+_AROUND_HU: Final = 150
 # Smallest share of the voxels: of any peak, of a peak that counts against a scan, of air around a patient.
 _LEAST_SHARE: Final = 0.005
 _LARGE_SHARE: Final = 0.01
@@ -64,10 +65,8 @@ def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
     counts = np.histogram(values, edges)[0]
     width = 2 * _PEAK_HU // _BIN_HU
     mass = np.convolve(counts, np.ones(width, dtype=np.int64), "same")
-    highest = (mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)) & (
-        mass > least_share * values.size
-    )
-    runs, count = ndimage.label(highest)
+    highest = mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)
+    runs, count = ndimage.label(highest & (mass > least_share * values.size))
     centres = [float(edges[:-1][runs == run].mean()) + _BIN_HU / 2 for run in range(1, count + 1)]
     near = [values[np.abs(values - centre) <= _PEAK_HU] for centre in centres]
     return [Peak(float(np.median(part)), part.size / values.size) for part in near if part.size]
@@ -100,21 +99,26 @@ def missing_intercept(array: _Array) -> tuple[int, str] | None:
 def implausible_peaks(array: _Array) -> str:
     """The peaks of air and soft tissue in words if air is not where it should be; otherwise, and without air, empty.
 
-    Air is misplaced if the lowest peak is below -1200, or between -850 and -250 with a fifth of the voxels and nothing
-    below it (a lung without air beside it has no such narrow peak).
+    Air is misplaced if the lowest peak is below -1200, or between -850 and -250, narrow, a fifth of the voxels, and
+    with nothing below it. The peak of a lung without air beside it is wide.
     """
     peaks = find_peaks(array, _LARGE_SHARE)
     lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), None)
     above = [peak for peak in peaks if lowest and peak.hu > lowest.hu + 400]
     if lowest is None or not above:
         return ""
-    raised = -850 < lowest.hu < -250 and lowest.share >= _RAISED_AIR_SHARE
-    if lowest.hu >= -1200 and not (raised and _share(_sample(array), -np.inf, lowest.hu - 150) < _LEAST_SHARE):
+    if lowest.hu >= -1200 and not _is_raised_air(_sample(array), lowest):
         return ""
     soft = max(above, key=lambda peak: peak.share)
     slope = (soft.hu - lowest.hu) / (1000 + MUSCLE_HU)
     words = _in_words(lowest, soft)
     return words if 0.8 < slope < 1.25 else f"{words} (a slope of {slope:.2g})"
+
+
+def _is_raised_air(values: _Array, peak: Peak) -> bool:
+    around = _share(values, peak.hu - _AROUND_HU, peak.hu + _AROUND_HU)
+    narrow = peak.share >= max(_RAISED_AIR_SHARE, 0.6 * around)
+    return narrow and -850 < peak.hu < -250 and _share(values, -np.inf, peak.hu - _AROUND_HU) < _LEAST_SHARE
 
 
 def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | None]:
@@ -141,7 +145,8 @@ def _air_hu(values: _Array, peak: Peak) -> float:
 
     The lowest value, at which scanners clip, does not count if the rest still holds a peak.
     """
-    near = values[(np.abs(values - peak.hu) <= _PEAK_HU) & (values > values.min())]
+    near = values[np.abs(values - peak.hu) <= _PEAK_HU]
+    near = near[near > near.min()]
     if near.size <= _LEAST_SHARE * values.size:
         return peak.hu
     counts, edges = np.histogram(near, np.arange(near.min(), near.max() + _BIN_HU + 1, _BIN_HU))
