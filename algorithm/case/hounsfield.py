@@ -15,11 +15,13 @@ AIR_HU: Final = -1024
 # Intercepts in use: DICOM files store HU + 1024, some converters HU + 1000.
 INTERCEPTS: Final = (1024, 1000)
 MUSCLE_HU: Final = 50
+_FAT_HU: Final = (-160, -40)
 _SAMPLES: Final = 400_000
 _BIN_HU: Final = 10
-# Half width of a peak, and the smallest distance of two peaks.
+# Half width of a peak, the smallest distance of two peaks, and the reach of a wide peak.
 _PEAK_HU: Final = 30
 _APART_HU: Final = 60
+_AROUND_HU: Final = 150
 # Smallest share of the voxels: of any peak, of a peak that counts against a scan, of air around a patient.
 _LEAST_SHARE: Final = 0.005
 _LARGE_SHARE: Final = 0.01
@@ -63,10 +65,8 @@ def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
     counts = np.histogram(values, edges)[0]
     width = 2 * _PEAK_HU // _BIN_HU
     mass = np.convolve(counts, np.ones(width, dtype=np.int64), "same")
-    highest = (mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)) & (
-        mass > least_share * values.size
-    )
-    runs, count = ndimage.label(highest)
+    highest = mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)
+    runs, count = ndimage.label(highest & (mass > least_share * values.size))
     centres = [float(edges[:-1][runs == run].mean()) + _BIN_HU / 2 for run in range(1, count + 1)]
     near = [values[np.abs(values - centre) <= _PEAK_HU] for centre in centres]
     return [Peak(float(np.median(part)), part.size / values.size) for part in near if part.size]
@@ -75,9 +75,9 @@ def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
 def missing_intercept(array: _Array) -> tuple[int, str] | None:
     """Offset of a CT whose rescale intercept was not applied (1024 or 1000), and the peaks in words; else None.
 
-    Such a CT has air near 0 and soft tissue near 1,060, and no voxel where a sound CT has fat and partial volume.
-    Soft tissue and dense bone of a crop without air are not mistaken for it: both peaks must be where one of the
-    offsets puts them, and little lies between them.
+    Such a CT has air near 0, soft tissue near 1,060 and fat below it, no voxel where a sound CT has fat and partial
+    volume, and little between air and fat. All of this must hold, so that soft tissue and dense bone of a crop without
+    air are not mistaken for air and soft tissue.
     """
     peaks = find_peaks(array)
     air = _largest([peak for peak in peaks if -30 <= peak.hu <= 60 and peak.share >= _AIR_SHARE])
@@ -90,34 +90,35 @@ def missing_intercept(array: _Array) -> tuple[int, str] | None:
     air_hu = _air_hu(values, air)
     # Soft tissue counts more, since foam and blankets raise the peak of air.
     offset = min(INTERCEPTS, key=lambda value: 2 * abs(air_hu - value + 1000) + 3 * abs(soft.hu - value - MUSCLE_HU))
-    if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100:
+    fat_share = _share(values, offset + _FAT_HU[0], offset + _FAT_HU[1])
+    if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100 or fat_share < 0.1 * soft.share:
         return None
-    fat = _largest([peak for peak in peaks if -160 <= peak.hu - offset <= -60])
-    return offset, _in_words(air, fat, soft)
+    return offset, f"{_in_words(air, soft)}, fat in {fat_share:.1%} of the voxels"
 
 
 def implausible_peaks(array: _Array) -> str:
-    """The peaks of air, fat and soft tissue in words if they cannot be HU; otherwise, and without air, empty.
+    """The peaks of air and soft tissue in words if air is not where it should be; otherwise, and without air, empty.
 
-    Peaks cannot be HU if the lowest is below -1200, if a fifth of the voxels lies at one value between -850 and -250
-    with nothing below (a lung always has air next to it), or if none is where air, fat or soft tissue can be.
+    Air is misplaced if the lowest peak is below -1200, or between -850 and -250, narrow, a fifth of the voxels, and
+    with nothing below it. The peak of a lung without air beside it is wide.
     """
     peaks = find_peaks(array, _LARGE_SHARE)
-    if not peaks:
+    lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), None)
+    above = [peak for peak in peaks if lowest and peak.hu > lowest.hu + 400]
+    if lowest is None or not above:
         return ""
-    lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), peaks[0])
-    above = [peak for peak in peaks if peak.hu > lowest.hu + 400]
-    if not above:
-        return ""
-    raised = -850 < lowest.hu < -250 and lowest.share >= _RAISED_AIR_SHARE
-    raised = raised and _share(_sample(array), -np.inf, lowest.hu - 150) < _LEAST_SHARE
-    somewhere = any(-1100 <= peak.hu <= -850 or -200 <= peak.hu <= 150 for peak in peaks)
-    if somewhere and not raised and lowest.hu >= -1200:
+    if lowest.hu >= -1200 and not _is_raised_air(_sample(array), lowest):
         return ""
     soft = max(above, key=lambda peak: peak.share)
     slope = (soft.hu - lowest.hu) / (1000 + MUSCLE_HU)
-    words = _in_words(lowest, None, soft)
+    words = _in_words(lowest, soft)
     return words if 0.8 < slope < 1.25 else f"{words} (a slope of {slope:.2g})"
+
+
+def _is_raised_air(values: _Array, peak: Peak) -> bool:
+    around = _share(values, peak.hu - _AROUND_HU, peak.hu + _AROUND_HU)
+    narrow = peak.share >= max(_RAISED_AIR_SHARE, 0.6 * around)
+    return narrow and -850 < peak.hu < -250 and _share(values, -np.inf, peak.hu - _AROUND_HU) < _LEAST_SHARE
 
 
 def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | None]:
@@ -126,7 +127,7 @@ def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | Non
     if missing := missing_intercept(array):
         offset, words = missing
         finding = Finding(name, words, expected, f"the intercept is missing: {offset} subtracted")
-        return array.astype(np.float32 if array.dtype.kind == "f" else np.int64) - offset, finding
+        return array.astype(np.float32) - np.float32(offset), finding
     if words := implausible_peaks(array):
         return array, Finding(name, words, expected, "no HU; going on with these values")
     return array, None
@@ -144,7 +145,8 @@ def _air_hu(values: _Array, peak: Peak) -> float:
 
     The lowest value, at which scanners clip, does not count if the rest still holds a peak.
     """
-    near = values[(np.abs(values - peak.hu) <= _PEAK_HU) & (values > values.min())]
+    near = values[np.abs(values - peak.hu) <= _PEAK_HU]
+    near = near[near > near.min()]
     if near.size <= _LEAST_SHARE * values.size:
         return peak.hu
     counts, edges = np.histogram(near, np.arange(near.min(), near.max() + _BIN_HU + 1, _BIN_HU))
@@ -159,6 +161,5 @@ def _largest(peaks: list[Peak]) -> Peak | None:
     return max(peaks, key=lambda peak: peak.share, default=None)
 
 
-def _in_words(air: Peak, fat: Peak | None, soft: Peak) -> str:
-    fat_words = f", fat near {fat.hu:.0f}" if fat else ""
-    return f"air near {air.hu:.0f} HU{fat_words}, soft tissue near {soft.hu:.0f} HU"
+def _in_words(air: Peak, soft: Peak) -> str:
+    return f"air near {air.hu:.0f} HU, soft tissue near {soft.hu:.0f} HU"

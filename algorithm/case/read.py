@@ -27,14 +27,9 @@ LOGGER = logging.getLogger("hecktor")
 
 AIR_HU: Final = hounsfield.AIR_HU
 BODY_HU: Final = -300
-# The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
-LARGEST_PLAUSIBLE_SUV: Final = 500.0
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone"
 _WITHOUT_DOSE: Final = "going on without it"
-# Largest values of 16-bit integers: an image in Bq/ml that was written without a scale ends there.
-_LARGEST_INTEGERS: Final = (32767.0, 65535.0)
-_FEW_VOXELS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -145,29 +140,10 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | 
         apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
         notices.warn(Finding(name, apart, action=CT_ALONE))
         return None
-    _check_clipping(array, name, notices)
-    tissues = uptake.tissue_uptake(ct, cleaned)
-    if float(array.max()) > LARGEST_PLAUSIBLE_SUV:
-        return _as_suv(cleaned, tissues, name, notices)
-    if uptake.is_implausible_suv(tissues):
-        notices.warn(_odd_uptake(tissues, name))
+    cleaned, findings = uptake.in_suv(cleaned, ct, name)
+    for finding in findings:
+        notices.warn(finding)
     return cleaned
-
-
-def _check_clipping(array: npt.NDArray[np.float32], name: str, notices: Notices) -> None:
-    highest = float(array.max())
-    if highest not in _LARGEST_INTEGERS or (count := int(np.count_nonzero(array == highest))) < _FEW_VOXELS:
-        return
-    found = f"{count} voxels at {highest:.0f}, the largest value of a 16-bit integer"
-    notices.warn(Finding(name, found, "SUV", "higher uptake was cut off before"))
-
-
-def _odd_uptake(tissues: tuple[uptake.TissueUptake, ...], name: str) -> Finding:
-    """Names a scale that is implausible but not certainly wrong; the PET stays as it is."""
-    found = "median uptake of " + ", ".join(map(str, tissues))
-    expected = "SUV of about " + ", ".join(f"{tissue.name} {tissue.expected_suv:g}" for tissue in tissues)
-    unit = "possibly kBq/ml; " if tissues[0].ratio > 1 else ""
-    return Finding(name, found, expected, f"{unit}not scaled")
 
 
 def overlap(first: Geometry, second: Geometry) -> bool:
@@ -195,26 +171,6 @@ def _read_dose(folder: Path, notices: Notices) -> Volume | None:
         return dose
     notices.warn(Finding("RT dose", "values below zero, NaN or infinite", "Gy", _WITHOUT_DOSE))
     return None
-
-
-def _as_suv(pet: Volume, tissues: tuple[uptake.TissueUptake, ...], name: str, notices: Notices) -> Volume:
-    """Scale an activity concentration to SUV without dose and weight: by the uptake of muscle and fat.
-
-    If the images show neither, the mean over the warm voxels (above a hundredth of the 99.9th percentile) is set to
-    1: SUV averages 1 over a body that holds all of the injected activity.
-    """
-    if estimate := uptake.suv_scale(tissues):
-        scale, uncertainty = estimate
-        tissue_names = " and ".join(tissue.name for tissue in tissues)
-        basis = f"by the uptake of {tissue_names}, uncertain by about {uncertainty:.0%}"
-    else:
-        high = float(np.percentile(pet.array, 99.9))
-        warm = pet.array[pet.array > high / 100]
-        scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
-        basis = "to a mean of 1, uncertain by a factor of 2"
-    highest = f"highest value {float(pet.array.max()):.6g}"
-    notices.warn(Finding(name, highest, "SUV", f"taken for Bq/ml and scaled by {scale:.3g} {basis}"))
-    return Volume(pet.array * np.float32(scale), pet.geometry)
 
 
 def _checked(volume: Volume, name: str) -> Volume:

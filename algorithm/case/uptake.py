@@ -1,12 +1,12 @@
-"""The scale of a PET, judged by the FDG uptake of muscle and fat, the most stable tissues that a CT can name.
+"""The scale of a PET, judged by the FDG uptake of muscle and fat, which a CT shows without any landmark.
 
-Typical SUV of a fasting adult an hour after injection: muscle 0.7 and fat 0.4 (medians over all of a scan's muscle
-and fat, with what neighbours spill into them: 0.61 and 0.81, 0.36 and 0.48 in the two open patients STS_001 and
-STS_035 of Vallieres 2015; single regions of interest give lower values for fat). Muscle is low and stable in the
-atlases of Wang et al., Standardized uptake value atlas, Mol Imaging Biol 2007;9:83, and Dias et al., Normal values for
-18F-FDG uptake in organs and tissues, EJNMMI Research 2022;12:15, except after exercise, food or insulin, which leave
-fat alone. Liver, blood and marrow vary as little but cannot be told from the CT without a landmark; the brain (8.0 +/-
-2.2 in the cerebellum) spoils any mean over all tissue.
+Expected are SUV 0.7 in muscle and 0.4 in fat, as medians over all blocks of a scan. They are 0.61 and 0.36 in patient
+STS_001, and 0.81 and 0.48 in patient STS_035 of the open Soft-tissue-Sarcoma collection (Vallieres et al. 2015,
+10.7937/K9/TCIA.2015.7GO2GSKS). Published SUV of normal tissues: Wang et al., Standardized uptake value atlas, Mol
+Imaging Biol 2007;9:83-90; Dias et al., Normal values for 18F-FDG uptake in organs and tissues, EJNMMI Research 2022,
+10.1186/s13550-022-00884-0. Exercise, food and insulin raise the uptake of muscle, hardly that of fat. The liver (1.9
++/- 0.4, Liu et al., Iran J Radiol 2019;16(2):e84881) is as stable, but cannot be told from muscle by its HU; the brain
+(cerebellum 8.0 +/- 2.2, Wang et al.) would dominate a mean over all tissue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from contract.errors import Finding
 from contract.images.volumes import Volume
+
+# The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
+LARGEST_PLAUSIBLE_SUV: Final = 500.0
 
 # Mean HU of a block, above that of the brain and below that of enhanced vessels, and SUV.
 TISSUES: Final = {"muscle": (45.0, 75.0, 0.7), "fat": (-125.0, -75.0, 0.4)}
@@ -30,6 +34,10 @@ _BLOCK_MM: Final = 4.0
 _MOST_BLOCK_SD_HU: Final = 40.0
 _MOST_SLICES: Final = 40
 _LEAST_BLOCKS: Final = 200
+
+# Largest values of 16-bit integers: an image in Bq/ml that was written without a scale ends there.
+_LARGEST_INTEGERS: Final = (32767.0, 65535.0)
+_FEW_VOXELS: Final = 8
 
 _Array = npt.NDArray[Any]
 
@@ -47,8 +55,30 @@ class TissueUptake:
         """How many times the expected SUV."""
         return self.median / self.expected_suv
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.median:.3g}"
+
+def in_suv(pet: Volume, ct: Volume, name: str) -> tuple[Volume, list[Finding]]:
+    """The PET, scaled to SUV if its values can only be Bq/ml, and what is odd about its values.
+
+    A PET that may be in kBq/ml is not scaled: the patient could still be the reason.
+    """
+    highest = float(pet.array.max())
+    clipped = int(np.count_nonzero(pet.array == highest)) if highest in _LARGEST_INTEGERS else 0
+    findings = []
+    if clipped >= _FEW_VOXELS:
+        found = f"{clipped} voxels at {highest:.0f}, the largest value of a 16-bit integer"
+        findings.append(Finding(name, found, "SUV", "higher uptake was cut off before"))
+    tissues = tissue_uptake(ct, pet)
+    if highest > LARGEST_PLAUSIBLE_SUV:
+        scale, basis = _scale_and_basis(pet, tissues)
+        action = f"taken for Bq/ml and scaled by {scale:.3g} {basis}"
+        findings.append(Finding(name, f"highest value {highest:.6g}", "SUV", action))
+        return Volume(pet.array * np.float32(scale), pet.geometry), findings
+    if is_implausible_suv(tissues):
+        found = "median uptake of " + ", ".join(f"{tissue.name} {tissue.median:.3g}" for tissue in tissues)
+        expected = "SUV of about " + ", ".join(f"{tissue.name} {tissue.expected_suv:g}" for tissue in tissues)
+        unit = "possibly kBq/ml; " if tissues[0].ratio > 1 else ""
+        findings.append(Finding(name, found, expected, f"{unit}not scaled"))
+    return pet, findings
 
 
 def tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:
@@ -94,6 +124,21 @@ def is_implausible_suv(tissues: tuple[TissueUptake, ...]) -> bool:
     """
     ratios = [tissue.ratio for tissue in tissues]
     return len(ratios) == len(TISSUES) and (min(ratios) > _HIGHEST_RATIO or max(ratios) < _LOWEST_RATIO)
+
+
+def _scale_and_basis(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[float, str]:
+    """Factor to SUV, and how it was estimated.
+
+    Without muscle and fat the mean over the warm voxels (above a hundredth of the 99.9th percentile) is set to 1:
+    SUV averages 1 over a body that holds all of the injected activity.
+    """
+    if estimate := suv_scale(tissues):
+        names = " and ".join(tissue.name for tissue in tissues)
+        return estimate[0], f"by the uptake of {names}, uncertain by about {estimate[1]:.0%}"
+    high = float(np.percentile(pet.array, 99.9))
+    warm = pet.array[pet.array > high / 100]
+    scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
+    return scale, "to a mean of 1, for want of muscle and fat: uncertain by a factor of 5"
 
 
 def _nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:

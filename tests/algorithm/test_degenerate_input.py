@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithm import Predictor
 from contract import platform
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import render
 from tests.algorithm.edition import SEGMENTATION
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/{platform.MASK_FILE_NAME}"
@@ -174,3 +180,50 @@ def test_every_readable_format(case_folder: Any, predict: Any, tmp_path: Path) -
         assert read_volume(case_folder.output / MASK).geometry.differences(expected) == []
         for path in (case_folder.ct_path, case_folder.pet_path):
             path.with_suffix(".kept").rename(path)
+
+
+@pytest.fixture
+def phantom_folder(case_folder: Any) -> Any:
+    """A phantom's head and neck, whose CT shows fat and muscle."""
+    case = make_case(21, 0, CENTRES, "head_and_neck")
+    scan = render(replace(case, protocol=coarsened(case.protocol, 8)))
+    case_folder.ct, case_folder.pet = scan.ct, scan.pet
+    return case_folder
+
+
+OTHER_UNITS: dict[str, tuple[Callable[[Any], None], str]] = {
+    "CT without intercept": (alter("ct", lambda hu: hu + np.int16(1024)), "the intercept is missing: 1024 subtracted"),
+    "PET in Bq/ml": (alter("pet", lambda suv: suv * np.float32(4900)), "by the uptake of muscle and fat"),
+    "PET in kBq/ml": (alter("pet", lambda suv: suv * np.float32(4.9)), "possibly kBq/ml; not scaled"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_UNITS)
+def test_the_mask_does_not_depend_on_the_unit(phantom_folder: Any, predict: Any, name: str) -> None:
+    """A threshold at a share of the largest uptake has no unit, and the CT gets its intercept back."""
+    phantom_folder.write()
+    plain = predict("1", "--method", "threshold", "--strict")
+    assert (plain.status, plain.warnings) == (0, [])
+    expected = read_volume(phantom_folder.output / MASK).array
+    change, warning = OTHER_UNITS[name]
+    change(phantom_folder)
+    phantom_folder.write()
+    answer = predict("1", "--method", "threshold")
+    assert answer.status == 0
+    assert [warning in line for line in answer.warnings] == [True]
+    assert expected.any()
+    np.testing.assert_array_equal(read_volume(phantom_folder.output / MASK).array, expected)
+    refused = predict("1", "--method", "threshold", "--strict", output=phantom_folder.root / "refused")
+    assert (refused.status, refused.files) == (1, [])
+    assert warning in refused.lines[-1]
+
+
+@pytest.mark.parametrize("name", OTHER_UNITS)
+def test_python_checks_units_as_well(phantom_folder: Any, tiny_package: Path, name: str) -> None:
+    predictor = Predictor(tiny_package, device="cpu", passes=1)
+    case = phantom_folder
+    change, warning = OTHER_UNITS[name]
+    change(case)
+    prediction = predictor.predict_arrays(case.ct.array, case.ct.geometry, case.pet.array, case.pet.geometry, case.ehr)
+    (notice,) = prediction.record.notices
+    assert warning in notice.action

@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import LARGEST_PLAUSIBLE_SUV, SMALLEST_SIZE, overlap
+from algorithm.case.read import SMALLEST_SIZE, overlap
+from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV
 from baseline.release.cases import ReleaseCase
 from baseline.release.checks.consistency import check_consistency
 from baseline.release.problems import Problem, ProblemReporter

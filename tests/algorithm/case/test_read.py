@@ -135,7 +135,10 @@ def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
     np.testing.assert_allclose(found.array[:2], 1.0, rtol=1e-5)
     (finding,) = notices.findings
     assert (finding.what, finding.found, finding.expected) == ("PET b.mha", "highest value 5000", "SUV")
-    assert finding.action == "taken for Bq/ml and scaled by 0.0002 to a mean of 1, uncertain by a factor of 2"
+    assert (
+        finding.action
+        == "taken for Bq/ml and scaled by 0.0002 to a mean of 1, for want of muscle and fat: uncertain by a factor of 5"
+    )
 
 
 def test_a_single_hot_voxel_in_becquerels_is_finite(notices: Notices) -> None:

@@ -1,0 +1,186 @@
+"""Air, fat and soft tissue tell whether a CT is in HU; a missing intercept is mended, sound scans are left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithm.case.hounsfield import find_peaks, padding_values
+from algorithm.case.notices import Notices
+from algorithm.case.read import clean_ct
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import render
+
+GRID = Geometry((40, 40, 10), (10.0, 10.0, 10.0), (0.0, 0.0, 0.0))
+
+
+def patient(
+    air: float = -1000, fat: float = -100, muscle: float = 50, bone: float = 700, noise: float = 0.0
+) -> np.ndarray:
+    """Columns 0 to 19 of 40 are air (1/2 of the voxels), 20 to 25 fat (15%), 26 to 37 muscle (30%), the rest bone."""
+    array = np.empty(GRID.array_shape)
+    array[..., :20], array[..., 20:26], array[..., 26:38], array[..., 38:] = air, fat, muscle, bone
+    return np.rint(array + np.random.default_rng(1).normal(0, noise, array.shape))
+
+
+def cleaned(array: np.ndarray, notices: Notices) -> np.ndarray:
+    return clean_ct(Volume(array, GRID), "CT", notices).array
+
+
+def test_peaks_of_a_sound_ct() -> None:
+    """The tissues of `patient` with their shares; bone makes 2 of 40 columns, 5%."""
+    peaks = find_peaks(patient())
+    assert [peak.hu for peak in peaks] == [-1000, -100, 50, 700]
+    assert [peak.share for peak in peaks] == pytest.approx([0.5, 0.15, 0.3, 0.05])
+
+
+def test_padding_makes_no_peak() -> None:
+    array = patient()
+    array[:, :10] = -3024
+    assert padding_values(array) == (-3024,)
+    assert [peak.hu for peak in find_peaks(array)] == [-1000, -100, 50, 700]
+
+
+def test_an_image_of_one_low_value_has_no_padding() -> None:
+    assert padding_values(np.full(GRID.array_shape, -3024)) == ()
+
+
+@pytest.mark.parametrize(("offset", "dtype"), [(1024, np.int16), (1024, np.uint16), (1000, np.float32)])
+def test_a_missing_intercept_is_subtracted(offset: int, dtype: type) -> None:
+    """Air at -1000 + 1024 = 24 and muscle at 50 + 1024 = 1074, or at 0 and 1050; the HU come back."""
+    notices = Notices()
+    array = cleaned((patient() + offset).astype(dtype), notices)
+    np.testing.assert_array_equal(array, patient())
+    assert array.dtype == np.int16
+    (finding,) = notices.findings
+    assert finding.found == (
+        f"air near {offset - 1000} HU, soft tissue near {offset + 50} HU, fat in 15.0% of the voxels"
+    )
+    assert finding.expected == "-1000, and 0 to 100"
+    assert finding.action == f"the intercept is missing: {offset} subtracted"
+
+
+def test_padding_of_a_ct_without_intercept_is_air() -> None:
+    """Stored -2000 is below air before and after the offset: -3024 counts as air."""
+    raw = patient() + 1024
+    raw[:, :10] = -2000
+    expected = patient()
+    expected[:, :10] = -1024
+    notices = Notices()
+    np.testing.assert_array_equal(cleaned(raw, notices), expected)
+    assert [finding.action for finding in notices.findings] == ["the intercept is missing: 1024 subtracted"]
+
+
+@settings(max_examples=40)
+@given(
+    offset=st.sampled_from([1024, 1000]),
+    muscle=st.integers(40, 65),
+    fat=st.integers(-115, -75),
+    noise=st.integers(0, 25),
+    lowest=st.sampled_from([-1000, -1024]),
+)
+def test_the_intercept_is_mended_to_the_same_hu(offset: int, muscle: int, fat: int, noise: int, lowest: int) -> None:
+    """Scanners clip at -1024 HU, some converters at -1000."""
+    hu = np.maximum(patient(fat=fat, muscle=muscle, noise=noise), lowest)
+    sound, notices = cleaned(hu.astype(np.int16), Notices()), Notices()
+    np.testing.assert_array_equal(cleaned((hu + offset).astype(np.int16), notices), sound)
+    assert [finding.action for finding in notices.findings] == [f"the intercept is missing: {offset} subtracted"]
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (patient(noise=5) + 700, "air near -300 HU, soft tissue near 750 HU"),
+        (patient(noise=5) - 500, "air near -1500 HU, soft tissue near -450 HU"),
+        (patient(noise=5) * 2, "air near -2000 HU, soft tissue near 100 HU (a slope of 2)"),
+        (patient(noise=5) / 2, "air near -500 HU, soft tissue near 25 HU (a slope of 0.5)"),
+    ],
+    ids=["raised", "lowered", "doubled", "halved"],
+)
+def test_values_that_are_no_hu_are_named_and_left_alone(array: np.ndarray, words: str) -> None:
+    """Air and muscle of `patient`, -1000 and 50, after the change; the slope is their distance by 1050."""
+    notices = Notices()
+    np.testing.assert_array_equal(cleaned(array, notices), np.rint(np.maximum(array, -1024)))
+    assert notices.findings[0].found == words
+    assert notices.findings[0].action == "no HU; going on with these values"
+
+
+SOUND = {
+    "a patient": patient(noise=15),
+    "clipped air": np.maximum(patient(noise=15), -1024),
+    "muscle and fat without air": patient(air=50, noise=15),
+    "muscle without fat and air": patient(air=50, fat=50, noise=15),
+    "a brain and dense bone": patient(air=35, fat=1064, muscle=35, bone=1064, noise=5),
+    "bone and marrow": patient(air=200, fat=700, muscle=250, bone=1100, noise=30),
+    "lung without air": patient(air=-780, fat=-820, muscle=50, noise=60),
+    "metal": patient(bone=3071, noise=15),
+    "fat alone": patient(air=-100, fat=-100, muscle=-100, bone=-100, noise=15),
+    "one value": np.zeros(GRID.array_shape),
+    "air alone": np.full(GRID.array_shape, -1000.0),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_values_pass(name: str) -> None:
+    array = np.maximum(SOUND[name], -1024)
+    np.testing.assert_array_equal(cleaned(array.astype(np.int16), Notices(strict=True)), array)
+
+
+@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("field_of_view", ["head", "cut", "head_and_neck", "whole_body"])
+def test_phantoms_pass(index: int, field_of_view: str) -> None:
+    case = make_case(12, index, CENTRES, field_of_view)
+    ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
+    assert clean_ct(ct, "CT", Notices(strict=True)) is ct
+    raw = Volume((ct.array + 1024).astype(np.int16), ct.geometry)
+    np.testing.assert_array_equal(clean_ct(raw, "CT", Notices()).array, ct.array)
+
+
+@pytest.mark.parametrize("padding", [-2000, -3024])
+@pytest.mark.parametrize("offset", [0, 1024])
+def test_a_circular_field_of_view_is_padded(padding: int, offset: int) -> None:
+    """Padding outside the circle becomes -1024 HU, and the rest is the phantom; without intercept it is mended."""
+    case = make_case(12, 1, CENTRES, "head_and_neck")
+    ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
+    _, height, width = ct.array.shape
+    y, x = np.ogrid[:height, :width]
+    outside = np.broadcast_to((y - height / 2) ** 2 + (x - width / 2) ** 2 > (width / 2) ** 2, ct.array.shape)
+    padded = np.where(outside, padding, ct.array + np.int16(offset)).astype(np.int16)
+    notices = Notices()
+    hu = clean_ct(Volume(padded, ct.geometry), "CT", notices).array
+    np.testing.assert_array_equal(hu, np.where(outside, -1024, ct.array))
+    assert len(notices.findings) == (offset > 0)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("patient_id", ["STS_001", "STS_035"])
+@pytest.mark.parametrize("offset", [0, 1000, 1024])
+def test_real_limbs_pass_and_are_mended(sts_scans: Path, patient_id: str, offset: int) -> None:
+    ct = read_volume(sts_scans / patient_id / "CT_image.nii.gz")
+    hu = clean_ct(ct, "CT", Notices(strict=True)).array
+    notices = Notices()
+    np.testing.assert_array_equal(clean_ct(Volume(ct.array + offset, ct.geometry), "CT", notices).array, hu)
+    assert len(notices.findings) == (offset > 0)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("patient_id", ["STS_001", "STS_035"])
+def test_crops_inside_real_limbs_pass(sts_scans: Path, patient_id: str) -> None:
+    """Nine crops of 40 x 40 pixels around the tumour's centre, with and without air and bone."""
+    ct = read_volume(sts_scans / patient_id / "CT_image.nii.gz")
+    tumour = np.argwhere(read_volume(sts_scans / patient_id / "CT_mask.nii.gz").array).mean(0).astype(int)
+    for down in (-30, 0, 30):
+        for right in (-30, 0, 30):
+            y, x = max(tumour[1] + down - 20, 0), max(tumour[2] + right - 20, 0)
+            crop = np.ascontiguousarray(ct.array[:, y : y + 40, x : x + 40])
+            z, height, width = crop.shape
+            clean_ct(Volume(crop, replace(ct.geometry, size=(width, height, z))), "CT", Notices(strict=True))
