@@ -14,6 +14,7 @@ Main = Callable[[Sequence[str] | None], int]
 
 # subcommand -> (module with `main(argv) -> int`, purpose)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "convert": ("convert.cli", "write a case from a DICOM study"),
     "predict": ("algorithm.cli", "run one patient through the algorithm"),
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
     "rank": ("evaluation.ranking.cli", "rank teams from their metrics.json files"),
