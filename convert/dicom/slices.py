@@ -141,8 +141,11 @@ def untilted(volume: Volume, tilt: tuple[float, float], fill: float) -> Volume:
     resampler.SetTransform(_shear(grid, tilt))
     resampler.SetInterpolator(sitk.sitkLinear)
     resampler.SetDefaultPixelValue(fill)
-    array: npt.NDArray[Any] = sitk.GetArrayFromImage(resampler.Execute(to_sitk(volume)))
-    return Volume(array, target)
+    # ITK truncates integers instead of rounding.
+    image = to_sitk(Volume(volume.array.astype(np.float32), grid))
+    array: npt.NDArray[Any] = sitk.GetArrayFromImage(resampler.Execute(image))
+    integer = np.issubdtype(volume.array.dtype, np.integer)
+    return Volume((np.rint(array) if integer else array).astype(volume.array.dtype), target)
 
 
 def _shear(grid: Geometry, tilt: tuple[float, float]) -> sitk.AffineTransform:
