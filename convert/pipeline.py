@@ -17,7 +17,7 @@ from convert.case import CaseImage, check_free, write_case
 from convert.dicom.choice import ChosenSeries, choose_series
 from convert.dicom.clinical import clinical_values
 from convert.dicom.dose import choose_dose, planning_ct, read_dose
-from convert.dicom.files import DicomFolder, read_folder, require_libraries
+from convert.dicom.files import DicomFolder, quiet_pydicom, read_folder, require_libraries
 from convert.dicom.headers import DicomHeader
 from convert.dicom.series import sort_objects
 from convert.dicom.slices import SliceStack, stack_slices
@@ -84,6 +84,11 @@ def convert_dicom(request: ConvertRequest) -> ConvertedCase:
     """
     require_libraries()
     check_free(request.output)
+    with quiet_pydicom():
+        return _convert(request)
+
+
+def _convert(request: ConvertRequest) -> ConvertedCase:
     folder = read_folder(request.source)
     study = sort_objects(folder.headers)
     chosen = choose_series(study, request.ct_series, request.pet_series)

@@ -73,7 +73,7 @@ def _choose_ct(study: Study, pet: ImageSeries, wanted: str | None) -> tuple[Imag
     pet_box = _box_mm(pet)
     criteria = (
         ("frame of reference of the PET", lambda series: float(series.frame_of_reference == pet.frame_of_reference)),
-        ("largest overlap with the PET", lambda series: round(_overlap(_box_mm(series), pet_box), 2)),
+        ("largest overlap with the PET", lambda series: round(_overlap(_box_mm(series), pet_box), 1)),
         *_COMMON,
     )
     return _best(study.ct, criteria, "CT", "--ct-series")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,20 @@ def require_libraries() -> None:
         verb = "is" if len(missing) == 1 else "are"
         found = f"{' and '.join(missing)} {verb} not installed"
         raise HecktorError("reading DICOM", found, "the extra `dicom`: pip install 'hecktor[dicom]'")
+
+
+@contextmanager
+def quiet_pydicom() -> Iterator[None]:
+    """Silence pydicom's warnings about values that break a rule of the standard; those that are used are checked."""
+    logger = logging.getLogger("pydicom")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pydicom")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def read_folder(folder: Path) -> DicomFolder:
@@ -107,12 +122,10 @@ def _reading(name: str) -> Iterator[Any]:
     """Yield pydicom's `dcmread`; what it raises on a damaged file becomes an InputError that names the file."""
     from pydicom import dcmread
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # values that break a rule of the standard but are not used
-        try:
-            yield dcmread
-        except HecktorError:
-            raise
-        except Exception as problem:  # noqa: BLE001  parsers and decoders raise many types on damaged files
-            reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-            raise InputError(name, f"cannot be read ({reason})", "a complete DICOM file") from None
+    try:
+        yield dcmread
+    except HecktorError:
+        raise
+    except Exception as problem:  # noqa: BLE001  parsers and decoders raise many types on damaged files
+        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise InputError(name, f"cannot be read ({reason})", "a complete DICOM file") from None

@@ -44,9 +44,13 @@ def test_platform_layout(study: StudyFolder, convert: Convert) -> None:
     entries = json.loads((folder / "inputs.json").read_text())
     assert [entry["socket"]["slug"] for entry in entries] == ["ct-image", "pet-image", "ehr"]
     assert [entry["image"]["name"] for entry in entries[:2]] == ["CHUM-001.mha"] * 2
-    assert {f"images/{name}/{entry['image']['pk']}.mha" for name, entry in zip(("ct", "pet"), entries)} == {
-        path.relative_to(folder).as_posix() for path in folder.rglob("*.mha")
-    }
+    ct, pet = (entry["image"]["pk"] for entry in entries[:2])
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        "ehr.json",
+        f"images/ct/{ct}.mha",
+        f"images/pet/{pet}.mha",
+        "inputs.json",
+    ]
 
 
 @pytest.mark.parametrize(

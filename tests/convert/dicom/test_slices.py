@@ -128,14 +128,15 @@ def test_slices_that_form_no_grid(
     [
         ({"PixelSpacing": ["3", "2.5"]}, r"found PixelSpacing \(0028,0030\) .* as in CT/IM0001.dcm of the same series"),
         ({"ImageOrientationPatient": ["0", "1", "0", "0", "0", "-1"]}, r"found ImageOrientationPatient \(0020,0037\)"),
-        ({"ImagePositionPatient": None}, r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\), expected x, y, z"),
+        (
+            {"ImagePositionPatient": None},
+            r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\), expected x, y, z",
+        ),
         ({"PixelSpacing": ["0", "2"]}, r"found PixelSpacing \(0028,0030\) 0, 2, expected positive distances"),
         ({"Rows": None}, r"found no Rows \(0028,0010\), expected an image"),
     ],
 )
-def test_slices_of_different_kinds(
-    study: StudyFolder, convert: Convert, changes: dict[str, Any], message: str
-) -> None:
+def test_slices_of_different_kinds(study: StudyFolder, convert: Convert, changes: dict[str, Any], message: str) -> None:
     def edit(dataset: Dataset, index: int) -> None:
         if index == 3:
             for keyword, value in changes.items():
