@@ -90,7 +90,7 @@ def _structure_lines(structures: ReferenceMask) -> list[str]:
     for label in labels.FOREGROUND:
         names = [name for name, drawn in structures.rois if drawn == label]
         voxels = int(np.count_nonzero(structures.array == label))
-        option = f"--{labels.NAMES[label].lower()} NAME chooses one"
+        option = f"no structure of that name; --{labels.NAMES[label].lower()} NAME chooses one"
         lines.append(f"mask {labels.NAMES[label]}: " + (f"{', '.join(names)}, {voxels} voxels" if names else option))
     if structures.others:
         lines.append(f"mask other structures, not used: {', '.join(structures.others)}")

@@ -14,7 +14,6 @@ Main = Callable[[Sequence[str] | None], int]
 
 # subcommand -> (module with `main(argv) -> int`, purpose)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "convert": ("convert.cli", "write a case from a DICOM study"),
     "predict": ("algorithm.cli", "run one patient through the algorithm"),
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
     "rank": ("evaluation.ranking.cli", "rank teams from their metrics.json files"),
@@ -26,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
+    "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }
 
 

@@ -20,6 +20,9 @@ from convert.dicom.headers import DicomHeader, tag_name
 
 _LIBRARIES: Final = {"pydicom": "pydicom", "gdcm": "python-gdcm", "skimage": "scikit-image"}
 _DIRECTORY: Final = "1.2.840.10008.1.3.10"  # SOP class of DICOMDIR
+_IMPLICIT_VR, _EXPLICIT_VR = "1.2.840.10008.1.2", "1.2.840.10008.1.2.1"
+_PREAMBLE_BYTES: Final = 128
+_FIRST_GROUPS: Final = (b"\x02\x00", b"\x08\x00")  # older exports have no preamble
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,10 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
         InputError: truncated, or pixel data that cannot be decoded.
     """
     with _reading(header.name) as dcmread:
-        dataset = dcmread(header.path)
+        dataset = dcmread(header.path, force=True)
+        if "TransferSyntaxUID" not in dataset.file_meta:  # a file without preamble
+            implicit_vr = dataset.original_encoding[0]
+            dataset.file_meta.TransferSyntaxUID = _IMPLICIT_VR if implicit_vr else _EXPLICIT_VR
         if "PixelData" not in dataset:
             raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
         return np.asarray(dataset.pixel_array)
@@ -101,18 +107,26 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
 
 def _read_header(path: Path, name: str) -> DicomHeader | None:
     """Header of a file; None for other formats and DICOMDIR."""
-    from pydicom.misc import is_dicom
-
     try:
-        if not is_dicom(path):
-            return None
+        with path.open("rb") as file:
+            start = file.read(_PREAMBLE_BYTES + 4)
     except OSError as problem:
         raise InputError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
-    with _reading(name) as dcmread:
-        dataset = dcmread(path, stop_before_pixels=True)
+    has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
+    if not has_preamble and not start.startswith(_FIRST_GROUPS):
+        return None
+    try:
+        with _reading(name) as dcmread:
+            dataset = dcmread(path, stop_before_pixels=True, force=True)
+    except InputError:
+        if has_preamble:
+            raise
+        return None
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return None
     header = DicomHeader(name, path, dataset)
+    if not has_preamble and header.optional("SOPClassUID") is None:
+        return None
     header.required("SOPClassUID", "a complete DICOM file; it may be truncated")
     return header
 

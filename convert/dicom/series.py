@@ -22,7 +22,7 @@ _ENHANCED: Final = tuple(f"1.2.840.10008.5.1.4.1.1.{number}" for number in ("2.1
 _SMALLEST_SERIES: Final = 4
 _SCOUTS: Final = frozenset({"LOCALIZER", "SCOUT"})
 _PROJECTIONS: Final = frozenset({"MIP", "MINIP", "PROJECTION"})
-_UNCORRECTED: Final = re.compile(r"\bnac\b|uncorrected|non?[ _-]?(ac\b|att)", re.IGNORECASE)
+_UNCORRECTED: Final = re.compile(r"(?<![a-z])nac(?![a-z])|uncorrected|non?[ _-]?(ac(?![a-z])|att)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

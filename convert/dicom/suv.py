@@ -151,14 +151,10 @@ def _half_life_s(item: DicomHeader) -> float:
 
 def _is_f18(item: DicomHeader) -> bool:
     codes = item.items("RadionuclideCodeSequence")
-    if codes:
-        values = {code.text("CodeValue").upper() for code in codes}
-        return bool(values & set(_F18_CODES)) or any(_names_f18(code.text("CodeMeaning")) for code in codes)
-    return _names_f18(item.text("Radiopharmaceutical"))
-
-
-def _names_f18(text: str) -> bool:
-    return any(name in text.lower() for name in _F18_NAMES)
+    if {code.text("CodeValue").upper() for code in codes} & set(_F18_CODES):
+        return True
+    names = (*(code.text("CodeMeaning") for code in codes), item.text("Radiopharmaceutical"))
+    return any(known in name.lower() for known in _F18_NAMES for name in names)
 
 
 def _uniform(headers: Sequence[DicomHeader], keyword: str, expected: str) -> object:

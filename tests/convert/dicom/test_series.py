@@ -32,11 +32,11 @@ def test_pet_without_attenuation_correction_is_not_chosen(
     study: StudyFolder, convert: Convert, changes: dict[str, Any]
 ) -> None:
     study.ct()
-    study.pet(pet_volume(seed=5), description="PET WB NAC", **changes)
+    study.pet(pet_volume(seed=5), description="PET_NAC", **changes)
     study.pet(pet_volume(seed=1))
     converted = convert()
     assert converted.image("pet").array.max() == pytest.approx(pet_volume(seed=1).array.max())
-    assert reasons(converted) == ["PET 'PET WB NAC' (12 slices): no attenuation correction"]
+    assert reasons(converted) == ["PET 'PET_NAC' (12 slices): no attenuation correction"]
 
 
 def test_only_a_pet_without_attenuation_correction(study: StudyFolder, convert: Convert) -> None:
