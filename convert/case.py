@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,16 +15,9 @@ from contract.files import whole_folder, write_json
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
+from convert.dicom.volumes import SeriesVolume
 
 GROUND_TRUTH: Final = "ground_truth"
-
-
-@dataclass(frozen=True)
-class CaseImage:
-    """An image for one input; `uid` of its DICOM series gives the file's name."""
-
-    volume: Volume
-    uid: str
 
 
 def case_name(folder: Path) -> str:
@@ -45,7 +37,7 @@ def check_free(folder: Path) -> None:
 def write_case(
     folder: Path,
     edition: Edition,
-    images: Mapping[str, CaseImage],
+    images: Mapping[str, SeriesVolume],
     ehr: Mapping[str, ClinicalValue],
     mask: Volume | None,
 ) -> None:
@@ -54,7 +46,7 @@ def write_case(
     Args:
         folder: new or empty folder.
         edition: gives the sockets.
-        images: images by the name of the input.
+        images: images by the name of the input; the UID gives the file's name.
         ehr: content of `ehr.json`.
         mask: reference mask on the CT's grid, written to `ground_truth/CASE.mha`; None without structures.
 

@@ -1,29 +1,70 @@
-"""Dose of an RT plan in Gy."""
+"""Dose of an RT plan in Gy, and the planning CT."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from contract.errors import InputError
+from contract.editions.declaration import CT_PLANNING, RT_DOSE
+from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from convert.dicom.files import read_pixels
 from convert.dicom.headers import DicomHeader, tag_name
 from convert.dicom.series import ImageSeries
-from convert.dicom.slices import SlicePlane
+from convert.dicom.slices import SlicePlane, stack_slices
+from convert.dicom.volumes import SeriesVolume, read_ct
 
 _TOLERANCE_MM: Final = 0.02
 
 
-def choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, list[str]]:
-    """The dose of the whole plan, and a line for each ignored one.
+@dataclass(frozen=True)
+class Radiotherapy:
+    """Images by the name of the input: the dose in Gy and the planning CT; empty without a dose."""
+
+    images: Mapping[str, SeriesVolume] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def dose_max_gy(self) -> float | None:
+        """Highest dose, None without a dose."""
+        return float(self.images[RT_DOSE].volume.array.max()) if RT_DOSE in self.images else None
+
+
+def read_radiotherapy(
+    doses: Sequence[DicomHeader], ct: ImageSeries, other_ct: Sequence[ImageSeries], inputs: Set[str]
+) -> Radiotherapy:
+    """The dose of the plan, and the CT in its frame of reference if that is not `ct`; `inputs` are the edition's.
 
     Raises:
-        InputError: several doses of whole plans.
+        InputError: several plans, or an unusable dose or planning CT.
     """
+    if RT_DOSE not in inputs:
+        return Radiotherapy(ignored=tuple(f"RT dose {dose.name}: not an input of the edition" for dose in doses))
+    dose, ignored = _choose_dose(doses)
+    if dose is None:
+        return Radiotherapy(ignored=ignored)
+    images = {RT_DOSE: SeriesVolume(read_dose(dose), dose.text("SeriesInstanceUID"))}
+    frame = dose.text("FrameOfReferenceUID")
+    if frame == ct.frame_of_reference:
+        return Radiotherapy(images, ignored)
+    planning = [series for series in other_ct if series.frame_of_reference == frame]
+    if planning and CT_PLANNING in inputs:
+        series = max(planning, key=lambda one: len(one.headers))
+        images[CT_PLANNING] = SeriesVolume(read_ct(stack_slices(series.headers))[0], series.uid)
+    name = tag_name("FrameOfReferenceUID")
+    finding = Finding(
+        dose.name, f"found another {name} than that of the CT", "a dose aligned with the CT", "taken as such"
+    )
+    return Radiotherapy(images, ignored, (finding,))
+
+
+def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tuple[str, ...]]:
+    """The dose of the whole plan, and a line for each ignored one."""
     plans = [one for one in doses if one.text("DoseSummationType").upper() in ("PLAN", "MULTI_PLAN", "")]
     if len(plans) > 1:
         listed = ", ".join(f"{one.name} ({one.text('SeriesDescription') or 'no description'})" for one in plans)
@@ -33,16 +74,7 @@ def choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, list[
         for one in doses
         if one not in plans
     ]
-    return (plans[0] if plans else None), lines
-
-
-def planning_ct(dose: DicomHeader, ct: ImageSeries, others: Sequence[ImageSeries]) -> ImageSeries | None:
-    """The CT on which the dose was planned, by frame of reference, if it is not `ct`; None if there is none."""
-    frame = dose.text("FrameOfReferenceUID")
-    if not frame or frame == ct.frame_of_reference:
-        return None
-    candidates = [series for series in others if series.frame_of_reference == frame]
-    return max(candidates, key=lambda series: len(series.headers), default=None)
+    return (plans[0] if plans else None), tuple(lines)
 
 
 def read_dose(header: DicomHeader) -> Volume:

@@ -29,13 +29,11 @@ _FIRST_GROUPS: Final = (b"\x02\x00", b"\x08\x00")  # older exports have no pream
 class DicomFolder:
     """The headers of all DICOM files in a folder and its sub-folders, without pixels.
 
-    `others` counts the files of other formats and DICOMDIR files, `copies` the further copies of one object.
+    `ignored` counts the files of other formats and DICOMDIR files, and further copies of one object.
     """
 
-    name: str
     headers: tuple[DicomHeader, ...]
-    others: int
-    copies: int
+    ignored: tuple[str, ...]
 
 
 def require_libraries() -> None:
@@ -86,7 +84,9 @@ def read_folder(folder: Path) -> DicomFolder:
         headers.setdefault(uid, header)
     if not headers:
         raise InputError(str(folder), f"found no DICOM file among {others} files", "a study with CT and PET")
-    return DicomFolder(str(folder), tuple(headers.values()), others, copies)
+    counts = ((others, "not a DICOM object, or DICOMDIR"), (copies, "further copies of the same object"))
+    ignored = [f"{count} file{'s' if count > 1 else ''}: {reason}" for count, reason in counts if count]
+    return DicomFolder(tuple(headers.values()), tuple(ignored))
 
 
 def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from contract.errors import InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, to_sitk
 from convert.dicom.headers import DicomHeader, tag_name
 
 _Vector = npt.NDArray[np.float64]
@@ -79,7 +77,7 @@ class SliceStack:
     """Slices in ascending order along their normal, and their grid.
 
     `tilt` is the shift of the slices along x and y of the array, in mm per mm along the normal. It is (0, 0) unless
-    the gantry was tilted; then `geometry` is the grid without the shift, and `untilted` puts the slices in place.
+    the gantry was tilted; then `geometry` is the grid without the shift, and `tilt.untilted` puts the slices in place.
     """
 
     headers: tuple[DicomHeader, ...]
@@ -115,48 +113,6 @@ def stack_slices(headers: Sequence[DicomHeader]) -> SliceStack:
     )
     ordered = tuple(plane.header for plane in planes)
     return SliceStack(ordered, geometry, _tilt(planes, positions - positions[0], heights))
-
-
-def untilted(volume: Volume, tilt: tuple[float, float], fill: float) -> Volume:
-    """Resample slices that are shifted along a tilted table onto a grid that holds all of them.
-
-    Slices keep their planes: pixels are interpolated within a slice only, by less than one pixel. `fill` is the value
-    outside the scan.
-    """
-    if tilt == (0.0, 0.0):
-        return volume
-    grid = volume.geometry
-    height_mm = (grid.size[2] - 1) * grid.spacing_mm[2]
-    size, start = list(grid.size), [0, 0, 0]
-    for axis, slope in enumerate(tilt):
-        pixels = math.ceil(abs(slope) * height_mm / grid.spacing_mm[axis] - 1e-6)
-        size[axis] += pixels
-        start[axis] = -pixels if slope < 0 else 0
-    target = grid.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2]))
-    resampler = sitk.ResampleImageFilter()
-    resampler.SetSize(target.size)
-    resampler.SetOutputSpacing(target.spacing_mm)
-    resampler.SetOutputOrigin(target.origin_mm)
-    resampler.SetOutputDirection(target.direction)
-    resampler.SetTransform(_shear(grid, tilt))
-    resampler.SetInterpolator(sitk.sitkLinear)
-    resampler.SetDefaultPixelValue(fill)
-    # ITK truncates integers instead of rounding.
-    image = to_sitk(Volume(volume.array.astype(np.float32), grid))
-    array: npt.NDArray[Any] = sitk.GetArrayFromImage(resampler.Execute(image))
-    integer = np.issubdtype(volume.array.dtype, np.integer)
-    return Volume((np.rint(array) if integer else array).astype(volume.array.dtype), target)
-
-
-def _shear(grid: Geometry, tilt: tuple[float, float]) -> sitk.AffineTransform:
-    """From a point in the patient to the place of its pixel in the grid without the shift."""
-    axes = np.asarray(grid.direction).reshape(3, 3)
-    shift = axes[:, 0] * tilt[0] + axes[:, 1] * tilt[1]
-    matrix = np.eye(3) - np.outer(shift, axes[:, 2])
-    transform = sitk.AffineTransform(3)
-    transform.SetMatrix(matrix.ravel().tolist())
-    transform.SetCenter(grid.origin_mm)
-    return transform
 
 
 def _check_alike(first: SlicePlane, other: SlicePlane) -> None:

@@ -52,16 +52,26 @@ class ReferenceMask:
     others: tuple[str, ...]
 
 
-def choose_structures(sets: Sequence[DicomHeader], ct: ImageSeries) -> tuple[DicomHeader | None, list[str]]:
-    """The structure set that belongs to the CT, and a line for each ignored one.
-
-    A set that refers to the CT series comes before one that shares its frame of reference only.
+def read_structures(
+    sets: Sequence[DicomHeader], ct: ImageSeries, grid: Geometry, names: RoiNames
+) -> tuple[ReferenceMask | None, list[str]]:
+    """Draw the structure set of the CT, if it has one, and give a line for each ignored set.
 
     Raises:
-        InputError: several structure sets belong to the CT.
+        InputError: several structure sets belong to the CT, or a contour cannot be drawn.
+    """
+    header, ignored = _choose(sets, ct)
+    return (None if header is None else _draw(header, grid, names)), ignored
+
+
+def _choose(sets: Sequence[DicomHeader], ct: ImageSeries) -> tuple[DicomHeader | None, list[str]]:
+    """The structure set that belongs to the CT, and a line for each ignored one.
+
+    A set that refers to the CT series comes before one that shares its frame of reference only. A set without a frame
+    of reference is taken for the CT's.
     """
     on_series = [one for one in sets if ct.uid in _referenced_series(one)]
-    in_frame = [one for one in sets if ct.frame_of_reference and ct.frame_of_reference in _frames(one)]
+    in_frame = [one for one in sets if ct.frame_of_reference in (_frames(one) or {ct.frame_of_reference})]
     candidates = on_series or in_frame
     if len(candidates) > 1:
         listed = ", ".join(f"{one.name} ({one.text('StructureSetLabel') or 'no label'})" for one in candidates)
@@ -70,14 +80,11 @@ def choose_structures(sets: Sequence[DicomHeader], ct: ImageSeries) -> tuple[Dic
     return (candidates[0] if candidates else None), lines
 
 
-def draw_structures(header: DicomHeader, grid: Geometry, names: RoiNames) -> ReferenceMask:
+def _draw(header: DicomHeader, grid: Geometry, names: RoiNames) -> ReferenceMask:
     """Draw the GTVs of a structure set; GTVp covers GTVn where they overlap.
 
     A voxel belongs to a ROI if its centre lies inside the contour or on it. A contour within another one of the same
     ROI is a hole.
-
-    Raises:
-        InputError: a contour is not in a slice of the CT, or no ROI has a name that the user gave.
     """
     contours = {
         str(item.optional("ReferencedROINumber")): item.items("ContourSequence")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,12 +13,21 @@ from contract.errors import Finding, InputError
 from contract.images.volumes import MAX_VOXELS, Volume
 from convert.dicom.files import read_pixels
 from convert.dicom.headers import DicomHeader, tag_name
-from convert.dicom.slices import SliceStack, untilted
+from convert.dicom.slices import SliceStack
 from convert.dicom.suv import SuvScale
+from convert.dicom.tilt import untilted
 
 AIR_HU: Final = -1024
 # Padding is air or less; a padding value of soft tissue is a fault of the file.
 _HIGHEST_PADDING_HU: Final = -900
+
+
+@dataclass(frozen=True)
+class SeriesVolume:
+    """A volume and the UID of its series."""
+
+    volume: Volume
+    uid: str
 
 
 def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:

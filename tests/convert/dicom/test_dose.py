@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from pydicom.uid import generate_uid
 
+from contract.editions import load_edition
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.convert.conftest import Convert
 from tests.convert.studies import CT_GRID, StudyFolder, ct_volume, numbers
 
+FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
 GRID = Geometry((8, 7, 6), (5.0, 4.0, 3.0), (-17.5, -12.0, 105.0))
 
 
@@ -58,6 +62,20 @@ def test_planning_ct_in_the_frame_of_the_dose(study: StudyFolder, convert: Conve
     np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
     assert converted.image("rt_dose").geometry == GRID
     assert converted.case.ignored == ()
+    assert [finding.found for finding in converted.case.findings] == [
+        "found another FrameOfReferenceUID (0020,0052) than that of the CT"
+    ]
+
+
+def test_edition_without_a_dose(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    study.dose(dose_volume(), 0.01)
+    converted = convert(edition=load_edition(str(FOUR_ANSWERS)))
+    assert (converted.folder / "images" / "ct-volume").is_dir()
+    assert (converted.folder / "health-record.json").read_text() == '{\n  "Years": 61.0\n}\n'
+    assert converted.case.dose_max_gy is None
+    assert converted.case.ignored == ("RT dose RTDOSE/IM0022.dcm: not an input of the edition",)
 
 
 def test_doses_of_beams_are_ignored(study: StudyFolder, convert: Convert) -> None:

@@ -91,6 +91,16 @@ def test_tilted_gantry_keeps_each_voxel_in_its_place(study: StudyFolder, convert
     assert (ct.array > -1024).sum() == 2  # between two pixels along y
 
 
+def test_tilt_in_the_tag_but_not_in_the_positions(study: StudyFolder, convert: Convert) -> None:
+    study.ct(GantryDetectorTilt="15")
+    study.pet(GantryDetectorTilt="0")
+    converted = convert()
+    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    assert [finding.found for finding in converted.case.findings] == [
+        "found GantryDetectorTilt (0018,1120) 15, but the slices lie straight above each other"
+    ]
+
+
 def edit_position(index: int, offset_mm: tuple[float, float, float]) -> Any:
     def edit(dataset: Dataset, number: int) -> None:
         if number == index:

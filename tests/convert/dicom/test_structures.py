@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydicom import dcmread
 from pydicom.uid import generate_uid
 
 from contract.errors import InputError
@@ -133,6 +134,17 @@ def test_structure_set_of_another_image(study: StudyFolder, convert: Convert) ->
     converted = convert()
     assert converted.case.structures is None
     assert "structure set RTSTRUCT/IM0110.dcm: drawn on another image" in converted.case.ignored
+
+
+def test_structure_set_without_a_frame_of_reference(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)]}
+    path = study.structures(paths, contours, ReferencedFrameOfReferenceSequence=None, FrameOfReferenceUID=None)
+    dataset = dcmread(path)
+    del dataset.StructureSetROISequence[0].ReferencedFrameOfReferenceUID
+    dataset.save_as(path)
+    assert convert().mask().array.sum() == 20
 
 
 def test_structure_set_of_the_ct_comes_before_one_of_the_pet(study: StudyFolder, convert: Convert) -> None:
