@@ -118,11 +118,12 @@ def _read_header(path: Path, name: str) -> DicomHeader | None:
     try:
         with _reading(name) as dcmread:
             dataset = dcmread(path, stop_before_pixels=True, force=True)
+            is_directory = dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY
     except InputError:
         if has_preamble:
             raise
         return None
-    if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+    if is_directory:
         return None
     header = DicomHeader(name, path, dataset)
     if not has_preamble and header.optional("SOPClassUID") is None:

@@ -80,14 +80,15 @@ class DicomHeader:
         assert number is not None  # noqa: S101  `required` checked it
         return number
 
-    def numbers(self, keyword: str, count: int, expected: str) -> tuple[float, ...]:
-        """`count` finite numbers; raises InputError for any other value."""
+    def numbers(self, keyword: str, count: int | None, expected: str) -> tuple[float, ...]:
+        """`count` finite numbers, any count if None; raises InputError for any other value."""
         value = self.required(keyword, expected)
+        values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         try:
-            numbers = tuple(float(one) for one in value)
+            numbers = tuple(float(one) for one in values)
         except (TypeError, ValueError):
             numbers = ()
-        if len(numbers) != count or not all(map(math.isfinite, numbers)):
+        if len(numbers) != (count or len(values)) or not all(map(math.isfinite, numbers)):
             raise InputError(self.name, f"found {tag_name(keyword)} {str(value)[:60]}", expected)
         return numbers
 
@@ -114,7 +115,7 @@ class DicomHeader:
     def _value(self, keyword: str) -> Any:
         try:
             return self.dataset.get(keyword)
-        except (TypeError, ValueError, NotImplementedError, OverflowError) as problem:
+        except Exception as problem:  # noqa: BLE001  values are parsed here, which raises many types in damaged files
             raise InputError(self.name, f"{tag_name(keyword)} cannot be read ({problem})", "a valid value") from None
 
 

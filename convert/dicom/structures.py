@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -128,8 +128,7 @@ def _roi_mask(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> npt.
 
 def _index_points(contour: DicomHeader, roi: str, grid: Geometry) -> npt.NDArray[np.float64]:
     """Points of a contour as voxel indices (x, y, z), shape (n, 3)."""
-    numbers: Any = contour.required("ContourData", "x, y, z of its points in mm")
-    points_mm = np.array([float(number) for number in numbers])
+    points_mm = np.array(contour.numbers("ContourData", None, "x, y, z of its points in mm"))
     if points_mm.size < 9 or points_mm.size % 3:
         found = f"{tag_name('ContourData')} of {roi!r} has {points_mm.size} numbers"
         raise InputError(contour.name, found, "x, y, z of three or more points")

@@ -76,6 +76,8 @@ def _shape(stack: SliceStack) -> tuple[int, int, int]:
 def _stored(header: DicomHeader, stack: SliceStack) -> tuple[npt.NDArray[Any], float, float]:
     """Stored values of a slice, rescale slope and rescale intercept."""
     slope = header.number("RescaleSlope", "the slope from stored values to HU or activity")
+    if slope <= 0:
+        raise InputError(header.name, f"found {tag_name('RescaleSlope')} {slope:g}", "a number above 0")
     intercept = header.number("RescaleIntercept", "the intercept from stored values to HU or activity")
     stored = read_pixels(header)
     if stored.shape != stack.geometry.array_shape[1:]:

@@ -84,6 +84,31 @@ def test_contour_between_slices(study: StudyFolder, convert: Convert) -> None:
         convert()
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (["1", "2", "100"], r"ContourData \(3006,0050\) of 'GTVp' has 3 numbers, expected x, y, z of three or more"),
+        (None, r"found no ContourData \(3006,0050\), expected x, y, z of its points in mm"),
+    ],
+)
+def test_unusable_contour(study: StudyFolder, convert: Convert, data: list[str] | None, message: str) -> None:
+    path = study.structures(study.ct(), {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    study.pet()
+    dataset = dcmread(path)
+    dataset.ROIContourSequence[0].ContourSequence[0].ContourData = data
+    dataset.save_as(path)
+    with pytest.raises(InputError, match=message):
+        convert()
+
+
+def test_damaged_contour(study: StudyFolder, convert: Convert) -> None:
+    path = study.structures(study.ct(), {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    study.pet()
+    path.write_bytes(path.read_bytes().replace(b"-12.0", b"-1*.0"))
+    with pytest.raises(InputError, match=r"RTSTRUCT/IM0010.dcm: .*ContourData \(3006,0050\)"):
+        convert()
+
+
 def test_without_a_tumour_no_mask_is_written(study: StudyFolder, convert: Convert) -> None:
     paths = study.ct()
     study.pet()

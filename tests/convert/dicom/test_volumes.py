@@ -86,6 +86,14 @@ def test_missing_rescale(study: StudyFolder, convert: Convert, modality: str, ke
         convert()
 
 
+@pytest.mark.parametrize("slope", ["0", "-1"])
+def test_impossible_slope(study: StudyFolder, convert: Convert, slope: str) -> None:
+    study.ct(RescaleSlope=slope)
+    study.pet()
+    with pytest.raises(InputError, match=rf"found RescaleSlope \(0028,1053\) {slope}, expected a number above 0"):
+        convert()
+
+
 def test_slope_of_each_pet_slice(study: StudyFolder, convert: Convert) -> None:
     """SUV 1, 2, 3 ... by slice: each slice has the stored value 32767 and a slope of its own."""
     suv = np.repeat(np.arange(1.0, 13.0), 120).reshape(PET_GRID.array_shape).astype(np.float32)
