@@ -87,6 +87,8 @@ def read_dose(header: DicomHeader) -> Volume:
     if units != "GY":
         raise InputError(header.name, f"found {tag_name('DoseUnits')} {units}", "GY")
     scaling = header.number("DoseGridScaling", "the factor to Gy")
+    if scaling <= 0:
+        raise InputError(header.name, f"found {tag_name('DoseGridScaling')} {scaling:g}", "a number above 0")
     stored = read_pixels(header)
     if stored.ndim != 3:
         raise InputError(header.name, f"found {stored.ndim} dimensions", "a dose of several planes")

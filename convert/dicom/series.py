@@ -22,6 +22,7 @@ _ENHANCED: Final = tuple(f"1.2.840.10008.5.1.4.1.1.{number}" for number in ("2.1
 _SMALLEST_SERIES: Final = 4
 _SCOUTS: Final = frozenset({"LOCALIZER", "SCOUT"})
 _PROJECTIONS: Final = frozenset({"MIP", "MINIP", "PROJECTION"})
+_OTHER_CT_VALUES: Final = ("Z_EFF", "ED", "EDW", "HU_MOD", "MGML", "PCT", "OD")  # maps of spectral CT
 _UNCORRECTED: Final = re.compile(r"(?<![a-z])nac(?![a-z])|uncorrected|non?[ _-]?(ac(?![a-z])|att)", re.IGNORECASE)
 
 
@@ -119,6 +120,8 @@ def _no_volume(header: DicomHeader) -> str:
         return "localizer"
     if words & _PROJECTIONS:
         return "projection"
+    if header.text("RescaleType") in _OTHER_CT_VALUES:
+        return f"values of type {header.text('RescaleType')}, not HU"
     return "colour image" if (header.optional_number("SamplesPerPixel") or 1) != 1 else ""
 
 

@@ -119,6 +119,7 @@ def _check_alike(first: SlicePlane, other: SlicePlane) -> None:
     turned = np.abs(np.array([first.x_axis - other.x_axis, first.y_axis - other.y_axis])).max() > _COSINE_TOLERANCE
     for keyword, differs in (
         ("ImageOrientationPatient", bool(turned)),
+        ("FrameOfReferenceUID", first.header.text("FrameOfReferenceUID") != other.header.text("FrameOfReferenceUID")),
         ("PixelSpacing", not np.allclose(first.spacing_mm, other.spacing_mm, rtol=_COSINE_TOLERANCE)),
         ("Rows", first.size[1] != other.size[1]),
         ("Columns", first.size[0] != other.size[0]),

@@ -166,6 +166,7 @@ def test_images_that_are_no_volume_are_ignored(study: StudyFolder, convert: Conv
     study.ct(ct_volume(SHORT), description="Fused", SOPClassUID="1.2.840.10008.5.1.4.1.1.7")
     study.ct(ct_volume(SHORT), description="Colour", SamplesPerPixel=3)
     study.ct(ct_volume(SHORT), description="T1", Modality="MR")
+    study.ct(description="Z map", RescaleType="Z_EFF")
     three = Geometry((20, 16, 3), (2.0, 3.0, 4.0), CT_GRID.origin_mm)
     study.ct(ct_volume(three), description="Monitoring")
     assert sorted(convert().case.ignored) == [
@@ -175,6 +176,7 @@ def test_images_that_are_no_volume_are_ignored(study: StudyFolder, convert: Conv
         "'Monitoring' (CT, 3 files): fewer than 4 slices",
         "'T1' (MR, 4 files): modality MR",
         "'Topogram' (CT, 4 files): localizer",
+        "'Z map' (CT, 9 files): values of type Z_EFF, not HU",
     ]
 
 

@@ -143,6 +143,10 @@ def test_slices_that_form_no_grid(
             r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\), expected x, y, z",
         ),
         ({"PixelSpacing": ["0", "2"]}, r"found PixelSpacing \(0028,0030\) 0, 2, expected positive distances"),
+        (
+            {"FrameOfReferenceUID": "1.2"},
+            r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2, expected .* as in",
+        ),
         ({"Rows": None}, r"found no Rows \(0028,0010\), expected an image"),
     ],
 )
