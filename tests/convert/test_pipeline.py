@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +186,17 @@ def test_files_without_preamble(study: StudyFolder, convert: Convert, implicit: 
     converted = convert()
     np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
     assert converted.case.ignored == ("1 file: not a DICOM object, or DICOMDIR",)
+
+
+def test_the_example_of_the_page_runs(
+    study: StudyFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study.ct()
+    study.pet()
+    study.root.rename(study.root.with_name("STUDY"))
+    monkeypatch.chdir(study.root.parent)
+    page = Path(__file__).parents[2] / "docs" / "dicom.md"
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(example, {})
+    assert capsys.readouterr().out.startswith("(0.000296075")
+    assert (study.root.parent / "CASE" / "inputs.json").is_file()
