@@ -9,6 +9,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,6 +110,20 @@ def _link(file: int, folder: int, target: Path) -> None:
 def _refused(target: Path, problem: OSError) -> OutputError:
     folder = "/".join(target.parts[-3:-1])
     return OutputError(target.name, f"cannot be written ({problem.strerror or problem})", f"a writable folder {folder}")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A hidden folder beside `target` that takes its name when the block ends without an error."""
+    partial = target.with_name(f".partial-{target.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_text(target: Path, text: str) -> None:

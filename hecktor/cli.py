@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
+    "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }
 
 

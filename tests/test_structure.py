@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("contract", "algorithm", "evaluation", "baseline", "rehearsal", "hecktor", "benchmarks")
+PACKAGES = ("contract", "algorithm", "evaluation", "baseline", "rehearsal", "convert", "hecktor", "benchmarks")
 MOST_MODULES = 14
 _Graph = Mapping[str, set[str]]
 

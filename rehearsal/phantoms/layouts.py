@@ -6,8 +6,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,20 +44,6 @@ def write_nifti(path: Path, volume: Volume) -> None:
     plain.unlink()
 
 
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside ``target`` that takes its name when the block ends without an error."""
-    partial = target.with_name(f".partial-{target.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
 def link_or_copy(source: Path, target: Path) -> None:
     """Hard link, or a copy where the file system has no links."""
     try:
@@ -80,7 +65,7 @@ class ReleaseWriter:
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
         """Write a patient's images for all tasks; equal images are hard links."""
         for task in self.edition.algorithms:
-            with whole_folder(_task_folder(root, task) / case.patient_id) as folder:
+            with files.whole_folder(_task_folder(root, task) / case.patient_id) as folder:
                 for name, volume in _release_images(case, task, rendered).items():
                     first = _task_folder(root, self.edition.algorithms[0]) / case.patient_id / name
                     if first.is_file():
@@ -126,7 +111,7 @@ class PlatformWriter:
         write_mask(root / "ground_truth" / f"{name}.mha", rendered.mask.array, rendered.mask.geometry)
         ehr = platform_ehr(case, self.edition)
         entries: list[dict[str, Any]] = []
-        with whole_folder(root / name) as folder:
+        with files.whole_folder(root / name) as folder:
             for socket, volume in self._images(rendered):
                 image = str(uuid.uuid5(UUID_NAMESPACE, f"{case.noise_seed}/{name}/{socket.slug}"))
                 write_volume(socket.path_under(folder / "input") / f"{image}.mha", volume)

@@ -34,6 +34,20 @@ def test_the_evaluation_contains_no_network():
     assert not {"nnunetv2", "monai", "safetensors"} & set(pins("evaluation.txt"))
 
 
+def test_the_images_contain_nothing_of_dicom() -> None:
+    """Cases come to the images as .mha; `convert` and its extra `dicom` are for users' machines."""
+    dicom = {"pydicom", "python-gdcm"}
+    assert dicom <= set(pins("dev.txt"))
+    for name in ("algorithm", "evaluation"):
+        assert not dicom & set(pins(f"{name}.txt"))
+        assert "convert" not in (ROOT / "docker" / f"{name}.Dockerfile").read_text()
+
+
+def test_gpl_decoders_of_dicom_are_not_installed() -> None:
+    """pylibjpeg-libjpeg is GPL; python-gdcm decodes the same syntaxes."""
+    assert not {"pylibjpeg", "pylibjpeg-libjpeg"} & set(pins("dev.txt"))
+
+
 def test_every_package_accepts_the_cuda_build_of_torch():
     """The same as `pip check` in the CUDA image: MONAI demands 2.8 or newer, nnU-Net excludes 2.9."""
     version = pins("torch-cuda.txt")["torch"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import ModelPackageError, OutputError
-from contract.files import atomic_path, read_json, write_csv, write_json, write_text
+from contract.files import atomic_path, read_json, whole_folder, write_csv, write_json, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -149,3 +149,22 @@ def test_a_file_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
 def test_a_table_has_a_header_and_empty_cells(tmp_path: Path) -> None:
     write_csv(tmp_path / "t.csv", ["id", "note"], [{"id": 1, "note": "a,b"}, {"id": 2}])
     assert (tmp_path / "t.csv").read_text() == 'id,note\n1,"a,b"\n2,\n'
+
+
+def test_whole_folder_replaces_the_target_when_complete(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "case"
+    with whole_folder(target) as partial:
+        (partial / "a").write_text("1")
+        assert not target.exists()
+    with whole_folder(target) as partial:
+        (partial / "b").write_text("2")
+    assert [path.name for path in target.iterdir()] == ["b"]
+    assert [path.name for path in target.parent.iterdir()] == ["case"]
+
+
+def test_whole_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
+    (tmp_path / "case").mkdir()
+    (tmp_path / "case" / "a").touch()
+    with pytest.raises(FileNotFoundError), whole_folder(tmp_path / "case") as partial:
+        (partial / "a" / "b").write_text("a does not exist here")
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["case", "case/a"]

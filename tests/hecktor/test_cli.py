@@ -100,7 +100,7 @@ def test_default_number_of_processes_heeds_the_cpu_quota(
     assert re.search(rf"--{option} [A-Z]+ [^-]*\(default: 2\)", options), options
 
 
-@pytest.mark.parametrize("command", ["evaluate", "rank", "study", "phantoms", "rehearse"])
+@pytest.mark.parametrize("command", ["convert", "evaluate", "rank", "study", "phantoms", "rehearse"])
 def test_commands_without_a_network_import_no_torch(command: str) -> None:
     program = (
         "import sys\nfrom hecktor.cli import main\n"

@@ -1,0 +1,97 @@
+"""`hecktor convert dicom`: write a case from a folder of DICOM files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from contract import labels
+from contract.editions import load_edition
+from contract.images.geometry import Geometry
+from contract.options import add_edition_option
+from convert.dicom.structures import ReferenceMask, RoiNames
+from convert.pipeline import ConvertedCase, ConvertRequest, convert_dicom
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Convert and print a summary; raises HecktorError for errors that the user can fix."""
+    options = _parser().parse_args(argv)
+    case = convert_dicom(
+        ConvertRequest(
+            source=options.input,
+            output=options.output,
+            edition=load_edition(options.edition),
+            ct_series=options.ct_series,
+            pet_series=options.pet_series,
+            roi_names=RoiNames(tuple(options.gtvp), tuple(options.gtvn)),
+        )
+    )
+    for finding in case.findings:
+        print(f"warning: {finding}", file=sys.stderr)
+    print("\n".join(_summary(case)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hecktor convert", description="Convert clinical data into a case.")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="dicom")
+    dicom = formats.add_parser(
+        "dicom",
+        help="a DICOM study with CT and PET",
+        description="Write a case in the platform's layout from a DICOM study with CT and PET (docs/dicom.md).",
+    )
+    add = dicom.add_argument
+    add("--input", type=Path, required=True, metavar="DIR", help="folder of one study; sub-folders are read too")
+    add(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="CASE",
+        help="new folder of the case, the input of `hecktor predict`",
+    )
+    add("--ct-series", metavar="UID|TEXT", help="CT series by its UID or description (default: chosen by rule)")
+    add("--pet-series", metavar="UID|TEXT", help="PET series by its UID or description (default: chosen by rule)")
+    for option, name in (("--gtvp", "GTVp"), ("--gtvn", "GTVn")):
+        usual = f"structure of {name}, * for any text; may be repeated (default: the usual spellings of {name})"
+        add(option, action="append", default=[], metavar="NAME", help=usual)
+    add_edition_option(dicom)
+    return parser
+
+
+def _summary(case: ConvertedCase) -> list[str]:
+    low, high = case.suv_factors
+    factor = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}, by slice"
+    ehr = ", ".join(f"{key} {value}" for key, value in case.ehr.items()) or "no variable"
+    lines = [
+        f"CT   {_grid(case.ct)}",
+        f"PET  {_grid(case.pet)}, highest SUV {case.suv_max:.2f}",
+        f"SUV  factor {factor}: {case.suv_derivation}",
+        f"EHR  {ehr} (DICOM holds age, sex and weight only)",
+    ]
+    if case.structures is not None:
+        lines += _structure_lines(case.structures)
+    if case.dose_max_gy is not None:
+        lines.append(f"dose highest {case.dose_max_gy:.2f} Gy")
+    lines += [f"ignored: {line}" for line in case.ignored]
+    return [*lines, f"written: {case.output}"]
+
+
+def _grid(grid: Geometry) -> str:
+    size, spacing = " x ".join(map(str, grid.size)), " x ".join(f"{value:.4g}" for value in grid.spacing_mm)
+    return f"{size} voxels of {spacing} mm"
+
+
+def _structure_lines(structures: ReferenceMask) -> list[str]:
+    lines = []
+    for label in labels.FOREGROUND:
+        names = [name for name, drawn in structures.rois if drawn == label]
+        voxels = int(np.count_nonzero(structures.array == label))
+        option = f"no structure of that name; --{labels.NAMES[label].lower()} NAME chooses one"
+        lines.append(f"mask {labels.NAMES[label]}: " + (f"{', '.join(names)}, {voxels} voxels" if names else option))
+    if structures.others:
+        lines.append(f"mask other structures, not used: {', '.join(structures.others)}")
+    return lines

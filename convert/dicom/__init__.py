@@ -1,0 +1,1 @@
+"""DICOM objects as volumes: series, slices, values, SUV, structures and dose."""

@@ -1,0 +1,146 @@
+"""Find and read DICOM files; files of other formats are counted."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from contract.errors import HecktorError, InputError
+from convert.dicom.headers import DicomHeader, tag_name
+
+_LIBRARIES: Final = {"pydicom": "pydicom", "gdcm": "python-gdcm", "skimage": "scikit-image"}
+_DIRECTORY: Final = "1.2.840.10008.1.3.10"  # SOP class of DICOMDIR
+_IMPLICIT_VR, _EXPLICIT_VR = "1.2.840.10008.1.2", "1.2.840.10008.1.2.1"
+_PREAMBLE_BYTES: Final = 128
+_FIRST_GROUPS: Final = (b"\x02\x00", b"\x08\x00")  # older exports have no preamble
+
+
+@dataclass(frozen=True)
+class DicomFolder:
+    """The headers of all DICOM files in a folder and its sub-folders, without pixels.
+
+    `ignored` counts the files of other formats and DICOMDIR files, and further copies of one object.
+    """
+
+    headers: tuple[DicomHeader, ...]
+    ignored: tuple[str, ...]
+
+
+def require_libraries() -> None:
+    """Check that the extra `dicom` is installed.
+
+    Raises:
+        HecktorError: a library is missing; the message names the pip command.
+    """
+    missing = [package for module, package in _LIBRARIES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        found = f"{' and '.join(missing)} {verb} not installed"
+        raise HecktorError("reading DICOM", found, "the extra `dicom`: pip install 'hecktor[dicom]'")
+
+
+@contextmanager
+def quiet_pydicom() -> Iterator[None]:
+    """Silence pydicom's warnings about values that break a rule of the standard; those that are used are checked."""
+    logger = logging.getLogger("pydicom")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pydicom")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def read_folder(folder: Path) -> DicomFolder:
+    """Read all headers below `folder` with a progress bar; the order of the files does not matter.
+
+    Raises:
+        InputError: no such folder, no DICOM file, or an unreadable one.
+    """
+    if not folder.is_dir():
+        raise InputError(str(folder), "no such folder", "a folder of DICOM files")
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    headers: dict[str, DicomHeader] = {}
+    others = copies = 0
+    for path in tqdm(paths, desc="read headers", unit="file", disable=None, leave=False):
+        header = _read_header(path, path.relative_to(folder).as_posix())
+        if header is None:
+            others += 1
+            continue
+        uid = str(header.required("SOPInstanceUID", "the identifier of the object"))
+        copies += uid in headers
+        headers.setdefault(uid, header)
+    if not headers:
+        raise InputError(str(folder), f"found no DICOM file among {others} files", "a study with CT and PET")
+    counts = ((others, "not a DICOM object, or DICOMDIR"), (copies, "further copies of the same object"))
+    ignored = [f"{count} file{'s' if count > 1 else ''}: {reason}" for count, reason in counts if count]
+    return DicomFolder(tuple(headers.values()), tuple(ignored))
+
+
+def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
+    """Decoded stored values: (rows, columns), or (frames, rows, columns), without rescaling.
+
+    Raises:
+        InputError: truncated, or pixel data that cannot be decoded.
+    """
+    with _reading(header.name) as dcmread:
+        dataset = dcmread(header.path, force=True)
+        if "TransferSyntaxUID" not in dataset.file_meta:  # a file without preamble
+            implicit_vr = dataset.original_encoding[0]
+            dataset.file_meta.TransferSyntaxUID = _IMPLICIT_VR if implicit_vr else _EXPLICIT_VR
+        if "PixelData" not in dataset:
+            raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
+        return np.asarray(dataset.pixel_array)
+
+
+def _read_header(path: Path, name: str) -> DicomHeader | None:
+    """Header of a file; None for other formats and DICOMDIR."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_PREAMBLE_BYTES + 4)
+    except OSError as problem:
+        raise InputError(name, f"cannot be read ({problem.strerror})", "a readable file") from None
+    has_preamble = start[_PREAMBLE_BYTES:] == b"DICM"
+    if not has_preamble and not start.startswith(_FIRST_GROUPS):
+        return None
+    try:
+        with _reading(name) as dcmread:
+            dataset = dcmread(path, stop_before_pixels=True, force=True)
+            is_directory = dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY
+    except InputError:
+        if has_preamble:
+            raise
+        return None
+    if is_directory:
+        return None
+    header = DicomHeader(name, path, dataset)
+    if not has_preamble and header.optional("SOPClassUID") is None:
+        return None
+    header.required("SOPClassUID", "a complete DICOM file; it may be truncated")
+    return header
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[Any]:
+    """Yield pydicom's `dcmread`; what it raises on a damaged file becomes an InputError that names the file."""
+    from pydicom import dcmread
+
+    try:
+        yield dcmread
+    except HecktorError:
+        raise
+    except Exception as problem:  # noqa: BLE001  parsers and decoders raise many types on damaged files
+        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise InputError(name, f"cannot be read ({reason})", "a complete DICOM file") from None

@@ -1,0 +1,178 @@
+"""The regular grid of a series from the positions of its slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from contract.errors import InputError
+from contract.images.geometry import Geometry
+from convert.dicom.headers import DicomHeader, tag_name
+
+_Vector = npt.NDArray[np.float64]
+_DUPLICATE_MM: Final = 0.02
+_SPACING_TOLERANCE_MM: Final = 0.02
+_SPACING_TOLERANCE: Final = 0.01  # of the spacing
+_SHIFT_TOLERANCE: Final = 0.25  # of a pixel
+_COSINE_TOLERANCE: Final = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class SlicePlane:
+    """Position of one slice: centre of its first pixel, unit vectors along x and y of the array, pixels."""
+
+    header: DicomHeader
+    position_mm: _Vector
+    x_axis: _Vector
+    y_axis: _Vector
+    spacing_mm: tuple[float, float]
+    size: tuple[int, int]
+
+    @classmethod
+    def of(cls, header: DicomHeader) -> SlicePlane:
+        """Read the plane of an image.
+
+        Raises:
+            InputError: an attribute is missing or impossible.
+        """
+        position = np.array(header.numbers("ImagePositionPatient", 3, "x, y, z in mm"))
+        cosines = np.array(header.numbers("ImageOrientationPatient", 6, "two unit vectors")).reshape(2, 3)
+        if np.abs(cosines @ cosines.T - np.eye(2)).max() > _COSINE_TOLERANCE:
+            found = f"found {tag_name('ImageOrientationPatient')} {header.text('ImageOrientationPatient')}"
+            raise InputError(header.name, found, "perpendicular unit vectors")
+        x_axis = cosines[0] / np.linalg.norm(cosines[0])
+        y_axis = cosines[1] - (cosines[1] @ x_axis) * x_axis
+        rows_mm, columns_mm = header.numbers("PixelSpacing", 2, "distances of rows and columns in mm")
+        if min(rows_mm, columns_mm) <= 0:
+            found = f"found {tag_name('PixelSpacing')} {rows_mm:g}, {columns_mm:g}"
+            raise InputError(header.name, found, "positive distances in mm")
+        size = (int(header.number("Columns", "an image")), int(header.number("Rows", "an image")))
+        return cls(header, position, x_axis, y_axis / np.linalg.norm(y_axis), (columns_mm, rows_mm), size)
+
+    @property
+    def normal(self) -> _Vector:
+        """Unit vector across the slice, along which slices are sorted."""
+        return np.cross(self.x_axis, self.y_axis)
+
+    @property
+    def is_axial(self) -> bool:
+        """True within 45 degrees of the patient's axial plane."""
+        return abs(float(self.normal[2])) > math.sqrt(0.5)
+
+    def corners_mm(self) -> _Vector:
+        """The four outer corners, shape (4, 3)."""
+        x, y = (
+            np.array([-0.5, size - 0.5]) * spacing for size, spacing in zip(self.size, self.spacing_mm, strict=True)
+        )
+        return np.array([self.position_mm + a * self.x_axis + b * self.y_axis for a in x for b in y])
+
+
+@dataclass(frozen=True)
+class SliceStack:
+    """Slices in ascending order along their normal, and their grid.
+
+    `tilt` is the shift of the slices along x and y of the array, in mm per mm along the normal. It is (0, 0) unless
+    the gantry was tilted; then `geometry` is the grid without the shift, and `tilt.untilted` puts the slices in place.
+    """
+
+    headers: tuple[DicomHeader, ...]
+    geometry: Geometry
+    tilt: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def tilt_degrees(self) -> float:
+        """Angle between the table and the normal of the slices, 0 without tilt."""
+        return math.degrees(math.atan(math.hypot(*self.tilt)))
+
+
+def stack_slices(headers: Sequence[DicomHeader]) -> SliceStack:
+    """Sort slices by position and check that they form a regular grid.
+
+    Raises:
+        InputError: different orientations or sizes, two slices at one position, a missing slice, irregular distances,
+            or slices shifted against each other.
+    """
+    planes = [SlicePlane.of(header) for header in headers]
+    first = planes[0]
+    for plane in planes[1:]:
+        _check_alike(first, plane)
+    planes.sort(key=lambda plane: float(plane.position_mm @ first.normal))
+    positions = np.array([plane.position_mm for plane in planes])
+    heights = (positions - positions[0]) @ first.normal
+    spacing_mm = _checked_spacing(planes, heights)
+    geometry = Geometry(
+        (*first.size, len(planes)),
+        (*first.spacing_mm, spacing_mm),
+        _triple(positions[0]),
+        tuple(map(float, np.column_stack([first.x_axis, first.y_axis, first.normal]).ravel())),
+    )
+    ordered = tuple(plane.header for plane in planes)
+    return SliceStack(ordered, geometry, _tilt(planes, positions - positions[0], heights))
+
+
+def _check_alike(first: SlicePlane, other: SlicePlane) -> None:
+    turned = np.abs(np.array([first.x_axis - other.x_axis, first.y_axis - other.y_axis])).max() > _COSINE_TOLERANCE
+    for keyword, differs in (
+        ("ImageOrientationPatient", bool(turned)),
+        ("FrameOfReferenceUID", first.header.text("FrameOfReferenceUID") != other.header.text("FrameOfReferenceUID")),
+        ("PixelSpacing", not np.allclose(first.spacing_mm, other.spacing_mm, rtol=_COSINE_TOLERANCE)),
+        ("Rows", first.size[1] != other.size[1]),
+        ("Columns", first.size[0] != other.size[0]),
+    ):
+        if differs:
+            found = f"found {tag_name(keyword)} {other.header.text(keyword)}"
+            expected = f"{first.header.text(keyword)} as in {first.header.name} of the same series"
+            raise InputError(other.header.name, found, expected)
+
+
+def _checked_spacing(planes: Sequence[SlicePlane], heights: _Vector) -> float:
+    """Distance of the slices in mm, to a nanometre."""
+    gaps = np.diff(heights)
+    usual = float(np.median(gaps))
+    tolerance = max(_SPACING_TOLERANCE_MM, _SPACING_TOLERANCE * usual)
+    for index, gap in enumerate(gaps):
+        before, after = planes[index], planes[index + 1]
+        where = f"{_place(before)} and {_place(after)}"
+        if gap < _DUPLICATE_MM:
+            expected = "one slice at each position; the series holds two acquisitions or time points"
+            raise InputError(
+                after.header.name, f"found the position of {before.header.name} {_place(before)}", expected
+            )
+        if abs(gap - usual) > tolerance:
+            missing = round(gap / usual) - 1
+            if missing >= 1 and abs(gap - (missing + 1) * usual) <= (missing + 1) * tolerance:
+                expected = f"{usual:.4g} mm: {missing} slice{'s are' if missing > 1 else ' is'} missing"
+            else:
+                expected = f"{usual:.4g} mm as between the other slices"
+            names = f"{before.header.name} and {after.header.name}"
+            raise InputError(names, f"found {gap:.4g} mm between the slices {where}", expected)
+    return round(float(heights[-1]) / (len(planes) - 1), 6)
+
+
+def _place(plane: SlicePlane) -> str:
+    return "at (" + ", ".join(f"{value:.6g}" for value in plane.position_mm) + ") mm"
+
+
+def _tilt(planes: Sequence[SlicePlane], offsets: _Vector, heights: _Vector) -> tuple[float, float]:
+    """Shift of the slices in mm per mm along the normal, (0, 0) if it stays below a quarter of a pixel."""
+    first = planes[0]
+    shifts = np.column_stack([offsets @ first.x_axis, offsets @ first.y_axis])
+    tolerance_mm = _SHIFT_TOLERANCE * min(first.spacing_mm)
+    if np.abs(shifts).max() <= tolerance_mm:
+        return (0.0, 0.0)
+    slope = shifts[-1] / heights[-1]
+    residuals = np.abs(shifts - np.outer(heights, slope)).max(axis=1)
+    worst = int(residuals.argmax())
+    if residuals[worst] > tolerance_mm:
+        found = f"found a slice {residuals[worst]:.3g} mm off the line of the others {_place(planes[worst])}"
+        raise InputError(planes[worst].header.name, found, "slices on one line")
+    return (float(slope[0]), float(slope[1]))
+
+
+def _triple(vector: _Vector) -> tuple[float, float, float]:
+    return (float(vector[0]), float(vector[1]), float(vector[2]))

@@ -1,0 +1,139 @@
+"""From a folder of DICOM files to a case in the platform's layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from contract.editions import Edition, load_edition
+from contract.editions.clinical import ClinicalValue
+from contract.editions.declaration import CT, PET
+from contract.errors import Finding, InputError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from convert.case import check_free, write_case
+from convert.dicom.choice import choose_series
+from convert.dicom.clinical import clinical_values
+from convert.dicom.dose import read_radiotherapy
+from convert.dicom.files import quiet_pydicom, read_folder, require_libraries
+from convert.dicom.series import sort_objects
+from convert.dicom.slices import stack_slices
+from convert.dicom.structures import ReferenceMask, RoiNames, read_structures
+from convert.dicom.suv import suv_scale
+from convert.dicom.tilt import tilt_findings
+from convert.dicom.volumes import SeriesVolume, read_ct, read_pet
+
+
+@dataclass(frozen=True)
+class ConvertRequest:
+    """A conversion.
+
+    Attributes:
+        source: folder of one study; sub-folders are read too.
+        output: new or empty folder of the case.
+        edition: gives sockets and clinical variables.
+        ct_series, pet_series: UID or description of a series; None chooses by rule.
+        roi_names: names of the ROIs of GTVp and GTVn.
+    """
+
+    source: Path
+    output: Path
+    edition: Edition = field(default_factory=load_edition)
+    ct_series: str | None = None
+    pet_series: str | None = None
+    roi_names: RoiNames = field(default_factory=RoiNames)
+
+
+@dataclass(frozen=True)
+class ConvertedCase:
+    """A written case and how it was derived.
+
+    Attributes:
+        output: folder of the case.
+        ct, pet: grids.
+        suv_max: highest SUV.
+        suv_factors: smallest and largest SUV of a rescaled pixel value of 1 over the slices.
+        suv_derivation: dose, weight and times behind the factors.
+        ehr: content of `ehr.json`.
+        structures: reference mask and names of the ROIs, None without a structure set.
+        dose_max_gy: highest dose, None without a dose.
+        ignored: files and series that were not used, with the reason.
+        findings: warnings.
+    """
+
+    output: Path
+    ct: Geometry
+    pet: Geometry
+    suv_max: float
+    suv_factors: tuple[float, float]
+    suv_derivation: str
+    ehr: dict[str, ClinicalValue]
+    structures: ReferenceMask | None
+    dose_max_gy: float | None
+    ignored: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def convert_dicom(request: ConvertRequest) -> ConvertedCase:
+    """Convert one study with CT and PET; writes a whole case or nothing.
+
+    Raises:
+        HecktorError: the extra `dicom` is not installed, the study cannot be used, or the output cannot be written.
+    """
+    require_libraries()
+    check_free(request.output)
+    with quiet_pydicom():
+        return _convert(request)
+
+
+def _convert(request: ConvertRequest) -> ConvertedCase:
+    folder = read_folder(request.source)
+    study = sort_objects(folder.headers)
+    chosen = choose_series(study, request.ct_series, request.pet_series)
+
+    ct_stack, pet_stack = stack_slices(chosen.ct.headers), stack_slices(chosen.pet.headers)
+    scale = suv_scale(pet_stack.headers)
+    ct, ct_findings = read_ct(ct_stack)
+    pet = read_pet(pet_stack, scale)
+    _check_overlap(ct.geometry, pet.geometry)
+
+    structures, unused_sets = read_structures(study.structures, chosen.ct, ct.geometry, request.roi_names)
+    therapy = read_radiotherapy(study.doses, chosen.ct, chosen.other_ct, frozenset(request.edition.inputs))
+    ehr = clinical_values(pet_stack.headers[0], request.edition.clinical)
+
+    images = {CT: SeriesVolume(ct, chosen.ct.uid), PET: SeriesVolume(pet, chosen.pet.uid), **therapy.images}
+    mask = Volume(structures.array, ct.geometry) if structures is not None and structures.rois else None
+    write_case(request.output, request.edition, images, ehr, mask)
+
+    written = {image.uid for image in images.values()}
+    not_chosen = [reason for uid, reason in chosen.ignored.items() if uid not in written]
+    return ConvertedCase(
+        output=request.output,
+        ct=ct.geometry,
+        pet=pet.geometry,
+        suv_max=float(pet.array.max()),
+        suv_factors=(min(scale.factors), max(scale.factors)),
+        suv_derivation=scale.derivation,
+        ehr=ehr,
+        structures=structures,
+        dose_max_gy=therapy.dose_max_gy,
+        ignored=(*folder.ignored, *study.ignored, *not_chosen, *unused_sets, *therapy.ignored),
+        findings=(
+            *chosen.findings,
+            *tilt_findings(ct_stack, pet_stack),
+            *scale.findings,
+            *ct_findings,
+            *therapy.findings,
+        ),
+    )
+
+
+def _check_overlap(ct: Geometry, pet: Geometry) -> None:
+    boxes = [grid.corners_mm() for grid in (ct, pet)]
+    lower = np.max([box.min(axis=0) for box in boxes], axis=0)
+    upper = np.min([box.max(axis=0) for box in boxes], axis=0)
+    if not bool(np.all(lower < upper)):
+        found = f"does not overlap the CT ({pet.describe()} against {ct.describe()})"
+        raise InputError("PET", found, "one body region")

@@ -1,0 +1,124 @@
+"""RT dose in Gy, and the planning CT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydicom.uid import generate_uid
+
+from contract.editions import load_edition
+from contract.errors import InputError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from tests.convert.conftest import Convert
+from tests.convert.studies import CT_GRID, StudyFolder, ct_volume, numbers
+
+FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
+GRID = Geometry((8, 7, 6), (5.0, 4.0, 3.0), (-17.5, -12.0, 105.0))
+
+
+def dose_volume() -> Volume:
+    """0 to 70 Gy in steps of 0.01 Gy."""
+    array = np.random.default_rng(2).integers(0, 7001, GRID.array_shape) / 100
+    return Volume(array.astype(np.float32), GRID)
+
+
+def test_dose_in_gy_on_its_own_grid(study: StudyFolder, convert: Convert) -> None:
+    """Stored as whole numbers times a scaling of 0.01 Gy."""
+    study.ct()
+    study.pet()
+    study.dose(dose_volume(), 0.01)
+    converted = convert()
+    dose = converted.image("rt_dose")
+    assert dose.geometry == GRID
+    np.testing.assert_allclose(dose.array, dose_volume().array, atol=1e-5)
+    assert converted.case.dose_max_gy == pytest.approx(dose_volume().array.max())
+    assert not (converted.folder / "images" / "ct-planning").exists()
+
+
+@pytest.mark.parametrize("first", [0.0, 105.0])
+def test_planes_from_above(study: StudyFolder, convert: Convert, first: float) -> None:
+    """The first plane is the highest, at z = 120; offsets fall by 3 mm, from 0 or from the height of the plane."""
+    study.ct()
+    study.pet()
+    top = Volume(dose_volume().array[::-1].copy(), Geometry(GRID.size, GRID.spacing_mm, (-17.5, -12.0, 120.0)))
+    start = 120.0 if first else 0.0
+    study.dose(top, 0.01, GridFrameOffsetVector=numbers(start - 3.0 * np.arange(6)))
+    dose = convert().image("rt_dose")
+    assert dose.geometry == GRID
+    np.testing.assert_allclose(dose.array, dose_volume().array, atol=1e-5)
+
+
+def test_planning_ct_in_the_frame_of_the_dose(study: StudyFolder, convert: Convert) -> None:
+    planning = StudyFolder(study.root, study=study.study, frame=generate_uid(), count=100)
+    study.ct()
+    study.pet()
+    planning.ct(ct_volume(seed=9), description="planning")
+    planning.dose(dose_volume(), 0.01)
+    converted = convert()
+    np.testing.assert_array_equal(converted.image("ct_planning").array, ct_volume(seed=9).array)
+    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    assert converted.image("rt_dose").geometry == GRID
+    assert converted.case.ignored == ()
+    assert [finding.found for finding in converted.case.findings] == [
+        "found another FrameOfReferenceUID (0020,0052) than that of the CT"
+    ]
+
+
+def test_edition_without_a_dose(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    study.dose(dose_volume(), 0.01)
+    converted = convert(edition=load_edition(str(FOUR_ANSWERS)))
+    assert (converted.folder / "images" / "ct-volume").is_dir()
+    assert (converted.folder / "health-record.json").read_text() == '{\n  "Years": 61.0\n}\n'
+    assert converted.case.dose_max_gy is None
+    assert converted.case.ignored == ("RT dose RTDOSE/IM0022.dcm: not an input of the edition",)
+
+
+def test_doses_of_beams_are_ignored(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    study.dose(dose_volume(), 0.01)
+    study.dose(dose_volume(), 0.02, DoseSummationType="BEAM")
+    assert convert().case.ignored == ("RT dose RTDOSE/IM0023.dcm: DoseSummationType (3004,000A) BEAM",)
+
+
+def test_two_plans(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    study.dose(dose_volume(), 0.01)
+    study.dose(dose_volume(), 0.02)
+    with pytest.raises(InputError, match=r"found 2 RT doses: RTDOSE/IM0022.dcm \(dose\), RTDOSE/IM0023.dcm \(dose\)"):
+        convert()
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "message"),
+    [
+        ("DoseUnits", "RELATIVE", r"found DoseUnits \(3004,0002\) RELATIVE, expected GY"),
+        ("DoseGridScaling", None, r"found no DoseGridScaling \(3004,000E\), expected the factor to Gy"),
+        ("DoseGridScaling", "0", r"found DoseGridScaling \(3004,000E\) 0, expected a number above 0"),
+        ("GridFrameOffsetVector", [0, 3, 6, 9, 12, 16], r"has distances from 3 to 4 mm, expected equal distances"),
+        ("GridFrameOffsetVector", [0, 3], r"found GridFrameOffsetVector \(3004,000C\) .*expected 6 distances in mm"),
+    ],
+)
+def test_unusable_dose(study: StudyFolder, convert: Convert, keyword: str, value: object, message: str) -> None:
+    study.ct()
+    study.pet()
+    study.dose(dose_volume(), 0.01, **{keyword: value})
+    with pytest.raises(InputError, match=message):
+        convert()
+
+
+def test_dose_on_the_ct_of_the_pet(study: StudyFolder, convert: Convert) -> None:
+    """The PET/CT's CT is the planning CT: no second copy."""
+    study.ct()
+    study.ct(ct_volume(seed=4), description="other", FrameOfReferenceUID=generate_uid())
+    study.pet()
+    study.dose(dose_volume(), 0.01)
+    converted = convert()
+    assert converted.image("ct").geometry == CT_GRID
+    assert not (converted.folder / "images" / "ct-planning").exists()

@@ -1,0 +1,212 @@
+"""Contours to masks: voxels counted by hand on a grid of 2 x 3 x 4 mm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydicom import dcmread
+from pydicom.uid import generate_uid
+
+from contract.errors import InputError
+from contract.images.volumes import Volume
+from convert.dicom.structures import RoiNames
+from tests.convert.conftest import Convert
+from tests.convert.studies import CT_GRID, StudyFolder
+
+
+def rectangle(x: tuple[int, int], y: tuple[int, int], z: int, margin: float = 0.5) -> np.ndarray:
+    """Contour half a voxel around the voxels `x` and `y` (first and last) of slice `z`, in mm."""
+    corners = [(x[0] - margin, y[0] - margin), (x[1] + margin, y[0] - margin)]
+    corners += [(x[1] + margin, y[1] + margin), (x[0] - margin, y[1] + margin)]
+    return np.array([np.array([i, j, z]) * CT_GRID.spacing_mm + CT_GRID.origin_mm for i, j in corners])
+
+
+def test_square_contours(study: StudyFolder, convert: Convert) -> None:
+    """GTVp: 5 x 4 voxels on slices 3 and 4, 40 voxels. GTVn: 3 x 3 voxels on slice 6, 9 voxels."""
+    paths = study.ct()
+    study.pet()
+    primary = [rectangle((4, 8), (5, 8), z) for z in (3, 4)]
+    study.structures(paths, {"GTVp": primary, "GTV-N1": [rectangle((12, 14), (2, 4), 6)], "PTV 70": primary})
+    converted = convert()
+    mask = converted.mask()
+    assert mask.geometry == CT_GRID
+    assert mask.array.dtype == np.uint8
+    expected = np.zeros(CT_GRID.array_shape, dtype=np.uint8)
+    expected[3:5, 5:9, 4:9] = 1
+    expected[6, 2:5, 12:15] = 2
+    assert [(expected == label).sum() for label in (1, 2)] == [40, 9]
+    np.testing.assert_array_equal(mask.array, expected)
+    assert converted.case.structures is not None
+    assert converted.case.structures.rois == (("GTVp", 1), ("GTV-N1", 2))
+    assert converted.case.structures.others == ("PTV 70",)
+
+
+def test_hole_and_second_part(study: StudyFolder, convert: Convert) -> None:
+    """7 x 7 voxels without 3 x 3 in the middle, and 2 x 2 beside them: 49 - 9 + 4."""
+    paths = study.ct()
+    study.pet()
+    contours = [rectangle((2, 8), (2, 8), 3), rectangle((4, 6), (4, 6), 3), rectangle((12, 13), (2, 3), 3)]
+    study.structures(paths, {"GTVp": contours})
+    mask = convert().mask().array
+    assert mask.sum() == 44
+    assert not mask[3, 4:7, 4:7].any()
+
+
+@pytest.mark.parametrize("order", [("GTVp", "GTVn"), ("GTVn", "GTVp")])
+def test_primary_covers_node(study: StudyFolder, convert: Convert, order: tuple[str, str]) -> None:
+    """Two rectangles of 4 x 4 voxels with 2 x 4 in common: 16 voxels of GTVp, 8 of GTVn."""
+    paths = study.ct()
+    study.pet()
+    contours = {"GTVp": [rectangle((2, 5), (2, 5), 3)], "GTVn": [rectangle((4, 7), (2, 5), 3)]}
+    study.structures(paths, {name: contours[name] for name in order})
+    mask = convert().mask().array
+    assert [(mask == label).sum() for label in (1, 2)] == [16, 8]
+
+
+def test_contours_on_a_tilted_gantry(study: StudyFolder, convert: Convert) -> None:
+    """Slice 5 lies 15 mm along y: the voxels 5 to 8 of the slice are 10 to 13 of the grid without tilt."""
+    paths = study.ct(shear_mm=(0.0, 3.0))
+    study.pet()
+    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 5) + np.array([0, 15.0, 0])]})
+    mask = convert().mask().array
+    assert mask.sum() == 20
+    assert mask[5, 10:14, 4:9].all()
+
+
+def test_contour_between_slices(study: StudyFolder, convert: Convert) -> None:
+    """2 mm above slice 3 of 4 mm: at slice 3.5."""
+    paths = study.ct()
+    study.pet()
+    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3) + np.array([0, 0, 2.0])]})
+    with pytest.raises(
+        InputError, match=r"IM0022.dcm: a contour of 'GTVp' lies at slice 3.50 to 3.50 of the CT, expected"
+    ):
+        convert()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (["1", "2", "100"], r"ContourData \(3006,0050\) of 'GTVp' has 3 numbers, expected x, y, z of three or more"),
+        (None, r"found no ContourData \(3006,0050\), expected x, y, z of its points in mm"),
+    ],
+)
+def test_unusable_contour(study: StudyFolder, convert: Convert, data: list[str] | None, message: str) -> None:
+    path = study.structures(study.ct(), {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    study.pet()
+    dataset = dcmread(path)
+    dataset.ROIContourSequence[0].ContourSequence[0].ContourData = data
+    dataset.save_as(path)
+    with pytest.raises(InputError, match=message):
+        convert()
+
+
+def test_damaged_contour(study: StudyFolder, convert: Convert) -> None:
+    path = study.structures(study.ct(), {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    study.pet()
+    path.write_bytes(path.read_bytes().replace(b"-12.0", b"-1*.0"))
+    with pytest.raises(InputError, match=r"RTSTRUCT/IM0010.dcm: .*ContourData \(3006,0050\)"):
+        convert()
+
+
+def test_without_a_tumour_no_mask_is_written(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    study.structures(paths, {"Mandible": [rectangle((4, 8), (5, 8), 3)], "GTVp": []})
+    converted = convert()
+    assert not (converted.folder / "ground_truth").exists()
+    assert converted.case.structures is not None
+    assert converted.case.structures.others == ("Mandible", "GTVp (empty)")
+
+
+def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
+    """The option replaces the usual spellings: GTVp is no primary tumour any more."""
+    paths = study.ct()
+    study.pet()
+    boxes = {name: [rectangle((x, x + 1), (5, 8), 3)] for x, name in ((2, "Tumour 68Gy"), (6, "GTVp"), (10, "LN left"))}
+    study.structures(paths, boxes)
+    with pytest.raises(
+        InputError, match="--gtvp: found no contour named Larynx, expected one of Tumour 68Gy, GTVp, LN"
+    ):
+        convert(roi_names=RoiNames(gtvp=("Larynx",)))
+    case = convert(roi_names=RoiNames(gtvp=("tumour*",), gtvn=("LN *",))).case
+    assert case.structures is not None
+    assert case.structures.rois == (("Tumour 68Gy", 1), ("LN left", 2))
+    assert case.structures.others == ("GTVp",)
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        (
+            1,
+            ["GTVp", "gtvp", "GTV-T", "GTV_T", "GTV T", "GTVt1", "GTV-p 1", "GTV Primary", "GTV tumor", "GTV_tumour_L"],
+        ),
+        (2, ["GTVn", "GTV-N", "GTVn1", "GTV_N2", "GTV N left", "GTVnd", "GTV LN", "GTV node", "GTV_nodes", "GTVn_R_2"]),
+        (0, ["GTV", "CTVp", "PTV", "GTVp+n", "GTVpet", "xGTVp", "GTVp-opt", "Mandible", "", "GTV p CT old"]),
+    ],
+)
+def test_usual_spellings(label: int, names: list[str]) -> None:
+    assert {name: RoiNames().label(name) for name in names} == dict.fromkeys(names, label)
+
+
+def test_structure_set_of_another_image(study: StudyFolder, convert: Convert) -> None:
+    other = StudyFolder(study.root, study=study.study, frame=generate_uid(), count=100)
+    study.ct()
+    study.pet()
+    paths = other.ct(description="planning")
+    other.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    converted = convert()
+    assert converted.case.structures is None
+    assert "structure set RTSTRUCT/IM0110.dcm: drawn on another image" in converted.case.ignored
+
+
+def test_structure_set_without_a_frame_of_reference(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)]}
+    path = study.structures(paths, contours, ReferencedFrameOfReferenceSequence=None, FrameOfReferenceUID=None)
+    dataset = dcmread(path)
+    del dataset.StructureSetROISequence[0].ReferencedFrameOfReferenceUID
+    dataset.save_as(path)
+    assert convert().mask().array.sum() == 20
+
+
+def test_structure_set_of_the_ct_comes_before_one_of_the_pet(study: StudyFolder, convert: Convert) -> None:
+    ct_paths, pet_paths = study.ct(), study.pet()
+    study.structures(pet_paths, {"GTVp": [rectangle((1, 1), (1, 1), 1)]})
+    study.structures(ct_paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    converted = convert()
+    assert converted.mask().array.sum() == 20
+    assert "structure set RTSTRUCT/IM0022.dcm: drawn on another image" in converted.case.ignored
+
+
+def test_two_structure_sets_of_the_ct(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    for label in ("old", "new"):
+        study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]}, StructureSetLabel=label)
+    with pytest.raises(
+        InputError, match=r"found 2 structure sets of the CT: .*IM0022.dcm \(old\), .* \(new\), expected one"
+    ):
+        convert()
+
+
+def test_mask_is_read_by_the_evaluation(study: StudyFolder, convert: Convert) -> None:
+    from evaluation.inputs.ground_truth import read_mask_folder
+
+    paths = study.ct()
+    study.pet()
+    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
+    reference = read_mask_folder(convert().folder / "ground_truth")
+    assert list(reference.targets) == ["CHUM-001"]
+    assert isinstance(reference.targets["CHUM-001"], type(study.root))
+
+
+def test_volume_of_contours_equals_that_of_the_drawn_box(study: StudyFolder, convert: Convert) -> None:
+    """10 x 12 mm on two slices of 4 mm: 960 mm3."""
+    paths = study.ct()
+    study.pet()
+    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), z) for z in (3, 4)]})
+    mask: Volume = convert().mask()
+    assert mask.array.sum() * mask.geometry.voxel_volume_mm3 == 960.0

@@ -1,0 +1,131 @@
+"""From stored values to HU and SUV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydicom.dataset import Dataset
+
+from contract.errors import InputError
+from contract.images.volumes import Volume
+from tests.convert.conftest import Convert
+from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, ct_volume, pet_volume
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_negative_values(study: StudyFolder, convert: Convert, signed: bool) -> None:
+    """uint16 with intercept -1024, and int16 with negative stored values."""
+    study.ct(signed=signed)
+    study.pet()
+    ct = convert().image("ct").array
+    assert ct.min() < -1000
+    np.testing.assert_array_equal(ct, ct_volume().array)
+
+
+def test_rescale_of_each_slice(study: StudyFolder, convert: Convert) -> None:
+    """Slice 4 has slope 2 and intercept -500 in place of 1 and -1024: HU = 2 * (HU + 1024) - 500."""
+
+    def edit(dataset: Dataset, index: int) -> None:
+        if index == 4:
+            dataset.RescaleSlope, dataset.RescaleIntercept = "2", "-500"
+
+    study.ct(edit=edit)
+    study.pet()
+    expected = ct_volume().array.copy()
+    expected[4] = 2 * (expected[4] + 1024) - 500
+    np.testing.assert_array_equal(convert().image("ct").array, expected)
+
+
+def padded_ct(padding_hu: int) -> Volume:
+    array = np.clip(ct_volume().array, -1000, 2000)
+    array[:, :, :3] = padding_hu
+    return Volume(array, CT_GRID)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"PixelPaddingValue": -2000},
+        {"PixelPaddingValue": -3024, "PixelPaddingRangeLimit": -1900},
+        {"PixelPaddingValue": 63536},  # -2000 written as unsigned
+    ],
+)
+def test_padding_becomes_air(study: StudyFolder, convert: Convert, changes: dict[str, int]) -> None:
+    unsigned = changes["PixelPaddingValue"] > 0
+
+    def edit(dataset: Dataset, index: int) -> None:
+        for keyword, value in changes.items():
+            dataset.add_new(
+                {"PixelPaddingValue": 0x00280120}.get(keyword, 0x00280121), "US" if unsigned else "SS", value
+            )
+
+    study.ct(padded_ct(-2000), signed=True, edit=edit)
+    study.pet()
+    np.testing.assert_array_equal(convert().image("ct").array, padded_ct(-1024).array)
+
+
+def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Convert) -> None:
+    """A padding value of 1064 - 1024 = 40 HU."""
+    study.ct(PixelPaddingValue=1064)
+    study.pet()
+    converted = convert()
+    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    assert [str(finding) for finding in converted.case.findings] == [
+        "CT/IM0001.dcm: PixelPaddingValue (0028,0120) 1064 is 40 HU, expected air; not taken as padding"
+    ]
+
+
+@pytest.mark.parametrize("keyword", ["RescaleSlope", "RescaleIntercept"])
+@pytest.mark.parametrize("modality", ["ct", "pet"])
+def test_missing_rescale(study: StudyFolder, convert: Convert, modality: str, keyword: str) -> None:
+    study.ct(**({keyword: None} if modality == "ct" else {}))
+    study.pet(**({keyword: None} if modality == "pet" else {}))
+    with pytest.raises(InputError, match=rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\), expected the"):
+        convert()
+
+
+@pytest.mark.parametrize("slope", ["0", "-1"])
+def test_impossible_slope(study: StudyFolder, convert: Convert, slope: str) -> None:
+    study.ct(RescaleSlope=slope)
+    study.pet()
+    with pytest.raises(InputError, match=rf"found RescaleSlope \(0028,1053\) {slope}, expected a number above 0"):
+        convert()
+
+
+def test_slope_of_each_pet_slice(study: StudyFolder, convert: Convert) -> None:
+    """SUV 1, 2, 3 ... by slice: each slice has the stored value 32767 and a slope of its own."""
+    suv = np.repeat(np.arange(1.0, 13.0), 120).reshape(PET_GRID.array_shape).astype(np.float32)
+    study.ct()
+    study.pet(Volume(suv, PET_GRID))
+    np.testing.assert_allclose(convert().image("pet").array, suv, rtol=1e-6)
+
+
+def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
+    def edit(dataset: Dataset, index: int) -> None:
+        if index == 2:
+            dataset.NumberOfFrames = 2
+            dataset.PixelData = dataset.PixelData * 2
+
+    study.ct(edit=edit)
+    study.pet()
+    with pytest.raises(InputError, match=r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20, expected one frame"):
+        convert()
+
+
+@pytest.mark.parametrize("value", ["soft", "inf"])
+def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: Any) -> None:
+    paths = study.ct()
+    study.pet()
+    content = paths[0].read_bytes()
+    at = content.index(b"-1024")
+    paths[0].write_bytes(content[:at] + value.ljust(5).encode() + content[at + 5 :])
+    with pytest.raises(InputError, match=r"CT/IM0001.dcm: .*RescaleIntercept \(0028,1052\)"):
+        convert()
+
+
+def test_pet_is_close_to_the_volume(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    np.testing.assert_allclose(convert().image("pet").array, pet_volume().array, atol=15 / 32767)

@@ -1,0 +1,202 @@
+"""A whole study: the case equals what was written into DICOM, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydicom import dcmread
+from pydicom.dataset import Dataset, FileMetaDataset
+
+from contract.errors import InputError, OutputError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from tests.convert.conftest import Convert
+from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, compress, ct_volume, pet_volume, shuffle_names
+
+
+def pet_tolerance(suv: np.ndarray) -> np.ndarray:
+    """Half a step of each slice's slope (its maximum / 32767), and float32's rounding."""
+    return suv.max(axis=(1, 2), keepdims=True) / 32767 / 2 + 1e-5
+
+
+def test_case_equals_the_volumes_behind_the_files(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    converted = convert()
+    ct, pet = converted.image("ct"), converted.image("pet")
+    assert ct.array.dtype == np.int16
+    assert pet.array.dtype == np.float32
+    np.testing.assert_array_equal(ct.array, ct_volume().array)
+    assert (np.abs(pet.array - pet_volume().array) <= pet_tolerance(pet_volume().array)).all()
+    assert (ct.geometry, pet.geometry) == (CT_GRID, PET_GRID)
+    assert converted.case.findings == ()
+    assert converted.case.ignored == ()
+
+
+def test_platform_layout(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    folder = convert().folder
+    assert json.loads((folder / "ehr.json").read_text()) == {"Age": 61.0, "Gender": 1}
+    entries = json.loads((folder / "inputs.json").read_text())
+    assert [entry["socket"]["slug"] for entry in entries] == ["ct-image", "pet-image", "ehr"]
+    assert [entry["image"]["name"] for entry in entries[:2]] == ["CHUM-001.mha"] * 2
+    ct, pet = (entry["image"]["pk"] for entry in entries[:2])
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        "ehr.json",
+        f"images/ct/{ct}.mha",
+        f"images/pet/{pet}.mha",
+        "inputs.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "syntax", ["RLELossless", "JPEGLosslessProcess14_1", "JPEGLosslessProcess14", "JPEGLSLossless", "JPEG2000Lossless"]
+)
+@pytest.mark.parametrize("signed", [False, True])
+def test_compressed_pixels(study: StudyFolder, convert: Convert, syntax: str, signed: bool) -> None:
+    ct_files = study.ct(signed=signed)
+    pet_files = study.pet()
+    compress(ct_files + pet_files, syntax)
+    assert dcmread(ct_files[0]).file_meta.TransferSyntaxUID.is_compressed
+    converted = convert()
+    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    pet = converted.image("pet").array
+    assert (np.abs(pet - pet_volume().array) <= pet_tolerance(pet_volume().array)).all()
+
+
+def test_order_follows_positions_not_names_or_instance_numbers(study: StudyFolder, convert: Convert) -> None:
+    def misnumber(dataset: Dataset, index: int) -> None:
+        dataset.InstanceNumber = (index * 7) % 9
+
+    shuffle_names(study.ct(edit=misnumber))
+    shuffle_names(study.pet())
+    converted = convert()
+    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    assert converted.image("ct").geometry == CT_GRID
+    assert converted.image("pet").geometry == PET_GRID
+
+
+def test_missing_slice_names_its_neighbours(study: StudyFolder, convert: Convert) -> None:
+    """Slices are 4 mm apart; without the fifth the gap is 8 mm."""
+    paths = study.ct()
+    study.pet()
+    paths[4].unlink()
+    with pytest.raises(InputError) as stop:
+        convert()
+    assert stop.value.message == (
+        "CT/IM0004.dcm and CT/IM0006.dcm: found 8 mm between the slices at (-19, -22.5, 112) mm and "
+        "at (-19, -22.5, 120) mm, expected 4 mm: 1 slice is missing"
+    )
+
+
+def test_nothing_is_written_after_an_error(study: StudyFolder, convert: Convert, tmp_path: Path) -> None:
+    study.ct()
+    paths = study.pet()
+    paths[3].write_bytes(paths[3].read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"PT/IM0013.dcm: cannot be read .*bytes of pixel data is less than expected"):
+        convert()
+    assert [path.name for path in tmp_path.iterdir()] == ["dicom"]
+
+
+def test_truncated_compressed_file(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    compress(paths, "JPEG2000Lossless")
+    paths[3].write_bytes(paths[3].read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"CT/IM0004.dcm: found no PixelData \(7FE0,0010\), expected a complete file"):
+        convert()
+
+
+def test_file_truncated_in_its_header(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    paths[3].write_bytes(paths[3].read_bytes()[:200])
+    with pytest.raises(InputError, match=r"CT/IM0004.dcm: found no SOPClassUID \(0008,0016\), expected a complete"):
+        convert()
+
+
+def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Path) -> None:
+    study.ct()
+    study.pet()
+    (tmp_path / "CHUM-001").mkdir()
+    convert()  # an empty folder is free
+    before = sorted((tmp_path / "CHUM-001").rglob("*"))
+    with pytest.raises(OutputError, match="exists and is not empty, expected a new or empty folder"):
+        convert()
+    assert sorted((tmp_path / "CHUM-001").rglob("*")) == before
+
+
+def test_other_files_and_copies_are_counted(study: StudyFolder, convert: Convert) -> None:
+    paths = study.ct()
+    study.pet()
+    (study.root / "notes.txt").write_text("no DICOM")
+    (study.root / "empty").touch()
+    (study.root / "copy.dcm").write_bytes(paths[0].read_bytes())
+    directory = dcmread(paths[0])
+    directory.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.1.3.10"
+    directory.save_as(study.root / "DICOMDIR")
+    assert convert().case.ignored == (
+        "3 files: not a DICOM object, or DICOMDIR",
+        "1 file: further copies of the same object",
+    )
+
+
+def test_folder_without_dicom(study: StudyFolder, convert: Convert) -> None:
+    with pytest.raises(InputError, match="no such folder, expected a folder of DICOM files"):
+        convert()
+    study.root.mkdir()
+    (study.root / "a.txt").touch()
+    with pytest.raises(InputError, match="found no DICOM file among 1 files, expected a study with CT and PET"):
+        convert()
+
+
+def test_pet_of_another_region(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    far = Geometry(PET_GRID.size, PET_GRID.spacing_mm, (-18.0, -22.0, 900.0))
+    study.pet(Volume(pet_volume().array, far))
+    with pytest.raises(InputError, match="PET: does not overlap the CT"):
+        convert()
+
+
+def test_case_in_a_cohort_has_the_name_of_the_patient(study: StudyFolder, tmp_path: Path) -> None:
+    """`hecktor rehearse` reads PATIENT/input."""
+    from convert import ConvertRequest, convert_dicom
+
+    study.ct()
+    study.pet()
+    folder = tmp_path / "cohort" / "MDA-007" / "input"
+    convert_dicom(ConvertRequest(study.root, folder))
+    assert json.loads((folder / "inputs.json").read_text())[0]["image"]["name"] == "MDA-007.mha"
+
+
+@pytest.mark.parametrize("implicit", [True, False])
+def test_files_without_preamble(study: StudyFolder, convert: Convert, implicit: bool) -> None:
+    """As older exports write them: no preamble and no file meta information, so no transfer syntax."""
+    for path in study.ct() + study.pet():
+        dataset = dcmread(path)
+        dataset.file_meta, dataset.preamble = FileMetaDataset(), None
+        dataset.save_as(path, implicit_vr=implicit, little_endian=True, enforce_file_format=False)
+        assert path.read_bytes()[:2] == b"\x08\x00"
+    (study.root / "other").write_bytes(b"\x08\x00 is no DICOM file" * 9)
+    converted = convert()
+    np.testing.assert_array_equal(converted.image("ct").array, ct_volume().array)
+    assert converted.case.ignored == ("1 file: not a DICOM object, or DICOMDIR",)
+
+
+def test_the_example_of_the_page_runs(
+    study: StudyFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study.ct()
+    study.pet()
+    study.root.rename(study.root.with_name("STUDY"))
+    monkeypatch.chdir(study.root.parent)
+    page = Path(__file__).parents[2] / "docs" / "dicom.md"
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(example, {})
+    assert capsys.readouterr().out.startswith("(0.000296075")
+    assert (study.root.parent / "CASE" / "inputs.json").is_file()
