@@ -213,7 +213,7 @@ def cooled(array: np.ndarray) -> np.ndarray:
     ("role", "spoil", "slices", "found"),
     [
         ("__PT", turned, 0, "% of the voxels above SUV 1 lie in the CT's air"),
-        ("__PT", lambda pet: pet, 50, "of the smaller field of view"),
+        ("__PT", lambda pet: pet, 25, "of the smaller field of view"),
         ("", moved, 0, "100% of the lesions lie in the CT's air"),
         ("__PT", cooled, 0, "the lesions' highest SUV is 0.9"),
     ],

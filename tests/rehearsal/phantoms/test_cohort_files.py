@@ -47,6 +47,15 @@ def rendered(case: PhantomCase) -> Rendered:
     return render(case)
 
 
+def test_padding_fills_the_corners_only(case: PhantomCase) -> None:
+    """The scanner's circle touches the edges of the square, so pi / 4 of a slice lies inside."""
+    protocol = replace(case.protocol, padding_hu=-3024, planning=None, dose=None)
+    ct = render(replace(case, protocol=protocol)).ct.array
+    assert (ct == -3024).mean() == pytest.approx(1 - np.pi / 4, abs=0.02)
+    assert ct[ct != -3024].min() >= -1024
+    assert (ct[:, :3, :3] == -3024).all()
+
+
 def test_rendering_twice_gives_the_same_voxels(case: PhantomCase, rendered: Rendered) -> None:
     again = render(case)
     np.testing.assert_array_equal(again.ct.array, rendered.ct.array)

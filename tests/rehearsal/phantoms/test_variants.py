@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from rehearsal.phantoms import rearranged
+from rehearsal.phantoms.anatomy.heights import BRAIN_BOTTOM
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import axes_of, coarsened
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.variants import KINDS, vary
 
@@ -92,12 +93,26 @@ def test_an_oblique_grid_is_tilted_and_covers_the_scan() -> None:
 
 @pytest.mark.parametrize("kind", ["head cut off", "no brain in the field"])
 def test_without_a_brain_the_scan_ends_below_it(kind: str) -> None:
-    """The brain begins 39 anatomical mm above the tonsils; noise and lesions apart, nothing as large is as hot."""
+    """Noise and lesions apart, nothing as large as the brain is as hot."""
     case = coarse_case(1)
     scan = vary(case, kind, np.random.default_rng(4))
     top = scan.ct.geometry.corners_mm()[:, 2].max() - scan.ct.geometry.spacing_mm[2] / 2
-    assert top <= case.frame.to_patient((0.0, 0.0, 39.0))[2]
+    assert top <= case.frame.height_mm(BRAIN_BOTTOM)
     assert scan.mask.array.any()
+
+
+@pytest.mark.parametrize(
+    ("arms", "sides"), [("right arm up", {-1}), ("left arm up", {1}), ("up", {-1, 1}), ("down", set())]
+)
+def test_raised_arms_lie_beside_the_head(arms: str, sides: set[int]) -> None:
+    """Elbows are painted 150 mm to the left and right of the skull base; the head is 80 mm wide on either side."""
+    case = coarse_case(8)
+    scan = render(replace(case, body=replace(case.body, arms=arms)))
+    axes = axes_of(scan.ct.geometry)
+    row = scan.ct.array[int(np.abs(axes.z - case.frame.height_mm(40.0)).argmin())] > rearranged.SKIN_HU
+    across = axes.x - case.frame.origin_mm[0]
+    above_table = row[axes.y < case.frame.origin_mm[1] + 90]
+    assert {side for side in (-1, 1) if above_table[:, np.abs(across - 150 * side) < 30].any()} == sides
 
 
 def test_spills_lie_outside_the_body_and_are_hot() -> None:
