@@ -38,7 +38,7 @@ LOGGER = logging.getLogger("hecktor")
 
 # Shares of the region's height: a PET that covers less is named, or left out.
 COVERED_BY_PET: Final = 0.9
-LEAST_COVERED_BY_PET: Final = 1 / 3
+LEAST_COVERED_BY_PET: Final = 0.2
 WITHOUT_NECK: Final = "the mask stays empty, and image features take their training medians"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from algorithm import Predictor
 from algorithm.case.notices import Notices
-from algorithm.case.read import Case, clean_ct, clean_pet
+from algorithm.case.read import CT_ALONE, Case, clean_ct, clean_pet
 from algorithm.cli import main
 from algorithm.region.localise import Region, localise
 from contract import platform
@@ -40,7 +40,7 @@ UPSIDE_DOWN = NO_NECK.replace(
     "no brain, no lung apices and no airway of a neck", "the head lies at the lower end of the scan"
 )
 CT, PET = "CT 0a1b2c3d-ct.mha", "PET 4e5f6a7b-pet.mha"
-COVERED = "PET: covers {}% of the height of the head and neck that the CT shows; going on with the CT alone"
+COVERED = "PET: covers {}% of the height of the head and neck that the CT shows; "
 SCALED = "expected SUV; taken for Bq/ml and scaled by 0.000196 by the uptake of muscle and fat, uncertain by about 30%"
 IN_KBQ_PER_ML = (
     "median uptake of muscle 4.26, fat 1.72, expected SUV of about muscle 0.7, fat 0.4; possibly kBq/ml; not scaled"
@@ -73,8 +73,8 @@ EXPECTED: dict[str, Expected] = {
     "cut at the mandible": UNSURE,
     "cut at the skull base": UNSURE,
     "20 mm of brain": UNSURE,
-    "PET ends at the chin": Expected(CASE, True, (COVERED.format(28),), "empty"),
-    "PET ends at the lungs": Expected(CASE, True, (COVERED.format(8),), "empty"),
+    "PET ends at the chin": Expected(CASE, True, (COVERED.format(28) + "no uptake beyond",)),
+    "PET ends at the lungs": Expected(CASE, True, (COVERED.format(8) + CT_ALONE,), "empty"),
     "upside down": Expected("brain's uptake", False, (UPSIDE_DOWN,), "empty"),
     "upside down, whole body": Expected(APICES, False, (UPSIDE_DOWN,), "empty"),
     "prone, header says prone": SURE,
