@@ -13,7 +13,7 @@ import numpy.typing as npt
 import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
-from algorithm.case.read import CT_ALONE, Case, reaches_into, read_case
+from algorithm.case.read import CT_ALONE, Case, covered_height, read_case
 from algorithm.deadline import Deadline, Termination
 from algorithm.heads.classes import Head
 from algorithm.heads.measure import Features, clinical_features, image_features
@@ -36,6 +36,9 @@ from contract.images.volumes import write_mask
 
 LOGGER = logging.getLogger("hecktor")
 
+# Shares of the region's height: a PET that covers less is named, or left out.
+COVERED_BY_PET: Final = 0.9
+LEAST_COVERED_BY_PET: Final = 0.2
 WITHOUT_NECK: Final = "the mask stays empty, and image features take their training medians"
 
 
@@ -75,16 +78,21 @@ def read(run: RunContext) -> Case:
 
 
 def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
-    """The case with the region of head and neck; a PET that ends short of the region is left out."""
+    """The case with the region of head and neck; a PET that covers little of its height is left out."""
     with run.stages("localise"):
         region = head_and_neck(case)
         LOGGER.info("region: %s", region.summary())
         if region.no_neck:
             run.notices.warn(Finding("CT", region.no_neck, "a head or neck in view, the head up (+z)", WITHOUT_NECK))
-        if case.pet is None or reaches_into(case.pet.geometry, region.lower_mm, region.upper_mm):
+        if case.pet is None or region.no_neck:
             return case, region
-        run.notices.warn(Finding("PET", "does not reach the head and neck that the CT shows", action=CT_ALONE))
-        return replace(case, pet=None), region
+        covered = covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
+        if covered < COVERED_BY_PET:
+            found = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
+            enough = covered >= LEAST_COVERED_BY_PET
+            run.notices.warn(Finding("PET", found, action="no uptake beyond" if enough else CT_ALONE))
+            case = case if enough else replace(case, pet=None)
+        return case, region
 
 
 def segment(run: RunContext, case: Case, region: Region) -> Segmentation:

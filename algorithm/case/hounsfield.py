@@ -28,6 +28,9 @@ _LARGE_SHARE: Final = 0.01
 _AIR_SHARE: Final = 0.03
 _RAISED_AIR_SHARE: Final = 0.2
 _MOST_PADDING_VALUES: Final = 2
+# A CT is cut off if its lowest value lies above this one, and the smallest width of a display window.
+_LOWEST_CUT_HU: Final = -850
+_LEAST_WINDOW_HU: Final = 100
 
 _Array = npt.NDArray[Any]
 
@@ -121,6 +124,20 @@ def _is_raised_air(values: _Array, peak: Peak) -> bool:
     return narrow and -850 < peak.hu < -250 and _share(values, -np.inf, peak.hu - _AROUND_HU) < _LEAST_SHARE
 
 
+def cut_off_air(array: _Array) -> str:
+    """The lowest value and its share in words if a CT was cut off above the values of air, otherwise empty.
+
+    Display windows do this: the lowest value then stands for all air, lung and fat below it.
+    """
+    values = _sample(array)
+    values = values[~np.isin(values, padding_values(array))]
+    lowest = float(values.min(initial=np.inf))
+    share = np.count_nonzero(values == lowest) / max(values.size, 1)
+    if not _LOWEST_CUT_HU < lowest < values.max(initial=-np.inf) - _LEAST_WINDOW_HU or share < _AIR_SHARE:
+        return ""
+    return f"{share:.0%} of the voxels at the lowest value, {lowest:g} HU"
+
+
 def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | None]:
     """The CT with its missing intercept subtracted, and the finding; the CT itself if its values are plausible."""
     expected = f"-1000, and {MUSCLE_HU - 50} to {MUSCLE_HU + 50}"
@@ -128,6 +145,8 @@ def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | Non
         offset, words = missing
         finding = Finding(name, words, expected, f"the intercept is missing: {offset} subtracted")
         return array.astype(np.float32) - np.float32(offset), finding
+    if words := cut_off_air(array):
+        return array, Finding(name, words, "-1000 in air", "values were cut off before; going on with these values")
     if words := implausible_peaks(array):
         return array, Finding(name, words, expected, "no HU; going on with these values")
     return array, None

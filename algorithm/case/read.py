@@ -109,10 +109,16 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
 
 
 def _count_low(array: npt.NDArray[Any], name: str, notices: Notices) -> int:
-    """Number of voxels below -1024 HU; logs those that are padding and gives a notice of the others."""
+    """Number of voxels below -1024 HU; logs those that are padding and gives a notice of the others.
+
+    Resampling leaves values between padding and air at the padding's edge, which belong to it.
+    """
     low = array[array < AIR_HU]
     padding = hounsfield.padding_values(array) if low.size else ()
     padded = np.isin(low, padding)
+    edge = ~padded & (low > min(padding, default=0))
+    if 0 < np.count_nonzero(edge) < np.count_nonzero(padded) / 2:
+        padded |= edge
     if padded.any():
         values = " and ".join(f"{value:.6g}" for value in padding)
         LOGGER.info("%s: %d voxels of padding (%s HU) counted as air", name, np.count_nonzero(padded), values)
@@ -156,6 +162,15 @@ def reaches_into(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
     """True if the bounding box of `grid` and the box between two corners (x, y, z, LPS) share any volume."""
     corners = grid.corners_mm()
     return bool(np.all(np.minimum(corners.max(0), upper_mm) > np.maximum(corners.min(0), lower_mm)))
+
+
+def covered_height(grid: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> float:
+    """Share of the height (z) of a box (corners x, y, z, LPS) that `grid` covers; 0 if they share no volume."""
+    if not reaches_into(grid, lower_mm, upper_mm):
+        return 0.0
+    z = grid.corners_mm()[:, 2]
+    low, high = np.asarray(lower_mm)[2], np.asarray(upper_mm)[2]
+    return float((min(z.max(), high) - max(z.min(), low)) / (high - low))
 
 
 def _read_dose(folder: Path, notices: Notices) -> Volume | None:

@@ -22,8 +22,9 @@ LARGEST_NECK_MM2: Final = 28000.0
 SMALLEST_AIRWAY_MM2: Final = 32.0
 SHORTEST_AIRWAY_MM: Final = 24.0
 AIRWAY_HU: Final = -400.0
-# Less bone than in any part of a body; without bone a scan cannot be told from a neck.
+# Less bone than in any part of a body, and less air than around one; without both a scan cannot be told from a neck.
 LEAST_BONE_ML: Final = 5.0
+LEAST_AIR_SHARE: Final = 0.01
 # An upside-down scan shows at most this much of the body below the brain, and at least this much above it.
 MOST_BELOW_HEAD_MM: Final = 60.0
 LEAST_ABOVE_HEAD_MM: Final = 120.0
@@ -85,10 +86,11 @@ def shows_neck(coarse: Coarse) -> bool:
     """False for a scan with bone but no airway in a body section of a neck's or a head's size.
 
     For a scan without a brain and lung apices. Necks and faces hold an airway; legs have none, and an abdomen's gas
-    lies in larger sections. A scan without bone cannot be judged and counts as showing a neck.
+    lies in larger sections. A scan without bone, or without air because its CT was cut off, cannot be judged and counts
+    as showing a neck.
     """
     bone = coarse.body & (coarse.ct > BONE_HU)
-    if coarse.volume_ml(bone) < LEAST_BONE_ML:
+    if coarse.volume_ml(bone) < LEAST_BONE_ML or np.mean(coarse.ct < AIRWAY_HU) < LEAST_AIR_SHARE:
         return True
     enclosed = ndimage.binary_fill_holes(coarse.body, IN_SLICE) & ~coarse.body & (coarse.ct < AIRWAY_HU)
     airway_mm2 = enclosed.sum(axis=(1, 2)) * COARSE_MM**2

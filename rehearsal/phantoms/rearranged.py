@@ -36,7 +36,7 @@ def prone(scan: Rendered, rng: np.random.Generator) -> Rendered:
         scan,
         ct=Volume(np.flip(scan.ct.array, (1, 2)).copy(), scan.ct.geometry),
         mask=Volume(np.flip(scan.mask.array, (1, 2)).copy(), scan.mask.geometry),
-        pet=_half_turn(_reordered(scan.pet, (0, 1, 2), (True, True, False)), middle),
+        pet=_half_turn(reordered(scan.pet, (0, 1, 2), (True, True, False)), middle),
     )
     _add_table(turned.ct, rng)
     if rng.random() < 0.5:
@@ -54,7 +54,7 @@ def reordered_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
         return (a, b, c), (p, q, r)
 
     ct, pet = draw(), draw()
-    return replace(scan, ct=_reordered(scan.ct, *ct), mask=_reordered(scan.mask, *ct), pet=_reordered(scan.pet, *pet))
+    return replace(scan, ct=reordered(scan.ct, *ct), mask=reordered(scan.mask, *ct), pet=reordered(scan.pet, *pet))
 
 
 def oblique_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
@@ -65,11 +65,16 @@ def oblique_at_random(scan: Rendered, rng: np.random.Generator) -> Rendered:
     axis = rng.normal(0, 1, 3)
     angle = np.radians(rng.uniform(5, LARGEST_TILT_DEGREES)) * rng.choice([-1, 1])
     rotation = Rotation.from_rotvec(axis / np.linalg.norm(axis) * angle).as_matrix()
+    return oblique(scan, rotation, with_pet=rng.random() < 0.5)
+
+
+def oblique(scan: Rendered, rotation: NDArray[np.float64], *, with_pet: bool) -> Rendered:
+    """The CT, and the PET if `with_pet`, resampled on a grid with the columns of `rotation` as axes."""
     return replace(
         scan,
         ct=_oblique(scan.ct, rotation, AIR_HU, sitk.sitkLinear),
         mask=_oblique(scan.mask, rotation, 0, sitk.sitkNearestNeighbor),
-        pet=_oblique(scan.pet, rotation, 0, sitk.sitkLinear) if rng.random() < 0.5 else scan.pet,
+        pet=_oblique(scan.pet, rotation, 0, sitk.sitkLinear) if with_pet else scan.pet,
     )
 
 
@@ -168,7 +173,7 @@ def _half_turn(volume: Volume, middle: NDArray[np.float64]) -> Volume:
     return Volume(volume.array, Geometry(grid.size, grid.spacing_mm, origin, tuple(direction.ravel().tolist())))
 
 
-def _reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, bool, bool]) -> Volume:
+def reordered(volume: Volume, order: tuple[int, int, int], flips: tuple[bool, bool, bool]) -> Volume:
     """The same voxels stored in another order: axes (x, y, z) first flipped where `flips`, then permuted."""
     grid = volume.geometry
     first = [size - 1 if flip else 0 for size, flip in zip(grid.size, flips, strict=True)]

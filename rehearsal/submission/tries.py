@@ -146,6 +146,8 @@ def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
 def _stand_ins(job: JobResult) -> list[str]:
     """Answers that did not come from the network and the heads, by the algorithm's run record."""
     record = job.run_record or {}
+    if record.get("region") and record.get("segmented_by") is None:
+        return ["no neck was found in view, expected an answer of the network"]
     if record.get("passes_done") == 0:
         return ["the PET threshold answered, expected an answer of the network"]
     if record.get("stand_ins"):
@@ -158,4 +160,8 @@ def _tried_case(job: JobResult, inputs: TrialInputs) -> TriedCase:
     answered = NO_RECORD
     if record is not None:
         answered = f"{record.get('method')}: {record.get('passes_done')} of {record.get('passes_planned')} passes"
+        if not (record.get("region") or {}).get("sure", True):
+            answered += ", region unsure"
+        if record.get("notices"):
+            answered += f", warnings: {len(record['notices'])}"
     return TriedCase(case, inputs.kinds[case], round(job.outcome.seconds, 1), job.outcome.peak_memory_bytes, answered)

@@ -157,7 +157,8 @@ def test_a_pet_of_the_chest_alone_leaves_the_ct_alone(case_folder: Any, predict:
     case_folder.pet = Volume(case_folder.pet.array, Geometry(there.size, there.spacing_mm, (-95.0, -95.0, -985.0)))
     case_folder.write()
     answer = predict("1")
-    assert answer.warnings == ["PET: does not reach the head and neck that the CT shows; going on with the CT alone"]
+    covered = "covers 0% of the height of the head and neck that the CT shows"
+    assert answer.warnings == [f"PET: {covered}; going on with the CT alone"]
     assert predict("1", "--strict").status == 1
 
 

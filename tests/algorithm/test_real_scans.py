@@ -1,6 +1,6 @@
 """Both patients with real PET/CT go through all three tasks with the shipped package.
 
-They are no head and neck cases, so nothing is asked of the masks but that they are masks on the CT.
+Both scans show a limb: no neck is in view, so the mask is empty.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_segmentation(real_case: Path) -> None:
     ct = read_header(EDITION.inputs["ct"].path_under(real_case / "input") / "scan.nii.gz")
     assert mask.geometry.differences(ct.geometry) == []
     assert mask.array.dtype == np.uint8
-    assert set(np.unique(mask.array)) <= {0, 1, 2}
+    assert not mask.array.any()
 
 
 def test_rfs(real_case: Path) -> None:

@@ -7,17 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from algorithm.prediction import RunRecord
 from algorithm.stages import Stages, peak_memory_mib
 from contract.files import read_json
+from rehearsal.phantoms.anatomy.heights import BRAIN_BOTTOM
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import render
 
 RECORD = RunRecord(
     edition="hecktor2025",
     task="rfs",
     method="baseline",
     device="a card",
+    region=None,
     segmented_by="network",
     passes_done=3,
     passes_planned=8,
@@ -67,6 +74,9 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Pa
     assert record.pop("peak_memory_mib") > 10
     assert "cpu" in record.pop("device")
     record.pop("gpu_peak_memory_mib")
+    region = record.pop("region")
+    assert np.all(np.less(region["lower_mm"], region["upper_mm"]))
+    assert (region["found_by"], region["sure"], region["brain_lower_mm"]) == ("body outline", False, None)
     assert record == {
         "format_version": 1,
         "edition": "hecktor2025",
@@ -96,6 +106,25 @@ def test_the_record_of_a_comparator(
     record = read_json(tmp_path / "record.json")
     assert (record["method"], record["segmented_by"], record["passes_planned"]) == (method, segmented_by, 0)
     assert (record["device"], record["plan"], record["stand_ins"]) == (None, None, [])
+    assert (record["region"] is None) == (method == "clinical")
+
+
+def test_the_region_of_a_phantom(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    """The region holds every lesion, and the brain's lower end is right within 20 mm."""
+    case = make_case(31, 0, CENTRES, "head_and_neck")
+    scan = render(replace(case, protocol=coarsened(case.protocol, 8)))
+    case_folder.ct, case_folder.pet = scan.ct, scan.pet
+    case_folder.write(compress=False)
+    assert predict("1", "--method", "threshold", "--record", str(tmp_path / "record.json")).status == 0
+    region = read_json(tmp_path / "record.json")["region"]
+    assert list(region) == ["lower_mm", "upper_mm", "found_by", "sure", "brain_lower_mm"]
+    assert region["sure"]
+    assert region["brain_lower_mm"] == pytest.approx(case.frame.height_mm(BRAIN_BOTTOM), abs=20)
+    lesions = np.argwhere(scan.mask.array)[:, ::-1]
+    matrix = scan.ct.geometry.index_to_physical_matrix()
+    places = lesions @ matrix[:3, :3].T + matrix[:3, 3]
+    assert len(places)
+    assert np.all((places > region["lower_mm"]) & (places < region["upper_mm"]))
 
 
 def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_path: Path) -> None:

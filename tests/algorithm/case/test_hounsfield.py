@@ -140,10 +140,21 @@ def test_sound_values_pass(name: str) -> None:
 def test_phantoms_pass(index: int, field_of_view: str) -> None:
     case = make_case(12, index, CENTRES, field_of_view)
     ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
-    expected = np.maximum(ct.array, -1024)
+    expected = np.maximum(ct.array, -1024)  # some of these phantoms are padded
     np.testing.assert_array_equal(clean_ct(ct, "CT", Notices(strict=True)).array, expected)
-    raw = Volume((expected + 1024).astype(np.int16), ct.geometry)
+    raw = Volume((ct.array + 1024).astype(np.int16), ct.geometry)
     np.testing.assert_array_equal(clean_ct(raw, "CT", Notices()).array, expected)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "share"), [(-160, 240, "50%"), (-400, 600, "50%"), (0, 255, "65%"), (-1000, 1000, "")]
+)
+def test_a_display_window_is_named(lowest: int, highest: int, share: str) -> None:
+    """Air is half of `patient`, air and fat are 65%; a CT that ends at -1000 HU shows all air."""
+    notices = Notices()
+    cleaned(np.clip(patient(), lowest, highest), notices)
+    found = [f"{share} of the voxels at the lowest value, {lowest} HU"] if share else []
+    assert [finding.found for finding in notices.findings] == found
 
 
 @pytest.mark.parametrize("padding", [-2000, -3024])
@@ -152,14 +163,14 @@ def test_a_circular_field_of_view_is_padded(padding: int, offset: int) -> None:
     """Padding outside the circle becomes -1024 HU, and the rest is the phantom; without intercept it is mended."""
     case = make_case(12, 1, CENTRES, "head_and_neck")
     ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
-    plain = np.maximum(ct.array, -1024)
+    ct = Volume(np.maximum(ct.array, -1024), ct.geometry)
     _, height, width = ct.array.shape
     y, x = np.ogrid[:height, :width]
     outside = np.broadcast_to((y - height / 2) ** 2 + (x - width / 2) ** 2 > (width / 2) ** 2, ct.array.shape)
-    padded = np.where(outside, padding, plain + np.int16(offset)).astype(np.int16)
+    padded = np.where(outside, padding, ct.array + np.int16(offset)).astype(np.int16)
     notices = Notices()
     hu = clean_ct(Volume(padded, ct.geometry), "CT", notices).array
-    np.testing.assert_array_equal(hu, np.where(outside, -1024, plain))
+    np.testing.assert_array_equal(hu, np.where(outside, -1024, ct.array))
     assert len(notices.findings) == (offset > 0)
 
 

@@ -59,12 +59,18 @@ def test_padding_below_air_is_usual(caplog: pytest.LogCaptureFixture, dtype: typ
 
 
 def test_scattered_values_below_air_give_a_notice(notices: Notices) -> None:
-    """Three different values on the border: the two most frequent are padding, the third is not."""
-    found = clean_ct(ct_of(-3024, -3024, -2000, -2000, -1500, 40), "CT", notices)
-    assert found.array.ravel()[:6].tolist() == [-1024] * 5 + [40]
+    """Values on the border: the two most frequent are padding; two others are half as many, too many for its edge."""
+    found = clean_ct(ct_of(-3024, -3024, -2000, -2000, -1500, -1400, 40), "CT", notices)
+    assert found.array.ravel()[:7].tolist() == [-1024] * 6 + [40]
     assert [str(finding) for finding in notices.findings] == [
-        "CT: 1 voxels below -1024 HU (lowest -1500); counted as air"
+        "CT: 2 voxels below -1024 HU (lowest -1500); counted as air"
     ]
+
+
+def test_the_edge_of_padding_is_usual() -> None:
+    """One voxel between padding and air, fewer than half of the three of padding, as resampling leaves them."""
+    found = clean_ct(ct_of(-3024, -3024, -3024, -1900, 40), "CT", Notices(strict=True))
+    assert found.array.ravel()[:5].tolist() == [-1024] * 4 + [40]
 
 
 def test_one_low_voxel_inside_the_image_is_not_padding(notices: Notices) -> None:

@@ -91,6 +91,13 @@ def test_a_body_without_bone_cannot_be_told_from_a_neck() -> None:
     assert region_of(scan).no_neck == ""
 
 
+def test_a_ct_without_air_cannot_be_told_from_a_neck() -> None:
+    """A display window has taken the air of the same legs."""
+    scan = legs()
+    scan.ct = np.maximum(scan.ct, -160)
+    assert region_of(scan).no_neck == ""
+
+
 @pytest.mark.parametrize(("height_mm", "shown"), [(40, True), (12, False)])
 def test_an_airway_shows_a_neck(height_mm: float, shown: bool) -> None:
     """A windpipe of 8 mm radius in each of the limbs, one of which is the patient: 24 mm of it or more are needed."""

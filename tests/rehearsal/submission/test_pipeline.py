@@ -28,7 +28,8 @@ from rehearsal.submission.tries import KINDS, _cases, make_phantoms
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms
-RECORD = {"method": "toy", "passes_done": 4, "passes_planned": 4, "stand_ins": []}
+RECORD = {"method": "toy", "segmented_by": "network", "passes_done": 4, "passes_planned": 4, "stand_ins": []}
+UNSURE = {"found_by": "lung apices", "sure": False}
 
 
 @dataclass
@@ -122,6 +123,15 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert "do not use the platform's GPU" in text
 
 
+def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: Path) -> None:
+    record = RECORD | {"region": UNSURE, "notices": [{"what": "CT", "found": "padding"}]}
+    submission = make_submission(
+        request(tiny_package, tmp_path / "submission", tasks=(RFS,)), StubImages(record=record), ignore
+    )
+    (case,) = submission.tried[0].cases
+    assert case.answered == "toy: 4 of 4 passes, region unsure, warnings: 1"
+
+
 @pytest.mark.parametrize(
     ("images", "says"),
     [
@@ -130,10 +140,14 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
         (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
         (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
         (StubImages(record=RECORD | {"passes_done": 0}), r"the PET threshold answered, expected an answer of the net"),
+        (
+            StubImages(record=RECORD | {"segmented_by": None, "region": UNSURE}),
+            r"no neck was found in view, expected an",
+        ),
         (StubImages(record=RECORD | {"stand_ins": ["rfs"]}), r"stand-ins answered for rfs, expected answers of the mo"),
         (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
     ],
-    ids=["exit status", "label", "geometry", "no output", "no pass", "stand-in", "refused"],
+    ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "stand-in", "refused"],
 )
 def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""

@@ -1,0 +1,241 @@
+"""Unusual scans are answered on the CT's grid, and named if they must not be trusted; `--strict` refuses just those."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import Predictor
+from algorithm.case.notices import Notices
+from algorithm.case.read import CT_ALONE, Case, clean_ct, clean_pet
+from algorithm.cli import main
+from algorithm.region.localise import Region, localise
+from contract import platform
+from contract.errors import Finding, run_main
+from contract.files import read_json
+from contract.images.volumes import Volume, read_volume
+from contract.patient import Patient
+from tests.algorithm.edition import EDITION, SEGMENTATION
+from tests.algorithm.test_serve import algorithm as server
+from tests.algorithm.test_serve import call
+from tests.conftest import EHR, CaseFolder
+from tests.faults.conftest import case_arguments
+from tests.faults.odd_scans import OddScan, odd_scans
+
+pytestmark = pytest.mark.usefixtures("root_logger")
+
+SCANS = odd_scans(coarsening=8)
+NO_NECK = (
+    "CT: no brain, no lung apices and no airway of a neck, expected a head or neck in view, the head up (+z); "
+    "the mask stays empty, and image features take their training medians"
+)
+UPSIDE_DOWN = NO_NECK.replace(
+    "no brain, no lung apices and no airway of a neck", "the head lies at the lower end of the scan"
+)
+CT, PET = "CT 0a1b2c3d-ct.mha", "PET 4e5f6a7b-pet.mha"
+COVERED = "PET: covers {}% of the height of the head and neck that the CT shows; "
+SCALED = "expected SUV; taken for Bq/ml and scaled by 0.000196 by the uptake of muscle and fat, uncertain by about 30%"
+IN_KBQ_PER_ML = (
+    "median uptake of muscle 4.26, fat 1.72, expected SUV of about muscle 0.7, fat 0.4; possibly kBq/ml; not scaled"
+)
+LARGEST_INTEGER = "the largest value of a 16-bit integer, expected SUV; higher uptake was cut off before"
+WINDOW = "-160 HU, expected -1000 in air; values were cut off before; going on with these values"
+MENDED = "expected -1000, and 0 to 100; the intercept is missing: 1024 subtracted"
+CASE, APICES, OUTLINE = "brain case", "lung apices", "body outline"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Landmark of the region, whether it is sure, the warnings, and the PET threshold's mask.
+
+    The mask is "tumour" if it overlaps the reference, "elsewhere" if it does not, or "empty".
+    """
+
+    found_by: str
+    sure: bool = True
+    warnings: tuple[str, ...] = ()
+    mask: str = "tumour"
+
+
+SURE, UNSURE = Expected(CASE), Expected(APICES, sure=False)
+EXPECTED: dict[str, Expected] = {
+    "whole body": SURE,
+    "head and neck": SURE,
+    "abdomen": Expected(OUTLINE, False, (NO_NECK,), "empty"),
+    "legs": Expected(OUTLINE, False, (NO_NECK,), "empty"),
+    "cut at the mandible": UNSURE,
+    "cut at the skull base": UNSURE,
+    "20 mm of brain": UNSURE,
+    "PET ends at the chin": Expected(CASE, True, (COVERED.format(28) + "no uptake beyond",)),
+    "PET ends at the lungs": Expected(CASE, True, (COVERED.format(8) + CT_ALONE,), "empty"),
+    "upside down": Expected("brain's uptake", False, (UPSIDE_DOWN,), "empty"),
+    "upside down, whole body": Expected(APICES, False, (UPSIDE_DOWN,), "empty"),
+    "prone, header says prone": SURE,
+    "prone, header says supine": SURE,
+    "one arm up": SURE,
+    "oblique by 20 degrees": SURE,
+    "slices of 12 mm": SURE,
+    "stored sagittally": SURE,
+    "PET 20 mm to the left": Expected(CASE, mask="elsewhere"),
+    "PET 20 mm too high": SURE,
+    "PET in Bq/ml": Expected(CASE, True, (f"{PET}: highest value 99247.5, {SCALED}",)),
+    "PET in kBq/ml": Expected(
+        CASE,
+        True,
+        (f"{PET}: {IN_KBQ_PER_ML}",),
+    ),
+    "PET in Bq/ml, 16 bits": Expected(
+        CASE,
+        True,
+        (f"{PET}: 8963 voxels at 32767, {LARGEST_INTEGER}", f"{PET}: highest value 32767, {SCALED}"),
+    ),
+    "PET zero": Expected(CASE, True, (f"{PET}: all voxels are zero; going on with the CT alone",), "empty"),
+    "CT padded with -2000 HU": SURE,
+    "CT padded with -3024 HU": SURE,
+    "CT from -1000 to 1000 HU": SURE,
+    "CT from -160 to 240 HU": Expected(
+        OUTLINE,
+        False,
+        (f"{CT}: 91% of the voxels at the lowest value, {WINDOW}",),
+    ),
+    "CT without intercept": Expected(
+        CASE,
+        True,
+        (f"{CT}: air near 24 HU, soft tissue near 1070 HU, fat in 1.4% of the voxels, {MENDED}",),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Exit status, last line of stderr, record and mask (None without an answer)."""
+
+    status: int
+    last: str
+    record: dict[str, Any] | None
+    mask: Volume | None
+
+
+def write(scan: OddScan, folder: Path) -> CaseFolder:
+    case = CaseFolder(folder)
+    case.ct, case.pet = scan.ct, scan.pet
+    return case.write(compress=False)
+
+
+def run(case: CaseFolder, capfd: pytest.CaptureFixture[str], *options: str) -> Run:
+    record = case.root / "record.json"
+    folders = ["--input", str(case.input), "--output", str(case.output), "--record", str(record)]
+    status = run_main(main, ["--task", "1", "--method", "threshold", *folders, *options])
+    path = SEGMENTATION.answers[0].socket.path_under(case.output) / platform.MASK_FILE_NAME
+    answered = path.is_file()
+    last = capfd.readouterr().err.splitlines()[-1]
+    return Run(status, last, read_json(record) if record.is_file() else None, read_volume(path) if answered else None)
+
+
+def test_every_scan_has_an_expectation() -> None:
+    assert list(EXPECTED) == list(SCANS)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_odd_scan(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The record names the region and what is odd; strict mode refuses the scans that have a warning, and no other."""
+    scan, expected = SCANS[name](), EXPECTED[name]
+    case = write(scan, tmp_path)
+    strict = run(case, capfd, "--strict")
+    if expected.warnings:
+        assert (strict.status, strict.last) == (1, f"error: {expected.warnings[0]} (strict mode)")
+        assert (strict.record, strict.mask) == (None, None)
+    answer = run(case, capfd) if expected.warnings else strict
+    assert (answer.status, answer.record is None, answer.mask is None) == (0, False, False)
+    assert answer.record is not None and answer.mask is not None  # noqa: PT018 - narrows the types
+    region = answer.record["region"]
+    assert (region["found_by"], region["sure"]) == (expected.found_by, expected.sure)
+    assert tuple(str(Finding(**notice)) for notice in answer.record["notices"]) == expected.warnings
+    assert answer.mask.geometry.differences(scan.ct.geometry) == []
+    assert where(answer.mask.array, scan.mask.array) == expected.mask
+
+
+def where(mask: np.ndarray, reference: np.ndarray) -> str:
+    if not mask.any():
+        return "empty"
+    return "tumour" if (mask[reference > 0] > 0).any() else "elsewhere"
+
+
+def test_one_raised_arm_moves_no_face_of_the_region() -> None:
+    """The same patient with both arms down; faces within one voxel of the coarse picture, 4 mm."""
+    down, up = (region_of(SCANS[name]()) for name in ("whole body", "one arm up"))
+    np.testing.assert_allclose([up.lower_mm, up.upper_mm], [down.lower_mm, down.upper_mm], atol=4.0)
+
+
+def region_of(scan: OddScan) -> Region:
+    notices = Notices(strict=True)
+    ct = clean_ct(scan.ct, "CT", notices)
+    return localise(Case(ct, clean_pet(scan.pet, ct, "PET", notices), Patient()))
+
+
+# What the tiny package's heads answer without image features: intercept 0.5, 0.1 times the volume's or the SUV's
+# training median of 1, and 0.02 times the age, 61 SD above the mean and therefore limited to 4. The volume of an empty
+# mask is 0, the risk would be 0.58.
+NEUTRAL = {"segmentation": None, "rfs": 0.5 + 0.1 * 1 + 0.02 * 4, "hpv": True}
+
+
+@pytest.fixture
+def legs(tmp_path: Path) -> CaseFolder:
+    return write(SCANS["legs"](), tmp_path)
+
+
+def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
+    """The answer below the case's output folder without a neck in view, and the warning in the log."""
+    (socket,) = (answer.socket for answer in EDITION.algorithm(task).answers)
+    assert log.count(f"*** WARNING *** {NO_NECK}") == 1
+    assert "*** FALLBACK ***" not in log
+    assert "*** STAND-IN ***" not in log
+    path = socket.path_under(case.output)
+    if NEUTRAL[task] is None:
+        mask = read_volume(path / platform.MASK_FILE_NAME)
+        assert mask.geometry.differences(case.ct.geometry) == []
+        assert not mask.array.any()
+    else:
+        assert json.loads(path.read_text()) == pytest.approx(NEUTRAL[task])
+
+
+@pytest.mark.parametrize("task", NEUTRAL)
+@pytest.mark.parametrize("words", [("algorithm",), ("hecktor", "predict")], ids=["image", "hecktor predict"])
+def test_no_neck_by_the_command_line(legs: CaseFolder, tiny_package: Path, words: tuple[str, ...], task: str) -> None:
+    command = [sys.executable, "-m", *words, *case_arguments(legs, tiny_package, EDITION.algorithm(task))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert_neutral(legs, task, done.stderr)
+    strict = subprocess.run([*command, "--strict"], capture_output=True, text=True, check=False)
+    assert (strict.returncode, strict.stderr.splitlines()[-1]) == (1, f"error: {NO_NECK} (strict mode)")
+
+
+@pytest.mark.parametrize("task", NEUTRAL)
+def test_no_neck_by_the_server(legs: CaseFolder, tiny_package: Path, task: str) -> None:
+    with server(legs, tiny_package, task) as (process, port):
+        status, reply = call(port, "POST", "/invoke")
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    assert (status, "pass" in reply) == (201, False)
+    assert_neutral(legs, task, log)
+
+
+@pytest.mark.parametrize("task", NEUTRAL)
+def test_no_neck_in_python(legs: CaseFolder, tiny_package: Path, task: str) -> None:
+    predictor = Predictor(tiny_package, task=task, device="cpu")
+    scans = legs.ct.array, legs.ct.geometry, legs.pet.array, legs.pet.geometry
+    for prediction in (predictor.predict(legs.input), predictor.predict_arrays(*scans, ehr=EHR)):
+        assert [str(notice) for notice in prediction.record.notices] == [NO_NECK]
+        assert (prediction.record.segmented_by, prediction.record.passes_done) == (None, 0)
+        if NEUTRAL[task] is None:
+            assert prediction.mask is not None
+            assert not prediction.mask.any()
+        else:
+            assert {**prediction.risks, **prediction.classes} == {task: pytest.approx(NEUTRAL[task])}
