@@ -19,15 +19,16 @@ from algorithm.region.landmarks import Brain, find_brain, lung_apex_mm
 from algorithm.region.neck import beneath_head, front_and_back_mm, is_upside_down, neck_centre_mm, shows_neck
 from contract.images.volumes import Volume
 
-# Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 23.
+# Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 28.
 HALF_WIDTH_MM: Final = 125.0
 HALF_DEPTH_MM: Final = 118.0
 ABOVE_BRAIN_END_MM: Final = 92.0
 # Visible lungs mark the lower end of the neck; nodes lie down to the clavicles, which reach below the apices.
 BELOW_APEX_MM: Final = 45.0
-# Nearest and farthest lower end below the brain, whatever is taken for lungs: apices lie 90 to 162 mm below the brain
-# in 142 patients.
-BELOW_BRAIN_END_MM: Final = (140.0, 230.0)
+# Lower end below the brain without visible lungs; nearest and farthest one with them, whatever is taken for lungs.
+# Apices lie 90 to 162 mm below the brain in 142 patients, but without a PET its end may be found 80 mm too high.
+BELOW_BRAIN_END_MM: Final = 230.0
+BELOW_BRAIN_END_BY_APEX_MM: Final = (140.0, 290.0)
 # Distance from the front and the back of the neck to the region's faces, and the deepest region.
 SKIN_MM: Final = 8.0
 DEEPEST_MM: Final = 290.0
@@ -111,10 +112,9 @@ def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
 
 def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
     """The box from above the brain's lower end to below the lung apices, around head and neck."""
-    nearest, farthest = BELOW_BRAIN_END_MM
-    below = farthest
+    below = BELOW_BRAIN_END_MM
     if apex_mm is not None:
-        below = float(np.clip(brain.lower_mm - apex_mm + BELOW_APEX_MM, nearest, farthest))
+        below = float(np.clip(brain.lower_mm - apex_mm + BELOW_APEX_MM, *BELOW_BRAIN_END_BY_APEX_MM))
     low_z, high_z = brain.lower_mm - below, brain.lower_mm + ABOVE_BRAIN_END_MM
     beneath = beneath_head(coarse, brain)
     x, y = np.add(brain.centre_mm[:2], neck_centre_mm(coarse, brain, beneath)) / 2
