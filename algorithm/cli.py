@@ -7,8 +7,9 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from algorithm.deadline import Termination, process_age_s
@@ -73,10 +74,19 @@ def program(argv: Sequence[str] | None = None) -> int:
 
 
 def _log_this_thread_only() -> None:
-    """Keep the last line of the log: after an early end another thread may still compute."""
-    this_thread = threading.get_ident()
+    """Keep the last line of the log: after an early end another thread may still compute.
+
+    A filter would be too late for a record that has passed the filters but waits for the handler's lock.
+    """
     for handler in logging.getLogger().handlers:
-        handler.addFilter(lambda record: record.thread == this_thread)
+        handler.acquire()
+        handler.emit = partial(_emit_of_thread, handler.emit, threading.get_ident())  # type: ignore[method-assign]
+        handler.release()
+
+
+def _emit_of_thread(emit: Callable[[logging.LogRecord], None], thread: int, record: logging.LogRecord) -> None:
+    if record.thread == thread:
+        emit(record)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from torch import nn
 from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
+from algorithm.network import windows
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
@@ -79,8 +80,10 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def masks(phantom: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The shipped model's answer, twice."""
-    return [answer(phantom, tmp_path_factory.mktemp("output"), DEFAULT_PACKAGE) for _ in range(2)]
+    """The shipped model's answer in float32, twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+        return [answer(phantom, tmp_path_factory.mktemp("output"), DEFAULT_PACKAGE) for _ in range(2)]
 
 
 def nnunet_mask(case: Path) -> np.ndarray:
@@ -112,19 +115,18 @@ def test_the_phantom_needs_no_crop(phantom: Path) -> None:
 
 @pytest.mark.slow
 def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: Callable[[str, object], None]) -> None:
-    """Dice at least 0.999 for each label between two masks that are both not empty.
+    """At most three of 331,776 voxels differ, in masks with more than 200 voxels of each label.
 
-    In float32 they are equal. Where the CPU multiplies bfloat16 in hardware the algorithm does, and a voxel here and
-    there whose labels are almost tied changes sides.
+    nnU-Net sums the passes in half precision, so a voxel whose labels are almost tied may change sides.
     """
     found, expected = read_volume(masks[0]).array, nnunet_mask(phantom)
     assert found.shape == expected.shape
     for label in labels.FOREGROUND:
         ours, theirs = found == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
-        dice = 2 * np.count_nonzero(ours & theirs) / (np.count_nonzero(ours) + np.count_nonzero(theirs))
-        record_property(f"dice_{labels.NAMES[label]}", float(dice))
-        assert dice >= 0.999
+    different = np.count_nonzero(found != expected)
+    record_property("different_voxels", different)
+    assert different <= 3
 
 
 @pytest.mark.slow
