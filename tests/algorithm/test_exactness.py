@@ -128,7 +128,7 @@ def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: 
     for label in labels.FOREGROUND:
         ours, theirs = found == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
-    different = np.count_nonzero(found != expected)
+    different = int(np.count_nonzero(found != expected))
     record_property("different_voxels", different)
     assert different <= 3
 
