@@ -212,6 +212,8 @@ def trust(run: RunContext, answers: CaseAnswers) -> None:
     try:
         with run.stages("uncertainty"):
             record = describe(segmentation, disagreement)
+            if answers.segmented.without_neck:
+                record["segmented_by"] = None
             by_passes = record["why_not"] is None
             if by_passes:
                 record |= _over_folds(run, answers, segmentation, disagreement)

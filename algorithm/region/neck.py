@@ -22,7 +22,7 @@ LARGEST_NECK_MM2: Final = 28000.0
 SMALLEST_AIRWAY_MM2: Final = 32.0
 SHORTEST_AIRWAY_MM: Final = 24.0
 AIRWAY_HU: Final = -400.0
-# Less bone than in any part of a body, and less air than around one; without both a scan cannot be told from a neck.
+# Less bone than in any part of a body, and less air than around one; without either, a scan cannot be judged.
 LEAST_BONE_ML: Final = 5.0
 LEAST_AIR_SHARE: Final = 0.01
 # An upside-down scan shows at most this much of the body below the brain, and at least this much above it.

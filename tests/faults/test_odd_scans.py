@@ -239,3 +239,12 @@ def test_no_neck_in_python(legs: CaseFolder, tiny_package: Path, task: str) -> N
             assert not prediction.mask.any()
         else:
             assert {**prediction.risks, **prediction.classes} == {task: pytest.approx(NEUTRAL[task])}
+
+
+def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package: Path) -> None:
+    folder = legs.root / "uncertainty"
+    arguments = case_arguments(legs, tiny_package, SEGMENTATION)
+    assert run_main(main, [*arguments, "--uncertainty", str(folder)]) == 0
+    uncertainty = read_json(folder / "uncertainty.json")
+    assert (uncertainty["segmented_by"], uncertainty["lesions"]) == (None, [])
+    assert uncertainty["why_not"] == "no pass of the network was made"
