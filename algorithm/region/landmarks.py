@@ -85,9 +85,7 @@ def _between_front_and_back(body: _Mask) -> _Mask:
 def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
     """The uppermost brain above the lung apices, or None. `apex_mm` is their height, None if they are not visible."""
     lowest_mm = apex_mm if apex_mm is not None else coarse.top_mm - LOWEST_BRAIN_MM
-    return max(
-        (brain for brain in brains(coarse, lowest_mm)), key=lambda brain: float(brain.centre_mm[2]), default=None
-    )
+    return max(brains(coarse, lowest_mm), key=lambda brain: float(brain.centre_mm[2]), default=None)
 
 
 def brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:

@@ -18,6 +18,7 @@ from algorithm.region.localise import Region, localise
 from baseline.cache import cache, each, key_of, load_cached
 from baseline.release.cases import ReleaseCase
 from contract import labels
+from contract.errors import Finding
 from contract.files import write_json
 from contract.images.volumes import Volume, read_volume, write_volume
 
@@ -123,11 +124,17 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
 
 
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
-    """The patient's images as inference would read them, and the region that inference would segment."""
+    """The patient's images as inference would read them, and the region that inference would segment.
+
+    A scan that cannot show a neck, which inference would not segment, gives a notice.
+    """
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
     pet = clean_pet(read_volume(case.pet), ct, case.pet.name, notices)
     images = Case(ct, pet, case.patient)
-    return images, localise(images)
+    region = localise(images)
+    if region.no_neck:
+        notices.warn(Finding(case.ct.name, region.no_neck, "a head or neck in view, the head up (+z)"))
+    return images, region
 
 
 def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:
