@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
     request = _request(parser, arguments, spent_s)
     _prepare_extras(arguments, makes_passes=request.method.segmenter == "network")
-    model_dir = arguments.model or default_package_path()
+    model_dir = arguments.model or default_package_path(request.edition.name)
     if arguments.serve:
         serve(request, model_dir, arguments.port)
         return 0
@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model",
         type=Path,
-        help="folder of a model package (default: /opt/ml/model if it exists, otherwise the shipped package)",
+        help="folder of a model package (default: /opt/ml/model if it exists, otherwise the edition's shipped package)",
     )
     parser.add_argument("--time-limit", type=positive_number(), help="time limit in seconds (default: the task's)")
     parser.add_argument(

@@ -37,7 +37,8 @@ class Predictor:
         """Load the package and its network.
 
         Args:
-            package: folder of the model package; None takes /opt/ml/model if it holds one, else the shipped package.
+            package: folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
+                package.
             edition: name of an edition, or path of a declaration.json.
             task: task of the edition by name or number; None for the only one.
             device: "auto", "cpu" or "cuda".
@@ -59,7 +60,8 @@ class Predictor:
             time_limit_s=self.algorithm.time_limit_s if time_limit_s is None else time_limit_s,
             most_passes=passes,
         )
-        self._resident = Resident(default_package_path() if package is None else Path(package), device)
+        folder = default_package_path(self.edition.name) if package is None else Path(package)
+        self._resident = Resident(folder, device)
         self._resident.load()
 
     def predict(self, folder: Path | str) -> Prediction:

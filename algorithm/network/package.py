@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from algorithm.heads.classes import Head, read_head
 from contract import labels, platform
+from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import MANIFEST, read_manifest, verified_files
@@ -29,7 +30,9 @@ CHANNELS: Final = ("CT", "PET")
 NORMALISED_OVER: Final = ("region", "scan")
 # Quantities to average over the passes; a manifest without `average` means logits.
 AVERAGES: Final = ("logits", "probabilities")
-DEFAULT_PACKAGE: Final = Path(__file__).parents[1] / "default_model"
+# A package for each edition, by its name.
+DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
+DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.
@@ -109,12 +112,20 @@ class ModelPackage:
         return self.heads[name]
 
 
-def default_package_path(uploaded: Path = platform.MODEL_DIR) -> Path:
-    """The uploaded package if there is one, else the package shipped with the code.
+def default_package_path(edition: str = DEFAULT_EDITION, uploaded: Path = platform.MODEL_DIR) -> Path:
+    """The uploaded package if there is one, else the package of the edition that is shipped with the code.
 
     A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
+
+    Raises:
+        ModelPackageError: neither exists.
     """
-    return uploaded if uploaded.is_dir() and any(uploaded.iterdir()) else DEFAULT_PACKAGE
+    if uploaded.is_dir() and any(uploaded.iterdir()):
+        return uploaded
+    shipped = DEFAULT_PACKAGES / edition
+    if not shipped.is_dir():
+        raise ModelPackageError("model package", f"none in {uploaded} and none shipped for {edition}", "--model DIR")
+    return shipped
 
 
 def load_package(root: Path) -> ModelPackage:

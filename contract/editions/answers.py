@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-from contract.editions.declaration import DIRECTIONS, KINDS, Answer, ClassValue, Kind, Socket
+from contract.editions.declaration import DIRECTIONS, KINDS, RULES, Answer, ClassValue, Kind, Socket
 from contract.editions.fields import DeclaredObject, is_integer, is_member, is_text
 
 _KEYS: Final = ("name", "kind", "slug", "title", "path")
@@ -18,7 +18,7 @@ _KEYS_OF_KIND: Final[Mapping[Kind, tuple[str, ...]]] = {
 _OPTIONS_OF_KIND: Final[Mapping[Kind, tuple[str, ...]]] = {
     "mask": (),
     "risk": ("head", "direction", "stand_in"),
-    "class": ("head", "words", "row_key", "stand_in"),
+    "class": ("head", "words", "row_key", "stand_in", "rule", "without", "not_counted"),
 }
 _COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
 _CLASS_SOCKETS: Final = {bool: "Bool", int: "Integer", str: "String"}
@@ -46,6 +46,9 @@ def read_answer(raw: object, where: str, pk: int) -> Answer:
         direction=declared.choice("direction", DIRECTIONS, "risk"),
         classes=classes,
         words=_words(declared, classes),
+        not_counted=tuple(text.upper() for text in declared.texts("not_counted")),
+        rule=declared.choice("rule", ("", *RULES), ""),
+        without=_without(declared, classes),
         columns=_columns(declared, _COLUMNS[kind]),
         row_key=declared.name("row_key", name),
         stand_in=_stand_in(declared, kind, classes),
@@ -85,6 +88,13 @@ def _words(declared: DeclaredObject, classes: tuple[ClassValue, ...]) -> dict[st
     if not all(is_member(value, classes) for value in words.values()):
         raise declared.fault("words", "one of the classes for each word")
     return words
+
+
+def _without(declared: DeclaredObject, classes: tuple[ClassValue, ...]) -> dict[str, Any]:
+    without = declared.content.get("without", {})
+    if not isinstance(without, dict) or not all(is_member(value, classes) for value in without.values()):
+        raise declared.fault("without", "one of the classes for each structure of the mask")
+    return without
 
 
 def _columns(declared: DeclaredObject, roles: tuple[str, ...]) -> dict[str, Any]:

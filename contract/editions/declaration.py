@@ -15,8 +15,11 @@ Direction = Literal["risk", "time"]
 ClassValue = bool | int | str
 KINDS: Final[tuple[Kind, ...]] = ("mask", "risk", "class")
 DIRECTIONS: Final[tuple[Direction, ...]] = ("risk", "time")
+# Rules that give a class from the mask, defined in `algorithm.heads.staging`.
+RULES: Final = ("t_stage_7th", "n_stage_7th")
 CT, PET, EHR, CT_PLANNING, RT_DOSE = "ct", "pet", "ehr", "ct_planning", "rt_dose"
 INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE)
+IMAGE_PREFIX: Final = "hecktor-"
 _IMAGE_KINDS: Final = ("Image", "Segmentation")
 
 
@@ -62,10 +65,13 @@ class Answer:
         direction: of a risk: "risk" if a higher value means earlier recurrence, "time" if it means later recurrence.
         classes: JSON values of a class in ascending order; the second of two is the positive class.
         words: lower-case spellings of the classes in tables.
+        not_counted: capital spellings in tables, such as T0, that are known but no class: the patient does not count.
+        rule: one of `RULES`, which gives the class from the mask if the head fails; empty for none.
+        without: structures of the mask with a class that is given exactly where the written mask lacks the structure.
         columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
         row_key: key of a class in the rows of metrics.json, `name` by default.
-        stand_in: value written if the prediction fails; None makes a failure an error. The stand-in for a mask is
-            always the PET threshold.
+        stand_in: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
+            a failure an error. The stand-in for a mask is always the PET threshold.
     """
 
     name: str
@@ -76,6 +82,9 @@ class Answer:
     direction: Direction = "risk"
     classes: tuple[ClassValue, ...] = ()
     words: Mapping[str, ClassValue] = field(default_factory=dict)
+    not_counted: tuple[str, ...] = ()
+    rule: str = ""
+    without: Mapping[str, ClassValue] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     row_key: str = ""
     stand_in: float | ClassValue | None = None
@@ -88,7 +97,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm image: inputs by name (`CT`, `PET`, `EHR`, ...), answers and the time limit per case in seconds."""
+    """One algorithm image: inputs by name (`CT`, `PET`, `EHR`, ...), answers and the time limit per case in seconds.
+
+    `image` is the name of the container image, without a tag.
+    """
 
     name: str
     number: int
@@ -97,11 +109,17 @@ class Algorithm:
     optional_inputs: Mapping[str, Socket]
     answers: tuple[Answer, ...]
     time_limit_s: float
+    image: str
 
     @property
     def aliases(self) -> tuple[str, ...]:
         """Values of `--task` that select this algorithm."""
         return (self.name, str(self.number))
+
+    @property
+    def evaluation_image(self) -> str:
+        """Name of the container image that evaluates the answers, without a tag."""
+        return f"{IMAGE_PREFIX}evaluation-{self.image.removeprefix(IMAGE_PREFIX)}"
 
     @property
     def mask(self) -> Answer | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from contract.editions.answers import read_answer
 from contract.editions.clinical import CENTRE, CLINICAL_TYPES, ClinicalType, ClinicalVariable, normalised_key
-from contract.editions.declaration import CT, EHR, INPUT_NAMES, PET, Algorithm, Edition, Socket
+from contract.editions.declaration import CT, EHR, IMAGE_PREFIX, INPUT_NAMES, PET, Algorithm, Answer, Edition, Socket
 from contract.editions.fields import DeclaredObject, check_unique, is_integer
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
@@ -150,7 +150,7 @@ def _algorithms(edition: DeclaredObject, inputs: Mapping[str, Socket]) -> tuple[
 
 def _algorithm(raw: object, where: str, inputs: Mapping[str, Socket], number: int, first_pk: int) -> Algorithm:
     declared = DeclaredObject.of(
-        raw, where, ("name", "title", "inputs", "time_limit_s", "answers"), ("optional_inputs",)
+        raw, where, ("name", "title", "inputs", "time_limit_s", "answers"), ("optional_inputs", "image")
     )
     answers = tuple(read_answer(one, place, first_pk + i) for i, (one, place) in enumerate(declared.items("answers")))
     for names in (
@@ -159,23 +159,38 @@ def _algorithm(raw: object, where: str, inputs: Mapping[str, Socket], number: in
         [answer.socket.relative_path for answer in answers],
     ):
         check_unique(names, f"{where}.answers")
-    if sum(answer.kind == "mask" for answer in answers) > 1:
-        raise HecktorError(f"{where}.answers", "found several masks", "at most one")
+    _check_mask(answers, f"{where}.answers")
     declared.items("inputs")  # at least one
     required, optional = declared.texts("inputs"), declared.texts("optional_inputs")
     check_unique([*required, *optional], where)
     time_limit_s = declared.number("time_limit_s")
     if time_limit_s <= 0:
         raise declared.fault("time_limit_s", "seconds above 0")
+    name = declared.name("name")
     return Algorithm(
-        name=declared.name("name"),
+        name=name,
         number=number,
         title=declared.text("title"),
         inputs=_chosen(inputs, required, f"{where}.inputs"),
         optional_inputs=_chosen(inputs, optional, f"{where}.optional_inputs"),
         answers=answers,
         time_limit_s=time_limit_s,
+        image=declared.name("image", f"{IMAGE_PREFIX}{name}"),
     )
+
+
+def _check_mask(answers: Sequence[Answer], where: str) -> None:
+    """Require at most one mask, which has the structures that classes refer to."""
+    masks = [answer for answer in answers if answer.kind == "mask"]
+    if len(masks) > 1:
+        raise HecktorError(where, "found several masks", "at most one")
+    structures = [name for mask in masks for name in mask.labels]
+    for answer in answers:
+        for name in answer.without:
+            if name not in structures:
+                raise HecktorError(f"{where}.{answer.name}.without", f"found {name!r}", f"some of {structures}")
+        if answer.rule and not masks:
+            raise HecktorError(f"{where}.{answer.name}.rule", f"found {answer.rule!r}", "a mask among the answers")
 
 
 def _chosen(inputs: Mapping[str, Socket], names: tuple[str, ...], where: str) -> dict[str, Socket]:

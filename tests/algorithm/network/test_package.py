@@ -223,11 +223,11 @@ def test_nan_in_a_head(root: Path, sign_package: Callable[..., None]) -> None:
 
 def test_which_package_is_taken(tmp_path: Path) -> None:
     """The uploaded one where there is one; one that was packed wrongly is not passed over for the shipped one."""
-    assert default_package_path(tmp_path / "absent") == DEFAULT_PACKAGE
+    assert default_package_path(uploaded=tmp_path / "absent") == DEFAULT_PACKAGE
     uploaded = tmp_path / "model"
     uploaded.mkdir()
-    assert default_package_path(uploaded) == DEFAULT_PACKAGE
+    assert default_package_path(uploaded=uploaded) == DEFAULT_PACKAGE
     (uploaded / "a-folder-too-many").mkdir()
-    assert default_package_path(uploaded) == uploaded
+    assert default_package_path(uploaded=uploaded) == uploaded
     with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
-        load_package(default_package_path(uploaded))
+        load_package(default_package_path(uploaded=uploaded))

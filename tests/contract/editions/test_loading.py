@@ -24,7 +24,7 @@ def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
     """Paths and time limits as in the challenge's description: 600, 900 and 600 s per case."""
     edition = load_edition()
     assert edition.name == "hecktor2025"
-    assert known_editions() == ("hecktor2025",)
+    assert known_editions() == ("hecktor2025", "hecktor2026")
     rows = [(one.number, one.name, one.time_limit_s, one.answers[0].kind) for one in edition.algorithms]
     assert rows == [(1, "segmentation", 600.0, "mask"), (2, "rfs", 900.0, "risk"), (3, "hpv", 600.0, "class")]
     assert edition.algorithm("2") is edition.algorithm("RFS ")
@@ -60,7 +60,9 @@ def test_unknown_task() -> None:
 
 
 def test_unknown_edition(tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025 or a decl"):
+    with pytest.raises(
+        HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026 or a decl"
+    ):
         load_edition("hecktor1999")
     with pytest.raises(HecktorError, match=r"absent.json: not found"):
         load_edition(str(tmp_path / "absent.json"))
