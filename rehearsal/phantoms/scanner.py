@@ -21,6 +21,8 @@ from rehearsal.phantoms.protocol import LONG_SCAN_MM, axes_of
 
 SLAB = 8
 BONE_LIMIT_HU = 250
+# An invading tumour destroys jaw and vertebra, but neither teeth nor dental metal.
+INVADED_LIMIT_HU = 1500
 TISSUE_TEXTURE_HU = 5.0
 FWHM_TO_SIGMA = 1 / 2.3548
 # A dead or cystic core: water on CT, a fifth of the rim's uptake.
@@ -112,7 +114,7 @@ def _paint_lesion_on_ct(
     box, x, y, z = region
     level = surface.level(x, y, z)
     here = ct[box].astype(np.float32)
-    soft = here < BONE_LIMIT_HU
+    soft = here < (INVADED_LIMIT_HU if lesion.invades_bone else BONE_LIMIT_HU)
     edge = np.float32(surface.radius_mm / 1.5)
     target = np.full_like(level, lesion.hu)
     if lesion.core_share:

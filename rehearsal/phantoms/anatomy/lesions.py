@@ -7,6 +7,7 @@ node counts, sizes and levels, and all shares of faint, necrotic and cystic lesi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Lesion:
 
     ``label`` is that of the mask, 0 for a reactive node. ``aspect`` are the relative half axes (x, y, z),
     ``core_share`` the size of a dead or cystic core relative to the lesion (0: none). ``shape_seed`` fixes
-    its surface.
+    its surface. A lesion that ``invades_bone`` replaces the bone that it reaches; others spare it.
     """
 
     label: int
@@ -60,6 +61,7 @@ class Lesion:
     hu: float
     core_share: float
     shape_seed: int
+    invades_bone: bool = False
 
     @property
     def radius_mm(self) -> float:
@@ -106,13 +108,20 @@ def random_disease(rng: np.random.Generator, contrast: bool, frame: Frame) -> Di
     enhancement = float(rng.uniform(20, 35)) if contrast else 0.0
     lesions: list[Lesion] = []
     if rng.random() >= NO_GTVP_SHARE:
-        lesions.append(_random_gtvp(rng, main_side, enhancement))
+        volume_ml = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
+        lesions.append(random_gtvp(rng, main_side, enhancement, volume_ml))
     count = int(rng.choice(len(NODE_COUNT_SHARES), p=NODE_COUNT_SHARES))
     for _ in range(max(count, 0 if lesions else 1)):
-        _place(lesions, [_random_node(rng, main_side, cystic, enhancement) for _ in range(30)], frame)
+        nodes = [random_node(rng, main_side, cystic, enhancement, random_node_mm(rng)) for _ in range(30)]
+        _place(lesions, nodes, frame)
+    add_reactive_nodes(rng, lesions, frame)
+    return Disease(tuple(lesions), cystic)
+
+
+def add_reactive_nodes(rng: np.random.Generator, lesions: list[Lesion], frame: Frame) -> None:
+    """Append one to six reactive nodes, fewer where there is no room."""
     for _ in range(int(rng.integers(1, 7))):
         _place(lesions, [_random_reactive_node(rng) for _ in range(10)], frame)
-    return Disease(tuple(lesions), cystic)
 
 
 def lesion_extent(disease: Disease, frame: Frame) -> tuple[float, float]:
@@ -125,7 +134,7 @@ def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> Non
     """Append the first candidate that keeps the gap to the others, or none."""
     places = [(frame.to_patient(other.place), other.radius_mm) for other in lesions]
     for drawn in candidates:
-        candidate = _above_lungs(drawn, frame)
+        candidate = above_lungs(drawn, frame)
         centre, radius = frame.to_patient(candidate.place), candidate.radius_mm
         gaps = [float(np.linalg.norm(np.subtract(centre, place))) - radius - other for place, other in places]
         if all(gap > GAP_MM for gap in gaps):
@@ -133,7 +142,7 @@ def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> Non
             return
 
 
-def _above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
+def above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
     """The lesion, raised if it would reach below the lungs' apices."""
     x, y, z = lesion.place
     reach = LARGEST_REACH * lesion.radius_mm
@@ -151,8 +160,8 @@ def _lognormal(rng: np.random.Generator, median: float, sigma: float, low: float
     return float(np.clip(median * np.exp(sigma * rng.standard_normal()), low, high))
 
 
-def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Lesion:
-    volume = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
+def random_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume: float) -> Lesion:
+    """Draw a primary tumour of this volume in ml; ``side`` is 1 for the left and -1 for the right."""
     site, (x, y, z) = _pick(rng, GTVP_SITES)
     radius = (volume * 750 / np.pi) ** (1 / 3)
     # A large tumour grows towards the midline, not through the skin.
@@ -176,8 +185,15 @@ def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Les
     )
 
 
-def _random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float) -> Lesion:
-    diameter = _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
+def random_node_mm(rng: np.random.Generator) -> float:
+    """Draw the diameter of a ball with a node's volume."""
+    return _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
+
+
+def random_node(
+    rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float, diameter: float
+) -> Lesion:
+    """Draw a metastatic node with the volume of a ball of this diameter, usually on the primary's side."""
     site, (x, y, z) = _pick(rng, NODE_LEVELS)
     side = main_side if rng.random() < 0.8 else -main_side
     x = min(x + float(rng.normal(0, 2.5)), 52 - diameter / 2)
@@ -261,7 +277,38 @@ class Surface:
         waves = sum(np.sin(u * wave[0] + v * wave[1] + w * wave[2]) for wave in self._texture)
         return np.asarray(0.9 + 0.08 * waves, dtype=np.float32)
 
+    def points_mm(self) -> Floats:
+        """Points (n, 3) on the surface, x, y, z relative to the centre, in mm."""
+        radii = np.linspace(0.2, 2.2, 201, dtype=np.float32)
+        x, y, z = (axis[:, None] * radii for axis in _directions().T)
+        inside = self._unit_level(x, y, z) < 1
+        outermost = radii[len(radii) - 1 - np.argmax(inside[:, ::-1], axis=1)]
+        return np.asarray(_directions() * outermost[:, None] * (self.radius_mm * self.aspect), dtype=np.float32)
+
     def corners(self) -> tuple[Point, Point]:
         """Lowest and highest corner (x, y, z), patient mm, of a box that holds the lesion."""
         reach = self.radius_mm * self.aspect * float(np.exp(MAX_HEIGHT)) + 2
         return point(self.centre_mm - reach), point(self.centre_mm + reach)
+
+
+@cache
+def _directions() -> Floats:
+    """Unit vectors (n, 3): the six axes and a spiral around the sphere."""
+    heights = np.linspace(-1, 1, 400)
+    angles = np.arange(400) * np.pi * (3 - np.sqrt(5))
+    rings = np.sqrt(1 - heights**2)
+    spiral = np.stack([rings * np.cos(angles), rings * np.sin(angles), heights], axis=1)
+    return np.concatenate([np.eye(3), -np.eye(3), spiral]).astype(np.float32)
+
+
+@lru_cache(maxsize=4096)
+def largest_diameter_mm(lesion: Lesion) -> float:
+    """Largest distance between two points of the lesion's surface."""
+    points = Surface(lesion, (0.0, 0.0, 0.0)).points_mm()
+    return float(np.linalg.norm(points[:, None] - points[None], axis=2).max())
+
+
+def scaled(lesion: Lesion, diameter_mm: float) -> Lesion:
+    """The lesion with this largest diameter."""
+    factor = diameter_mm / largest_diameter_mm(lesion)
+    return replace(lesion, volume_ml=lesion.volume_ml * factor**3)
