@@ -37,7 +37,7 @@ HPV_LOGIT: dict[str, float] = {
 WEIBULL_SHAPE = 1.1
 BASELINE_SCALE_DAYS = 5600.0
 # The tumours of patients with drawn stages are larger; this keeps the share of observed relapses.
-STAGED_SCALE_DAYS = 14000.0
+STAGED_SCALE_DAYS = 6500.0
 ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6
 FOLLOW_UP_DAYS = (500.0, 2800.0)
 SHORTEST_FOLLOW_UP_DAYS = 30.0

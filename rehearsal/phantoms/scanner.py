@@ -191,6 +191,11 @@ def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface
     return Volume(np.maximum(clean, 0, out=clean), protocol.pet)
 
 
+def resampled(volume: Volume, grid: Geometry) -> Volume:
+    """The image linearly on another grid; 0 outside its own. Both grids have the identity as direction."""
+    return Volume(sample(volume.array, axes_of(volume.geometry), axes_of(grid), 0.0), grid)
+
+
 def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]]) -> Volume:
     """About 70 Gy to the lesions and 54 Gy to the neck's node levels, falling off over a centimetre or two."""
     axes = axes_of(grid)

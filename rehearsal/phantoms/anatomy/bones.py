@@ -34,7 +34,9 @@ class Bones:
         voxels = self.margin if with_margin else self.bone
         lines = (self.axes.x, self.axes.y, self.axes.z)
         indices = [np.rint((points_mm[:, axis] - line[0]) / STEP_MM).astype(int) for axis, line in enumerate(lines)]
-        inside = np.all([(0 <= index) & (index < len(line)) for index, line in zip(indices, lines, strict=True)], axis=0)
+        inside = np.all(
+            [(index >= 0) & (index < len(line)) for index, line in zip(indices, lines, strict=True)], axis=0
+        )
         x, y, z = (index[inside] for index in indices)
         return float(voxels[z, y, x].sum() / len(points_mm))
 

@@ -190,9 +190,7 @@ def random_node_mm(rng: np.random.Generator) -> float:
     return _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
 
 
-def random_node(
-    rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float, diameter: float
-) -> Lesion:
+def random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float, diameter: float) -> Lesion:
     """Draw a metastatic node with the volume of a ball of this diameter, usually on the primary's side."""
     site, (x, y, z) = _pick(rng, NODE_LEVELS)
     side = main_side if rng.random() < 0.8 else -main_side

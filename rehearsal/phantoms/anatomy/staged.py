@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from contract import labels
 from rehearsal.phantoms.anatomy.body import Body
 from rehearsal.phantoms.anatomy.bones import Bones, bones_of
 from rehearsal.phantoms.anatomy.canvas import Frame
@@ -211,7 +210,7 @@ def _clear_of_lungs(frame: Frame, node: Lesion) -> Lesion:
 
 def _gap_mm(frame: Frame, one: Lesion, other: Lesion) -> float:
     """Distance between two lesions along the line of their centres."""
-    line = np.subtract(frame.to_patient(other.place), frame.to_patient(one.place))
+    line = np.subtract(frame.to_patient(other.place), frame.to_patient(one.place)).astype(np.float32)
     distance = float(np.linalg.norm(line))
     return distance - _reach_mm(one, line / distance) - _reach_mm(other, line / distance)
 
