@@ -18,7 +18,8 @@ from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, 
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.tables import require_known, truth_document, truth_row
+from rehearsal.phantoms.tables import require_known
+from rehearsal.phantoms.truth.document import truth_document, truth_row
 from rehearsal.phantoms.views import FIELDS_OF_VIEW
 
 

@@ -19,16 +19,14 @@ from rehearsal.phantoms.anatomy.lesions import (
     GAP_MM,
     Disease,
     Lesion,
-    Surface,
     above_lungs,
     add_reactive_nodes,
-    largest_diameter_mm,
     random_gtvp,
     random_node,
     random_node_mm,
-    scaled,
 )
 from rehearsal.phantoms.anatomy.shapes import Floats, Point, point
+from rehearsal.phantoms.anatomy.surfaces import Surface, largest_diameter_mm, scaled
 
 T_SHARES: Final = {"T0": 0.04, "T1": 0.19, "T2": 0.35, "T3": 0.22, "T4": 0.20}
 N_SHARES: Final = {"N0": 0.21, "N1": 0.17, "N2": 0.53, "N3": 0.09}
@@ -44,8 +42,8 @@ N3_ASPECT: Final = (0.78, 0.86, 1.45)
 THROAT: Final[Point] = (8.0, -12.0, -3.0)
 # Bone that a T4 tumour invades: frequency, where the tumour starts and which way it grows, x of the left side.
 INVASIONS: Final[dict[str, tuple[float, str, Point, Point]]] = {
-    "mandible": (0.60, "tonsil", (17.0, -12.0, 0.0), (1.0, -0.25, -0.1)),
-    "hard palate": (0.20, "soft palate", (9.0, -18.0, 14.0), (0.1, -0.35, 1.0)),
+    "mandible": (0.65, "tonsil", (17.0, -12.0, 0.0), (1.0, -0.25, -0.1)),
+    "hard palate": (0.15, "soft palate", (9.0, -18.0, 14.0), (0.1, -0.35, 1.0)),
     "vertebra": (0.20, "posterior wall", (8.0, 2.0, -2.0), (0.0, 1.0, 0.0)),
 }
 # Share of a T4 tumour that lies in bone.

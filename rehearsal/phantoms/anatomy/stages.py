@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from contract import labels
-from rehearsal.phantoms.anatomy.lesions import Disease, largest_diameter_mm
+from rehearsal.phantoms.anatomy.lesions import Disease
+from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm
 
 # Largest diameter in mm of T1 and T2.
 T_STAGES: Final = ((20.0, "T1"), (40.0, "T2"))
