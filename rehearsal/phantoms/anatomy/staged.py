@@ -28,7 +28,7 @@ from rehearsal.phantoms.anatomy.lesions import (
 from rehearsal.phantoms.anatomy.shapes import Floats, Point, point
 from rehearsal.phantoms.anatomy.surfaces import Surface, largest_diameter_mm, scaled
 
-T_SHARES: Final = {"T0": 0.04, "T1": 0.19, "T2": 0.35, "T3": 0.22, "T4": 0.20}
+T_SHARES: Final = {"T0": 0.04, "T1": 0.20, "T2": 0.34, "T3": 0.22, "T4": 0.20}
 N_SHARES: Final = {"N0": 0.21, "N1": 0.17, "N2": 0.53, "N3": 0.09}
 # Largest diameters in mm, drawn uniformly. They stay a voxel away from the limits of the stages.
 PRIMARY_MM: Final = {"T1": (15.0, 18.8), "T2": (21.2, 38.5), "T3": (41.5, 54.0), "T4": (26.0, 56.0)}

@@ -61,7 +61,8 @@ class Surface:
         radii = np.linspace(0.2, 2.2, 201, dtype=np.float32)
         x, y, z = (axis[:, None] * radii for axis in _directions().T)
         inside = self._unit_level(x, y, z) < 1
-        outermost = radii[len(radii) - 1 - np.argmax(inside[:, ::-1], axis=1)]
+        half_step = (radii[1] - radii[0]) / 2
+        outermost = radii[len(radii) - 1 - np.argmax(inside[:, ::-1], axis=1)] + half_step
         return np.asarray(_directions() * outermost[:, None] * (self.radius_mm * self.aspect), dtype=np.float32)
 
     def corners(self) -> tuple[Point, Point]:
