@@ -19,7 +19,7 @@ from baseline.heads.cohort import HeadCohort, Outcomes
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
 from contract.patient import Patient
-from rehearsal.phantoms.anatomy.lesions import Surface
+from rehearsal.phantoms.anatomy.surfaces import Surface
 from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.scanner import CORE_HU, CORE_SUV_SHARE, FWHM_TO_SIGMA

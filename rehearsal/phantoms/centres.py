@@ -32,7 +32,9 @@ class Centre:
     ``psf_fwhm_mm`` is the PET point spread's full width at half maximum; ``pet_noise`` the standard deviation
     of the PET at SUV 1 after reconstruction; ``ct_noise_hu`` that of the CT at the neck; ``padding_hu`` the
     values outside the scanner's circle; ``suv_bias`` the
-    factor by which all SUV are too high; ``weight`` the relative frequency of its patients.
+    factor by which all SUV are too high; ``weight`` the relative frequency of its patients; ``never_recorded`` the
+    clinical variables that the centre's records lack altogether, in editions that declare stages by a rule (``missing``
+    holds for the others).
     """
 
     code: str
@@ -55,6 +57,7 @@ class Centre:
     rt_dose_share: float
     missing: MissingRates
     weight: float = 1.0
+    never_recorded: tuple[str, ...] = ()
 
 
 # fmt: off
@@ -67,6 +70,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(5.0, 6.0), pet_noise=(0.1, 0.18), suv_bias=1.05,
         whole_body_share=0.15, head_only_share=0.05, cut_share=0.1, arms_up_share=0.3, rt_dose_share=0.1,
         missing=MissingRates(tobacco=1.0, alcohol=1.0, performance_status=0.6),
+        never_recorded=("tobacco", "alcohol"),
     ),
     Centre(
         code="CHUM", scanner="OSEM",
@@ -76,6 +80,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(6.0, 7.5), pet_noise=(0.14, 0.24), suv_bias=1.0,
         whole_body_share=0.1, head_only_share=0.05, cut_share=0.1, arms_up_share=0.1, rt_dose_share=0.4,
         missing=MissingRates(tobacco=0.6, alcohol=0.8, performance_status=0.9),
+        never_recorded=("performance_status", "hpv_status"),
     ),
     Centre(
         code="CHUP", scanner="TOF, point spread modelled",
@@ -85,6 +90,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(5.5, 7.0), pet_noise=(0.1, 0.2), suv_bias=1.1,
         whole_body_share=0.3, head_only_share=0.0, cut_share=0.1, arms_up_share=0.5, rt_dose_share=0.0,
         missing=MissingRates(tobacco=0.5, alcohol=0.6, performance_status=0.4),
+        never_recorded=("alcohol",),
     ),
     Centre(
         code="CHUS", scanner="LOR-RAMLA",
@@ -94,6 +100,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(6.0, 7.5), pet_noise=(0.16, 0.28), suv_bias=0.95,
         whole_body_share=0.1, head_only_share=0.1, cut_share=0.1, arms_up_share=0.1, rt_dose_share=0.4,
         missing=MissingRates(performance_status=0.5),
+        never_recorded=("performance_status",),
     ),
     Centre(
         code="HGJ", scanner="OSEM",
@@ -103,6 +110,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(6.5, 8.0), pet_noise=(0.14, 0.26), suv_bias=0.92,
         whole_body_share=0.05, head_only_share=0.1, cut_share=0.15, arms_up_share=0.0, rt_dose_share=0.4,
         missing=MissingRates(tobacco=0.7, alcohol=0.8, performance_status=0.9),
+        never_recorded=("tobacco", "alcohol", "performance_status", "hpv_status"),
     ),
     Centre(
         code="HMR", scanner="OSEM",
@@ -112,6 +120,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(6.5, 8.0), pet_noise=(0.18, 0.3), suv_bias=1.0,
         whole_body_share=0.05, head_only_share=0.05, cut_share=0.15, arms_up_share=0.0, rt_dose_share=0.4,
         missing=MissingRates(tobacco=0.7, alcohol=0.8, performance_status=0.9), weight=0.4,
+        never_recorded=("hpv_status",),
     ),
     Centre(
         code="MDA", scanner="mixed vendors",
@@ -130,6 +139,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(5.0, 7.0), pet_noise=(0.12, 0.24), suv_bias=1.08,
         whole_body_share=0.25, head_only_share=0.02, cut_share=0.1, arms_up_share=0.3, rt_dose_share=0.0,
         missing=MissingRates(tobacco=0.2, alcohol=0.6, performance_status=0.9),
+        never_recorded=("performance_status", "hpv_status"),
     ),
     Centre(
         code="CHUB", scanner="TOF, sharp and noisy",
@@ -139,6 +149,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(4.5, 5.5), pet_noise=(0.22, 0.34), suv_bias=1.12,
         whole_body_share=0.15, head_only_share=0.05, cut_share=0.15, arms_up_share=0.4, rt_dose_share=0.2,
         missing=MissingRates(tobacco=0.5, alcohol=0.7),
+        never_recorded=("tobacco", "alcohol"),
     ),
     Centre(
         code="CHUN", scanner="older OSEM, blurred",
@@ -148,6 +159,7 @@ CENTRES: tuple[Centre, ...] = (
         psf_fwhm_mm=(7.5, 8.5), pet_noise=(0.14, 0.22), suv_bias=0.88,
         whole_body_share=0.1, head_only_share=0.1, cut_share=0.15, arms_up_share=0.1, rt_dose_share=0.2,
         missing=MissingRates(tobacco=0.4, alcohol=0.5, performance_status=0.6),
+        never_recorded=("hpv_status",),
     ),
 )
 # fmt: on

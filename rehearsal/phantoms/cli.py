@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (HecktorError, OSError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
-    print(f"{arguments.patients} patients in {arguments.output}, their true values in {arguments.output / 'truth'}")
+    count = "1 patient" if arguments.patients == 1 else f"{arguments.patients} patients"
+    print(f"{count} in {arguments.output}, the true values in {arguments.output / 'truth'}")
     return 0
 
 

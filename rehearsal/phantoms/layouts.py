@@ -7,10 +7,11 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import SimpleITK as sitk
 
 from contract import files
@@ -20,16 +21,30 @@ from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.scanner import Rendered
-from rehearsal.phantoms.tables import platform_ehr, table_row
+from rehearsal.phantoms.scanner import Rendered, resampled
+from rehearsal.phantoms.tables import platform_ehr, released_row, suv_factor_rows, table_row
 
+SUV_FACTORS_CSV: Final = "suv_conversion_tags.csv"
 # Our own namespace gives the same names on every machine.
 UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "phantoms.hecktor.invalid")
 
 
-def csv_name(task: int, title: str = "HECKTOR 2025") -> str:
-    """File name of the release's table for a task."""
-    return f"{'_'.join(title.split())}_Training_Task_{task}.csv"
+# Steps of PET values in a release on one grid, so that resampled images compress well.
+SUV_STEP: Final = 1 / 128
+
+
+def csv_name(task: int | None, title: str = "HECKTOR 2025") -> str:
+    """File name of the release's table for a task; None is the only task."""
+    number = "" if task is None else f"_{task}"
+    return f"{'_'.join(title.split())}_Training_Task{number}.csv"
+
+
+def in_recorded_unit(case: PhantomCase, pet: Volume) -> Volume:
+    """The PET in the unit that the centre exported: SUV, or for some patients whole Bq/ml."""
+    activity = case.staging.activity if case.staging else None
+    if activity is None:
+        return pet
+    return Volume(np.rint(pet.array / np.float32(activity.suv_factor)), pet.geometry)
 
 
 def write_nifti(path: Path, volume: Volume) -> None:
@@ -54,34 +69,58 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class ReleaseWriter:
-    """``Task N/<ID>/<ID>__CT.nii.gz`` and so on, with one table for each task."""
+    """``<folder>/<ID>/<ID>__CT.nii.gz`` and so on, with one table in each folder.
+
+    The folders are ``Task N`` for several algorithms and ``<title> Training Data`` for one. In the latter CT, PET and
+    mask share one grid, and a table holds the factors of PETs in Bq/ml.
+    """
 
     edition: Edition
 
+    @property
+    def on_one_grid(self) -> bool:
+        """Whether CT and PET share a grid."""
+        return len(self.edition.algorithms) == 1
+
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
         """Whether all of the patient's folders exist."""
-        return all((_task_folder(root, task) / case.patient_id).is_dir() for task in self.edition.algorithms)
+        return all((self._folder(root, task) / case.patient_id).is_dir() for task in self.edition.algorithms)
 
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
         """Write a patient's images for all tasks; equal images are hard links."""
+        if self.on_one_grid:
+            rendered = replace(rendered, pet=_rounded(resampled(rendered.pet, rendered.ct.geometry)))
+        rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
         for task in self.edition.algorithms:
-            with files.whole_folder(_task_folder(root, task) / case.patient_id) as folder:
+            with files.whole_folder(self._folder(root, task) / case.patient_id) as folder:
                 for name, volume in _release_images(case, task, rendered).items():
-                    first = _task_folder(root, self.edition.algorithms[0]) / case.patient_id / name
+                    first = self._folder(root, self.edition.algorithms[0]) / case.patient_id / name
                     if first.is_file():
                         link_or_copy(first, folder / name)
                     else:
                         write_nifti(folder / name, volume)
 
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
-        """Write one table for each task."""
+        """Write one table for each task, and that of the factors for PETs in Bq/ml."""
         for task in self.edition.algorithms:
-            rows = [table_row(case, self.edition, task) for case in cases]
-            files.write_csv(_task_folder(root, task) / csv_name(task.number, self.edition.title), list(rows[0]), rows)
+            rows = [released_row(case, self.edition, task) for case in cases]
+            name = csv_name(_table_number(self.edition, task), self.edition.title)
+            files.write_csv(self._folder(root, task) / name, list(rows[0]), rows)
+        factors = suv_factor_rows(cases)
+        if factors:
+            folder = self._folder(root, self.edition.algorithms[0])
+            files.write_csv(folder / SUV_FACTORS_CSV, list(factors[0]), factors)
+
+    def _folder(self, root: Path, task: Algorithm) -> Path:
+        return root / (f"{self.edition.title} Training Data" if self.on_one_grid else f"Task {task.number}")
 
 
-def _task_folder(root: Path, task: Algorithm) -> Path:
-    return root / f"Task {task.number}"
+def _table_number(edition: Edition, task: Algorithm) -> int | None:
+    return None if len(edition.algorithms) == 1 else task.number
+
+
+def _rounded(pet: Volume) -> Volume:
+    return Volume(np.rint(pet.array / np.float32(SUV_STEP)) * np.float32(SUV_STEP), pet.geometry)
 
 
 def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> dict[str, Volume]:
@@ -100,6 +139,7 @@ class PlatformWriter:
     """``<ID>/input/`` as the platform mounts it, and ``ground_truth/`` as the evaluation reads it."""
 
     edition: Edition
+    on_one_grid = False
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
         """Whether the patient's folder and reference mask exist."""
@@ -108,6 +148,7 @@ class PlatformWriter:
     def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
         """Write a patient's input folder and reference mask."""
         name, sockets = case.patient_id, self.edition.inputs
+        rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
         write_mask(root / "ground_truth" / f"{name}.mha", rendered.mask.array, rendered.mask.geometry)
         ehr = platform_ehr(case, self.edition)
         entries: list[dict[str, Any]] = []
@@ -132,7 +173,7 @@ class PlatformWriter:
         for task in self.edition.algorithms:
             if task.heads:
                 rows = [table_row(case, self.edition, task) for case in cases]
-                path = root / "ground_truth" / csv_name(task.number, self.edition.title)
+                path = root / "ground_truth" / csv_name(_table_number(self.edition, task), self.edition.title)
                 files.write_csv(path, list(rows[0]), rows)
 
 

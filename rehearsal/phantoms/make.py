@@ -16,9 +16,10 @@ from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
-from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.protocol import coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.tables import require_known, truth_document, truth_row
+from rehearsal.phantoms.tables import require_known
+from rehearsal.phantoms.truth.document import truth_document, truth_row
 from rehearsal.phantoms.views import FIELDS_OF_VIEW
 
 
@@ -29,7 +30,10 @@ def render_coarsened(case: PhantomCase, factor: int) -> Rendered:
 
 def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str:
     """Render and write one patient; returns the ID."""
-    _layout(options).write_case(output, case, render_coarsened(case, options.ct_coarsening))
+    layout = _layout(options)
+    if layout.on_one_grid and options.ct_coarsening == 1:
+        case = replace(case, protocol=on_common_grid(case.protocol))
+    layout.write_case(output, case, render_coarsened(case, options.ct_coarsening))
     return case.patient_id
 
 
@@ -73,7 +77,7 @@ class Phantom:
         rfs_days: observed days to recurrence, or to the end of follow-up.
         relapse: whether a recurrence was observed.
         hpv_positive: HPV status.
-        t_stage: T1 to T4 by size, None without a primary tumour.
+        t_stage: T1 to T3 by size, None without a primary tumour; these tumours invade no bone.
         n_stage: N0 to N3 by number, size and side of the nodes.
     """
 

@@ -36,6 +36,8 @@ HPV_LOGIT: dict[str, float] = {
 }
 WEIBULL_SHAPE = 1.1
 BASELINE_SCALE_DAYS = 5600.0
+# The tumours of patients with drawn stages are larger; this keeps the share of observed relapses.
+STAGED_SCALE_DAYS = 6500.0
 ADMINISTRATIVE_CENSORING_DAYS = 365.25 * 6
 FOLLOW_UP_DAYS = (500.0, 2800.0)
 SHORTEST_FOLLOW_UP_DAYS = 30.0
@@ -119,12 +121,14 @@ def hazard_terms(clinical: Clinical, disease: Disease, hpv_positive: bool) -> di
     }
 
 
-def random_outcome(rng: np.random.Generator, clinical: Clinical, disease: Disease) -> Outcome:
+def random_outcome(
+    rng: np.random.Generator, clinical: Clinical, disease: Disease, scale_days: float = BASELINE_SCALE_DAYS
+) -> Outcome:
     """Draw HPV status, then time to recurrence and to the end of follow-up, in days."""
     logit = sum(HPV_LOGIT[name] * value for name, value in hpv_terms(clinical, disease).items())
     positive = bool(rng.random() < 1 / (1 + np.exp(-logit)))
     predictor = sum(HAZARD[name] * value for name, value in hazard_terms(clinical, disease, positive).items())
-    event = BASELINE_SCALE_DAYS * (rng.exponential() * np.exp(-predictor)) ** (1 / WEIBULL_SHAPE)
+    event = scale_days * (rng.exponential() * np.exp(-predictor)) ** (1 / WEIBULL_SHAPE)
     censoring = min(float(rng.uniform(*FOLLOW_UP_DAYS)), ADMINISTRATIVE_CENSORING_DAYS)
     return Outcome(positive, float(logit), float(predictor), max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ BEYOND_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
 # A longer scan reaches from skull to thigh, and one of more than `FEET_SCAN_MM` to the feet; thinnest slices of both.
 LONG_SCAN_MM, LONG_SCAN_SLICE_MM = 600, 2.5
 FEET_SCAN_MM, FEET_SCAN_SLICE_MM = 1250, 3.0
+# CT pixels of less than this are doubled for a grid that CT and PET share.
+NARROW_PIXEL_MM: Final = 1.1
 # Spread of the patient's height in the scanner, to both sides of its axis.
 OFF_CENTRE_MM, FURTHEST_OFF_CENTRE_MM = 22, 60
 
@@ -61,6 +64,15 @@ def coarsened(protocol: Protocol, factor: int) -> Protocol:
 
     planning = protocol.planning and coarse(protocol.planning)
     return replace(protocol, ct=coarse(protocol.ct), planning=planning)
+
+
+def on_common_grid(protocol: Protocol) -> Protocol:
+    """The same scan with CT pixels of about 1.4 to 2.1 mm, on which a release can have the PET as well."""
+    columns, rows, slices = protocol.ct.size
+    across, along, thickness = protocol.ct.spacing_mm
+    factor = 2.0 if across < NARROW_PIXEL_MM else 1.5
+    size, spacing = (int(columns / factor), int(rows / factor), slices), (across * factor, along * factor, thickness)
+    return replace(protocol, ct=replace(protocol.ct, size=size, spacing_mm=spacing))
 
 
 def random_protocol(

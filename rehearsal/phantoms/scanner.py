@@ -14,13 +14,16 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from rehearsal.phantoms.anatomy.canvas import Axes, Box, Canvas, regular_axes, sample
 from rehearsal.phantoms.anatomy.head_and_neck import body_parts
-from rehearsal.phantoms.anatomy.lesions import Lesion, Surface
+from rehearsal.phantoms.anatomy.lesions import Lesion
 from rehearsal.phantoms.anatomy.shapes import Floats
+from rehearsal.phantoms.anatomy.surfaces import Surface
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.protocol import LONG_SCAN_MM, axes_of
 
 SLAB = 8
 BONE_LIMIT_HU = 250
+# An invading tumour destroys jaw and vertebra, but neither teeth nor dental metal.
+INVADED_LIMIT_HU = 1500
 TISSUE_TEXTURE_HU = 5.0
 FWHM_TO_SIGMA = 1 / 2.3548
 # A dead or cystic core: water on CT, a fifth of the rim's uptake.
@@ -112,7 +115,7 @@ def _paint_lesion_on_ct(
     box, x, y, z = region
     level = surface.level(x, y, z)
     here = ct[box].astype(np.float32)
-    soft = here < BONE_LIMIT_HU
+    soft = here < (INVADED_LIMIT_HU if lesion.invades_bone else BONE_LIMIT_HU)
     edge = np.float32(surface.radius_mm / 1.5)
     target = np.full_like(level, lesion.hu)
     if lesion.core_share:
@@ -187,6 +190,11 @@ def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface
     clean += protocol.pet_noise * np.sqrt(clean + np.float32(PET_NOISE_FLOOR_SUV)) * noise
     clean *= np.float32(protocol.suv_factor)
     return Volume(np.maximum(clean, 0, out=clean), protocol.pet)
+
+
+def resampled(volume: Volume, grid: Geometry) -> Volume:
+    """The image linearly on another grid; 0 outside its own. Both grids have the identity as direction."""
+    return Volume(sample(volume.array, axes_of(volume.geometry), axes_of(grid), 0.0), grid)
 
 
 def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surface]]) -> Volume:

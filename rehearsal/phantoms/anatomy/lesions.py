@@ -13,7 +13,7 @@ import numpy as np
 from contract import labels
 from rehearsal.phantoms.anatomy.canvas import Frame
 from rehearsal.phantoms.anatomy.heights import LUNG_APEX
-from rehearsal.phantoms.anatomy.shapes import Floats, Point, point
+from rehearsal.phantoms.anatomy.shapes import Point, point
 
 GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 8.0, 0.9
 GTVP_RANGE_ML = (1.0, 80.0)
@@ -21,8 +21,6 @@ NO_GTVP_SHARE = 0.05
 NODE_COUNT_SHARES = (0.18, 0.28, 0.22, 0.14, 0.09, 0.05, 0.04)
 NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
-# Natural log of the largest extent of a surface, in radii.
-MAX_HEIGHT = 0.6
 # How far the surface of a node lies from its centre at most, in radii.
 LARGEST_REACH = 1.2
 # Smallest gap between lesions.
@@ -47,7 +45,7 @@ class Lesion:
 
     ``label`` is that of the mask, 0 for a reactive node. ``aspect`` are the relative half axes (x, y, z),
     ``core_share`` the size of a dead or cystic core relative to the lesion (0: none). ``shape_seed`` fixes
-    its surface.
+    its surface. A lesion that ``invades_bone`` replaces the bone that it reaches; others spare it.
     """
 
     label: int
@@ -60,6 +58,7 @@ class Lesion:
     hu: float
     core_share: float
     shape_seed: int
+    invades_bone: bool = False
 
     @property
     def radius_mm(self) -> float:
@@ -106,13 +105,20 @@ def random_disease(rng: np.random.Generator, contrast: bool, frame: Frame) -> Di
     enhancement = float(rng.uniform(20, 35)) if contrast else 0.0
     lesions: list[Lesion] = []
     if rng.random() >= NO_GTVP_SHARE:
-        lesions.append(_random_gtvp(rng, main_side, enhancement))
+        volume_ml = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
+        lesions.append(random_gtvp(rng, main_side, enhancement, volume_ml))
     count = int(rng.choice(len(NODE_COUNT_SHARES), p=NODE_COUNT_SHARES))
     for _ in range(max(count, 0 if lesions else 1)):
-        _place(lesions, [_random_node(rng, main_side, cystic, enhancement) for _ in range(30)], frame)
+        nodes = [random_node(rng, main_side, cystic, enhancement, random_node_mm(rng)) for _ in range(30)]
+        _place(lesions, nodes, frame)
+    add_reactive_nodes(rng, lesions, frame)
+    return Disease(tuple(lesions), cystic)
+
+
+def add_reactive_nodes(rng: np.random.Generator, lesions: list[Lesion], frame: Frame) -> None:
+    """Append one to six reactive nodes, fewer where there is no room."""
     for _ in range(int(rng.integers(1, 7))):
         _place(lesions, [_random_reactive_node(rng) for _ in range(10)], frame)
-    return Disease(tuple(lesions), cystic)
 
 
 def lesion_extent(disease: Disease, frame: Frame) -> tuple[float, float]:
@@ -125,7 +131,7 @@ def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> Non
     """Append the first candidate that keeps the gap to the others, or none."""
     places = [(frame.to_patient(other.place), other.radius_mm) for other in lesions]
     for drawn in candidates:
-        candidate = _above_lungs(drawn, frame)
+        candidate = above_lungs(drawn, frame)
         centre, radius = frame.to_patient(candidate.place), candidate.radius_mm
         gaps = [float(np.linalg.norm(np.subtract(centre, place))) - radius - other for place, other in places]
         if all(gap > GAP_MM for gap in gaps):
@@ -133,7 +139,7 @@ def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> Non
             return
 
 
-def _above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
+def above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
     """The lesion, raised if it would reach below the lungs' apices."""
     x, y, z = lesion.place
     reach = LARGEST_REACH * lesion.radius_mm
@@ -151,8 +157,8 @@ def _lognormal(rng: np.random.Generator, median: float, sigma: float, low: float
     return float(np.clip(median * np.exp(sigma * rng.standard_normal()), low, high))
 
 
-def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Lesion:
-    volume = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
+def random_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume: float) -> Lesion:
+    """Draw a primary tumour of this volume in ml; ``side`` is 1 for the left and -1 for the right."""
     site, (x, y, z) = _pick(rng, GTVP_SITES)
     radius = (volume * 750 / np.pi) ** (1 / 3)
     # A large tumour grows towards the midline, not through the skin.
@@ -176,8 +182,13 @@ def _random_gtvp(rng: np.random.Generator, side: int, enhancement: float) -> Les
     )
 
 
-def _random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float) -> Lesion:
-    diameter = _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
+def random_node_mm(rng: np.random.Generator) -> float:
+    """Draw the diameter of a ball with a node's volume."""
+    return _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
+
+
+def random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancement: float, diameter: float) -> Lesion:
+    """Draw a metastatic node with the volume of a ball of this diameter, usually on the primary's side."""
     site, (x, y, z) = _pick(rng, NODE_LEVELS)
     side = main_side if rng.random() < 0.8 else -main_side
     x = min(x + float(rng.normal(0, 2.5)), 52 - diameter / 2)
@@ -217,51 +228,3 @@ def _random_reactive_node(rng: np.random.Generator) -> Lesion:
         0.0,
         int(rng.integers(2**31)),
     )
-
-
-class Surface:
-    """A lesion's uneven surface in patient millimetres, scaled so that its volume is the planned one."""
-
-    def __init__(self, lesion: Lesion, centre_mm: Point) -> None:
-        rng = np.random.default_rng(lesion.shape_seed)
-        self.centre_mm = centre_mm
-        self.aspect = np.asarray(lesion.aspect) / np.prod(lesion.aspect) ** (1 / 3)
-        self._waves = rng.normal(0, 1.6, (6, 3)).astype(np.float32)
-        self._phases = rng.uniform(0, 2 * np.pi, 6).astype(np.float32)
-        heights = lesion.bumpiness * rng.normal(0, 1, 6)
-        heights *= min(1.0, MAX_HEIGHT / float(np.abs(heights).sum()))
-        self._heights = heights.astype(np.float32)
-        self._texture = rng.normal(0, 2.5, (4, 3)).astype(np.float32)
-        line = np.linspace(-2.2, 2.2, 45, dtype=np.float32)
-        unit = self._unit_level(line[None, None, :], line[None, :, None], line[:, None, None])
-        volume = float((unit < 1).sum()) * float(line[1] - line[0]) ** 3
-        self.radius_mm = lesion.radius_mm * float((4 * np.pi / 3 / max(volume, 0.1)) ** (1 / 3))
-
-    def _unit_level(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        height = sum(
-            amplitude * np.sin(x * wave[0] + y * wave[1] + z * wave[2] + phase)
-            for amplitude, wave, phase in zip(self._heights, self._waves, self._phases, strict=True)
-        )
-        return np.asarray(np.sqrt(x**2 + y**2 + z**2) * np.exp(-height), dtype=np.float32)
-
-    def _unit_coordinates(self, x: Floats, y: Floats, z: Floats) -> tuple[Floats, Floats, Floats]:
-        scaled = [
-            ((values - np.float32(centre)) / np.float32(self.radius_mm * aspect)).astype(np.float32)
-            for values, centre, aspect in zip((x, y, z), self.centre_mm, self.aspect, strict=True)
-        ]
-        return scaled[0], scaled[1], scaled[2]
-
-    def level(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """0 at the centre, 1 on the surface, above 1 outside; coordinates broadcast to (z, y, x)."""
-        return self._unit_level(*self._unit_coordinates(x, y, z))
-
-    def texture(self, x: Floats, y: Floats, z: Floats) -> Floats:
-        """Uneven uptake: a factor around 0.9, from about 0.6 to 1.1."""
-        u, v, w = self._unit_coordinates(x, y, z)
-        waves = sum(np.sin(u * wave[0] + v * wave[1] + w * wave[2]) for wave in self._texture)
-        return np.asarray(0.9 + 0.08 * waves, dtype=np.float32)
-
-    def corners(self) -> tuple[Point, Point]:
-        """Lowest and highest corner (x, y, z), patient mm, of a box that holds the lesion."""
-        reach = self.radius_mm * self.aspect * float(np.exp(MAX_HEIGHT)) + 2
-        return point(self.centre_mm - reach), point(self.centre_mm + reach)

@@ -1,7 +1,6 @@
-"""Tumour and nodal stages from the planned lesions, simplified from the AJCC/UICC manual, 7th edition.
+"""Tumour and nodal stages of the oropharynx from the planned lesions, by the AJCC/UICC manual, 7th edition.
 
-Sizes are largest diameters. The T stages by size are those of the oropharynx; phantoms have no invasion, so T4 is
-a very large primary tumour.
+Sizes are largest diameters. HPV status does not change them in this edition.
 """
 
 from __future__ import annotations
@@ -9,21 +8,24 @@ from __future__ import annotations
 from typing import Final
 
 from contract import labels
-from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
+from rehearsal.phantoms.anatomy.lesions import Disease
+from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm
 
-# Largest diameter in mm of each stage but the last.
-T_STAGES: Final = ((20.0, "T1"), (40.0, "T2"), (50.0, "T3"))
+# Largest diameter in mm of T1 and T2.
+T_STAGES: Final = ((20.0, "T1"), (40.0, "T2"))
 N1_MM: Final = 30.0
 N2_MM: Final = 60.0
 
 
 def t_stage(disease: Disease) -> str | None:
-    """T1 up to 2 cm, T2 up to 4 cm, T3 up to 5 cm, T4 above; None without a primary tumour."""
+    """T1 up to 2 cm, T2 up to 4 cm, T3 above, T4 with invasion of bone; None without a primary tumour."""
     primary = [lesion for lesion in disease.lesions if lesion.label == labels.GTVP]
     if not primary:
         return None
-    size_mm = max(_diameter_mm(lesion) for lesion in primary)
-    return next((stage for limit_mm, stage in T_STAGES if size_mm <= limit_mm), "T4")
+    if any(lesion.invades_bone for lesion in primary):
+        return "T4"
+    size_mm = max(largest_diameter_mm(lesion) for lesion in primary)
+    return next((stage for limit_mm, stage in T_STAGES if size_mm <= limit_mm), "T3")
 
 
 def n_stage(disease: Disease) -> str:
@@ -33,14 +35,8 @@ def n_stage(disease: Disease) -> str:
     """
     if not disease.nodes:
         return "N0"
-    size_mm = max(_diameter_mm(node) for node in disease.nodes)
+    size_mm = max(largest_diameter_mm(node) for node in disease.nodes)
     if size_mm > N2_MM:
         return "N3"
     sides = {lesion.place[0] > 0 for lesion in disease.lesions if lesion.label != labels.BACKGROUND}
     return "N1" if len(disease.nodes) == 1 and len(sides) == 1 and size_mm <= N1_MM else "N2"
-
-
-def _diameter_mm(lesion: Lesion) -> float:
-    """The longest axis of an ellipsoid with the lesion's volume and aspect."""
-    x, y, z = lesion.aspect
-    return 2 * lesion.radius_mm * max(lesion.aspect) / float((x * y * z) ** (1 / 3))
