@@ -81,6 +81,26 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     return table
 
 
+def read_columns(path: Path, edition: Edition) -> tuple[str, ...]:
+    """The canonical names of a CSV file's columns; empty if it is no table."""
+    scratch = ReleaseTable(path.name)
+    rows = _split(_text(path, scratch), scratch)
+    known = _known_columns(edition)
+    return () if rows is None else tuple(known.get(normalised_key(name), name.strip()) for name in rows[0])
+
+
+def _known_columns(edition: Edition) -> dict[str, str]:
+    """Canonical columns by the normalised form of each name that is read as it."""
+    other_names = {normalised_key(old): new for old, new in _other_names(edition).items()}
+    return {normalised_key(name): name for name in columns_of(edition)} | other_names
+
+
+def _other_names(edition: Edition) -> dict[str, str]:
+    read = columns_of(edition)
+    aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
+    return aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
+
+
 def _text(path: Path, table: ReleaseTable) -> str:
     content = path.read_bytes()
     for mark, encoding in _BYTE_ORDER_MARKS:
@@ -115,12 +135,7 @@ def _columns(
     header: Sequence[str], lines: Sequence[tuple[int, list[str]]], table: ReleaseTable, edition: Edition
 ) -> list[str] | None:
     """The canonical name of each column; None if the IDs or a column are ambiguous."""
-    read = columns_of(edition)
-    aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
-    other_names = aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
-    known = {normalised_key(name): name for name in read} | {
-        normalised_key(old): new for old, new in other_names.items()
-    }
+    read, other_names, known = columns_of(edition), _other_names(edition), _known_columns(edition)
     columns = [known.get(normalised_key(name), name.strip()) for name in header]
     if ID not in columns:
         names = ", ".join(columns)[:200] or "nothing"
