@@ -35,6 +35,7 @@ class ReleaseCase:
 
     `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
     one is absent. `centre` is the first part of the ID, or the table's value if the ID has no such part.
+    `suv_factor` turns a PET in Bq/ml into SUV.
     """
 
     patient_id: str
@@ -46,6 +47,7 @@ class ReleaseCase:
     outcomes: Mapping[str, Any] = field(default_factory=dict)
     planning_ct: Path | None = None
     dose: Path | None = None
+    suv_factor: float | None = None
 
     def has(self, answer: Answer) -> bool:
         """True if every column of a risk or class is known for this patient."""
@@ -58,7 +60,7 @@ class ReleaseCase:
     def as_json(self) -> dict[str, Any]:
         """The record that `case_of` reads."""
         paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
-        identity = {"patient_id": self.patient_id, "centre": self.centre}
+        identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
         return {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
 
 
@@ -69,7 +71,14 @@ def case_of(record: Mapping[str, Any]) -> ReleaseCase:
         outcomes = {column: record[key] for key, column in _OLD_KEYS.items() if record[key] is not None}
     paths = {name: None if record[name] is None else Path(record[name]) for name in _PATHS}
     patient = Patient.from_json(record["patient"])
-    return ReleaseCase(record["patient_id"], record["centre"], patient=patient, outcomes=outcomes, **paths)  # type: ignore[arg-type]
+    return ReleaseCase(
+        record["patient_id"],
+        record["centre"],
+        patient=patient,
+        outcomes=outcomes,
+        suv_factor=record.get("suv_factor"),
+        **paths,  # type: ignore[arg-type]
+    )
 
 
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
