@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from baseline.release.problems import ERROR, WARNING
 from baseline.release.tables import ReleaseTable, Row
-from contract.editions import Answer, Edition
+from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import ImpossibleValueError, normalised_key
 
 MOST_DAYS: Final = 50 * 366
@@ -60,8 +60,8 @@ def read_values(table: ReleaseTable, edition: Edition) -> dict[str, Values]:
                 values[patient][column] = value
             if column not in free_text and _is_other_spelling(column, cell):
                 spellings.setdefault(column, []).append((cell[:40], "missing" if value is None else value))
-        for answer in _risks(edition):
-            _check_follow_up(row, patient, table, answer)
+        for algorithm in edition.algorithms:
+            _check_follow_up(row, values[patient], patient, table, algorithm)
     for column, cells in spellings.items():
         text = f"{column} in another spelling in {len(cells)} cells, first {cells[0][0]!r}, read as {cells[0][1]}"
         table.dialect(text, "the release's codes")
@@ -74,16 +74,23 @@ def _is_other_spelling(column: str, cell: str) -> bool:
     return re.fullmatch(r"[+-]?\d+(\.\d*)?", cell) is None
 
 
-def _risks(edition: Edition) -> list[Answer]:
-    return [answer for algorithm in edition.algorithms for answer in algorithm.heads if answer.kind == "risk"]
+def _check_follow_up(row: Row, values: Values, patient: str, table: ReleaseTable, algorithm: Algorithm) -> None:
+    """Report a time without event or an event without time: if the algorithm has other answers, it counts as missing.
 
-
-def _check_follow_up(row: Row, patient: str, table: ReleaseTable, answer: Answer) -> None:
-    time, event = answer.columns["time"], answer.columns["event"]
-    if time in row and event not in row:
-        table.report(ERROR, "days-without-event", patient, f"{time} {row[time]} without {event}", "both or neither")
-    if event in row and time not in row:
-        table.report(ERROR, "event-without-days", patient, f"{event} {row[event]} without {time}", "both or neither")
+    Otherwise the patient's row has no use, and this is an error.
+    """
+    for answer in (answer for answer in algorithm.heads if answer.kind == "risk"):
+        time, event = answer.columns["time"], answer.columns["event"]
+        if (time in row) == (event in row):
+            continue
+        given, missing = (time, event) if time in row else (event, time)
+        kind = "days-without-event" if given == time else "event-without-days"
+        others = len(algorithm.answers) > 1
+        severity = WARNING if others else ERROR
+        found = f"{given} {row[given]} without {missing}" + (", counted as missing" if others else "")
+        table.report(severity, kind, patient, found, "both or neither")
+        if others:
+            values.pop(given, None)
 
 
 def _readers(edition: Edition) -> dict[str, CellReader]:

@@ -72,6 +72,20 @@ def test_missing_outcomes_are_no_problem(tmp_path: Path) -> None:
     assert table.problems == []
 
 
+@pytest.mark.parametrize(
+    ("cells", "kind", "found"),
+    [
+        ({"RFS": "900"}, "days-without-event", "RFS 900 without Relapse, counted as missing"),
+        ({"Relapse": "1.0"}, "event-without-days", "Relapse 1.0 without RFS, counted as missing"),
+    ],
+)
+def test_half_an_outcome_leaves_the_other_answers(cells: dict[str, str], kind: str, found: str) -> None:
+    """In HECKTOR 2025 it is an error, since the algorithm has no other answer (test_planted_faults)."""
+    values, problems = values_of(T_stage="T2", **cells)
+    assert values == {"T-stage": "T2"}
+    assert [(one.severity, one.kind, one.found) for one in problems] == [("warning", kind, found)]
+
+
 @given(
     column=st.sampled_from([*CODES, "Age", "RFS", "Relapse", "T-stage", "N-stage"]),
     number=st.integers(1, 4),
