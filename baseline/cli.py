@@ -104,6 +104,8 @@ def _prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
         arguments.seed,
         arguments.keep_going,
         arguments.edition,
+        None if arguments.suv_factors is None else str(arguments.suv_factors.resolve()),
+        arguments.estimate_suv,
     )
 
 
@@ -169,7 +171,7 @@ def _prepare_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     default = {field.name: field.default for field in fields(PrepareOptions)}
-    add("--release", "--cohort", type=Path, required=True, help="folder of the release, with Task 1, Task 2 and Task 3")
+    add("--release", "--cohort", type=Path, required=True, help="folder of the release")
     add(
         "--spacing-mm",
         type=positive_number(),
@@ -191,6 +193,8 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         help="seed of the splits (default: %(default)s)",
     )
     add("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
+    add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")
+    add("--estimate-suv", action="store_true", help="scale a PET in Bq/ml without a factor by its muscle and fat")
     add_edition_option(parser)
     return parser
 

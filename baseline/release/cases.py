@@ -1,8 +1,8 @@
 """Read the challenge's release: one frozen record for each patient, and all problems of folders and tables.
 
-Task folders hold `<ID>/<ID>__CT.nii.gz` and `<ID>/<ID>__PT.nii.gz`, in Task 1 the mask `<ID>/<ID>.nii.gz`, and in
-Task 2 for some patients `<ID>__CTPlanning.nii.gz` and `<ID>__RTDOSE.nii.gz`. Each task's CSV file holds clinical
-variables and targets. A patient is identified by the ID across all task folders.
+Its folders, one for each task or one for all answers, hold `<ID>/<ID>__CT.nii.gz` and `<ID>/<ID>__PT.nii.gz`, the
+mask `<ID>/<ID>.nii.gz`, and in Task 2 for some patients `<ID>__CTPlanning.nii.gz` and `<ID>__RTDOSE.nii.gz`. Each
+folder's CSV file holds clinical variables and targets. A patient is identified by the ID across all folders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.release.clinical import Values, read_values
-from baseline.release.layout import TASK_FOLDERS, PatientFolders, ReleaseFiles, read_layout
+from baseline.release.layout import PatientFolders, ReleaseFiles, read_layout
 from baseline.release.problems import ERROR, WARNING, Problem
 from baseline.release.tables import ReleaseTable, read_table
 from baseline.work import WorkFolders
@@ -35,6 +35,7 @@ class ReleaseCase:
 
     `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
     one is absent. `centre` is the first part of the ID, or the table's value if the ID has no such part.
+    `suv_factor` turns a PET in Bq/ml into SUV.
     """
 
     patient_id: str
@@ -46,6 +47,7 @@ class ReleaseCase:
     outcomes: Mapping[str, Any] = field(default_factory=dict)
     planning_ct: Path | None = None
     dose: Path | None = None
+    suv_factor: float | None = None
 
     def has(self, answer: Answer) -> bool:
         """True if every column of a risk or class is known for this patient."""
@@ -58,7 +60,7 @@ class ReleaseCase:
     def as_json(self) -> dict[str, Any]:
         """The record that `case_of` reads."""
         paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
-        identity = {"patient_id": self.patient_id, "centre": self.centre}
+        identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
         return {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
 
 
@@ -69,7 +71,14 @@ def case_of(record: Mapping[str, Any]) -> ReleaseCase:
         outcomes = {column: record[key] for key, column in _OLD_KEYS.items() if record[key] is not None}
     paths = {name: None if record[name] is None else Path(record[name]) for name in _PATHS}
     patient = Patient.from_json(record["patient"])
-    return ReleaseCase(record["patient_id"], record["centre"], patient=patient, outcomes=outcomes, **paths)  # type: ignore[arg-type]
+    return ReleaseCase(
+        record["patient_id"],
+        record["centre"],
+        patient=patient,
+        outcomes=outcomes,
+        suv_factor=record.get("suv_factor"),
+        **paths,  # type: ignore[arg-type]
+    )
 
 
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
@@ -105,16 +114,16 @@ class Release:
 
 
 def read_release(root: Path, edition: Edition) -> Release:
-    """Read all task folders that exist; images are opened only if copies of one seem to differ.
+    """Read all folders of the release; images are opened only if copies of one seem to differ.
 
     Raises:
-        InputError: no task folder or no patient folder.
+        InputError: no folder of a release, no patient folder, or several folders that could be the only one.
     """
-    layout = read_layout(root)
+    layout = read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
     values = {task: _by_patient(table, layout, edition) for task, table in readable.items()}
-    problems = [*layout.problems, *_unmatched(layout, readable, values)]
+    problems = [*layout.problems, *_unmatched(layout, readable, values), *_without_mask(layout)]
     cases = []
     for key, folders in sorted(layout.patients.items()):
         merged, differing = _merged(
@@ -127,7 +136,7 @@ def read_release(root: Path, edition: Edition) -> Release:
     problems += _centres(cases, layout)
     for table in tables.values():
         problems += table.problems
-    return Release(root, tuple(cases), tuple(problems))
+    return Release(layout.root, tuple(cases), tuple(problems))
 
 
 def _by_patient(table: ReleaseTable, layout: ReleaseFiles, edition: Edition) -> dict[str, Values]:
@@ -149,25 +158,50 @@ def _unmatched(
     """Rows without images and images without a row: an error if no other task has them."""
     problems = []
     anywhere = {key for rows in values.values() for key in rows}
+    present = {_centre_of(key) for key in layout.patients}
     for task, table in tables.items():
         written = {name.upper(): name for name in table.rows}
         there = {key for key, folders in layout.patients.items() if task in folders.files}
+        absent: Counter[str] = Counter()
         for key in sorted(set(written) - there):
+            centre = _centre_of(key)
+            if centre and centre not in present:
+                absent[centre] += 1
+                continue
             severity = WARNING if key in layout.patients else ERROR
             patient = layout.patients[key].patient_id if key in layout.patients else written[key]
             found = f"a row of {patient}, no folder {task}/{patient}"
             problems.append(Problem(severity, "row-without-images", patient, table.file, found, "its images"))
+        for centre, count in absent.items():
+            found = f"{count} rows of {centre}, no folder of this centre"
+            problems.append(Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows"))
         for key in sorted(there - set(written) - table.refused):
             patient = layout.patients[key].patient_id
             severity = WARNING if key in anywhere else ERROR
             found = f"a folder, no row in {table.file}"
-            problems.append(Problem(severity, "images-without-row", patient, f"{task}/{patient}", found, "a row"))
-    if TASK_FOLDERS[0] in layout.tasks():
-        for folders in layout.patients.values():
-            if TASK_FOLDERS[0] not in folders.files:
-                where = f"{next(iter(folders.files))}/{folders.patient_id}"
-                found = f"no folder in {TASK_FOLDERS[0]}: without a reference mask only the heads can use it"
-                problems.append(Problem(WARNING, "no-mask", folders.patient_id, where, found, "a reference mask"))
+            file = layout.name(layout.folders[task].path / patient)
+            problems.append(Problem(severity, "images-without-row", patient, file, found, "a row"))
+    return problems
+
+
+def _centre_of(patient_id: str) -> str:
+    """The centre in an ID in capitals; empty if it has none."""
+    match = _ID.fullmatch(patient_id)
+    return match[1].upper() if match else ""
+
+
+def _without_mask(layout: ReleaseFiles) -> list[Problem]:
+    """Patients whose missing mask is no error: they are in no folder with masks, or masks are optional there."""
+    with_masks = [folder for folder in layout.folders.values() if folder.has_masks]
+    problems = []
+    for patient in layout.patients.values():
+        own = [folder for folder in with_masks if folder.name in patient.files]
+        if not with_masks or patient.first("mask") or any("mask" in folder.needed for folder in own):
+            continue
+        where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
+        missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"
+        found = f"{missing}: without a reference mask only the heads can use it"
+        problems.append(Problem(WARNING, "no-mask", patient.patient_id, where, found, "a reference mask"))
     return problems
 
 
@@ -193,11 +227,10 @@ def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseC
     if ct is None or pet is None:
         return None
     patient = Patient.from_json({variable.name: values.get(variable.key) for variable in edition.clinical})
-    prefix = _ID.fullmatch(folders.patient_id)
     columns = [column for answer in head_answers(edition) for column in answer.columns.values()]
     return ReleaseCase(
         patient_id=folders.patient_id,
-        centre=prefix[1].upper() if prefix else patient.centre or "",
+        centre=_centre_of(folders.patient_id) or patient.centre or "",
         ct=ct,
         pet=pet,
         mask=folders.first("mask"),

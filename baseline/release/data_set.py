@@ -17,6 +17,7 @@ from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, each, key_of, load_cached
 from baseline.release.cases import ReleaseCase
+from baseline.release.suv_factors import scaled_by_factor
 from contract import labels
 from contract.errors import Finding
 from contract.files import write_json
@@ -126,10 +127,14 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
     """The patient's images as inference would read them, and the region that inference would segment.
 
+    A PET in Bq/ml is scaled by the patient's factor, or without a plausible one by the body, as in inference.
     A scan that cannot show a neck, which inference would not segment, gives a notice.
     """
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
-    pet = clean_pet(read_volume(case.pet), ct, case.pet.name, notices)
+    scaled, finding = scaled_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
+    if finding is not None:
+        notices.warn(finding)
+    pet = clean_pet(scaled, ct, case.pet.name, notices)
     images = Case(ct, pet, case.patient)
     region = localise(images)
     if region.no_neck:
@@ -138,7 +143,9 @@ def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Regio
 
 
 def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:
-    return key_of((case.ct, case.pet, case.mask), {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)})
+    factor = {} if case.suv_factor is None else {"suv_factor": case.suv_factor}
+    options = {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)}
+    return key_of((case.ct, case.pet, case.mask), options | factor)
 
 
 def _note(raw: Path, case: ReleaseCase) -> Path:

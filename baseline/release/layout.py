@@ -13,35 +13,38 @@ from typing import Final
 
 import numpy as np
 
+from baseline.release.folders import TASK_FOLDERS, ReleaseFolder, release_folders
 from baseline.release.problems import ERROR, WARNING, Problem
+from contract.editions import Edition
 from contract.errors import HecktorError, InputError
 from contract.images.volumes import read_volume
 
-TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
 SUFFIXES: Final = {"CT": "__CT", "PET": "__PT", "mask": "", "planning CT": "__CTPlanning", "dose": "__RTDOSE"}
-_NEEDED: Final = {"Task 1": ("CT", "PET", "mask"), "Task 2": ("CT", "PET"), "Task 3": ("CT", "PET")}
 _TOGETHER: Final = ("planning CT", "dose")
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
+# The organisers' cross-validation splits name patients who are not in the release.
+_SPLIT_FILES: Final = "splits_final*.json"
 
 
 @dataclass
 class PatientFolders:
-    """Files of one patient by task and role; `patient_id` is spelled like the first folder."""
+    """Files of one patient by folder (task) and role; `patient_id` is spelled like the first folder."""
 
     patient_id: str
     files: dict[str, dict[str, Path]] = field(default_factory=dict)
 
     def first(self, role: str) -> Path | None:
-        """The role's file in the first task folder that has one."""
+        """The role's file in the first folder that has one."""
         return next((files[role] for files in self.files.values() if role in files), None)
 
 
 @dataclass
 class ReleaseFiles:
-    """All patients by ID in capitals, the CSV files by task, and the problems of both."""
+    """All patients by ID in capitals, the CSV files by folder, and the problems of both."""
 
     root: Path
+    folders: dict[str, ReleaseFolder] = field(default_factory=dict)
     patients: dict[str, PatientFolders] = field(default_factory=dict)
     tables: dict[str, Path] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -53,54 +56,72 @@ class ReleaseFiles:
         """A file's path below the root, as problems show it."""
         return path.relative_to(self.root).as_posix()
 
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(task for task in TASK_FOLDERS if (self.root / task).is_dir())
 
-
-def read_layout(root: Path) -> ReleaseFiles:
-    """Search all task folders that exist.
+def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
+    """Search all folders of the release that exist.
 
     Raises:
-        InputError: no task folder or no patient folder.
+        InputError: no folder of a release, no patient folder, or several folders that could be the only one.
     """
-    layout = ReleaseFiles(root)
-    if not layout.tasks():
+    root = root.absolute()
+    folders = release_folders(root, edition)
+    if not folders:
         found = ", ".join(sorted(path.name for path in root.iterdir())[:5]) if root.is_dir() else "no such folder"
-        raise InputError(root.name, f"found {found or 'nothing'}", f"{', '.join(TASK_FOLDERS)} or any of them")
-    for path in sorted(root.iterdir()):
-        meant = path.is_dir() and not path.name.startswith(".") and _LIKE_A_TASK.search(path.name)
-        if meant and path.name not in TASK_FOLDERS:
-            layout.report(WARNING, "unexpected-file", "", path, "an unknown folder", ", ".join(TASK_FOLDERS))
-    for task in layout.tasks():
-        _search_task(task, layout)
+        tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
+        expected = tasks if len(edition.algorithms) > 1 else f"{tasks}, or a folder with <ID>/<ID>__CT.nii.gz"
+        raise InputError(root.name, f"found {found or 'nothing'}", expected)
+    layout = ReleaseFiles(_common_root(root, folders), {folder.name: folder for folder in folders})
+    _report_beside(layout)
+    for folder in folders:
+        _search_folder(folder, layout)
     if not layout.patients:
-        raise InputError(root.name, f"no patient folder in {', '.join(layout.tasks())}", "<ID>/<ID>__CT.nii.gz")
-    for folders in layout.patients.values():
-        _compare_copies(folders, layout)
+        raise InputError(root.name, f"no patient folder in {', '.join(layout.folders)}", "<ID>/<ID>__CT.nii.gz")
+    for patient in layout.patients.values():
+        _compare_copies(patient, layout)
     _compare_patients(layout)
     return layout
 
 
-def _search_task(task: str, layout: ReleaseFiles) -> None:
-    top = layout.root / task
-    entries = [path for path in sorted(top.iterdir()) if not path.name.startswith(".")]
-    tables = [path for path in entries if path.suffix.lower() == ".csv" and path.is_file()]
-    if len(tables) == 1:
-        layout.tables[task] = tables[0]
+def _common_root(root: Path, folders: Sequence[ReleaseFolder]) -> Path:
+    """The given folder, or the one above it that holds the table."""
+    parents = {table.parent for folder in folders for table in folder.tables}
+    return min((root, *(path for path in parents if root.is_relative_to(path))), key=lambda p: len(p.parts))
+
+
+def _report_beside(layout: ReleaseFiles) -> None:
+    """Report folders beside the task folders that may be meant as one, and the organisers' splits."""
+    places = {path for folder in layout.folders.values() for path in (folder.path, *folder.path.parents)}
+    for place in sorted(path for path in places if path.is_relative_to(layout.root)):
+        for path in sorted(place.glob(_SPLIT_FILES)):
+            found = "the organisers' splits, which name patients who are not in the release; the file is ignored"
+            layout.report(WARNING, "split-file", "", path, found, "the splits that prepare makes")
+    if layout.folders.keys().isdisjoint(TASK_FOLDERS):
+        return
+    for path in sorted(layout.root.iterdir()):
+        meant = path.is_dir() and not path.name.startswith(".") and _LIKE_A_TASK.search(path.name)
+        if meant and path.name not in TASK_FOLDERS:
+            layout.report(WARNING, "unexpected-file", "", path, "an unknown folder", ", ".join(TASK_FOLDERS))
+
+
+def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
+    if len(folder.tables) == 1:
+        layout.tables[folder.name] = folder.tables[0]
     else:
-        kind = "csv-doubled" if tables else "csv-missing"
-        names = f" ({', '.join(path.name for path in tables)})" if tables else ""
-        layout.report(ERROR, kind, "", top, f"{len(tables)} CSV files{names}", "one")
-    for path in entries:
+        kind = "csv-doubled" if folder.tables else "csv-missing"
+        names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
+        layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", "one")
+    for path in sorted(folder.path.iterdir()):
+        if path.name.startswith("."):
+            continue
         if path.is_dir():
-            _read_folder(path, task, layout)
-        elif path not in tables:
+            _read_folder(path, folder, layout)
+        elif path not in folder.tables and not path.match(_SPLIT_FILES):
             layout.report(WARNING, "unexpected-file", "", path, "an unknown file", "patient folders and a CSV")
 
 
-def _read_folder(folder: Path, task: str, layout: ReleaseFiles) -> None:
+def _read_folder(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
     patient = layout.patients.setdefault(folder.name.upper(), PatientFolders(folder.name))
-    if task in patient.files:
+    if parent.name in patient.files:
         text = f"a second folder of {patient.patient_id}"
         layout.report(ERROR, "doubled-folder", patient.patient_id, folder, text, "one folder for each patient and task")
         return
@@ -110,14 +131,14 @@ def _read_folder(folder: Path, task: str, layout: ReleaseFiles) -> None:
     names = {f"{folder.name}{suffix}.nii.gz": role for role, suffix in SUFFIXES.items()}
     present = {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
     files = {names[name]: path for name, path in present.items() if name in names and path.is_file()}
-    patient.files[task] = files
+    patient.files[parent.name] = files
     for name, path in present.items():
         if name not in names:
             _report_other_file(path, patient.patient_id, files, layout)
         elif names[name] not in files:
             text = "a broken link" if path.is_symlink() else "not a regular file"
             layout.report(ERROR, "unreadable", patient.patient_id, path, text, f"the {names[name]}")
-    _report_missing(folder, patient.patient_id, _NEEDED[task], present, layout)
+    _report_missing(folder, patient.patient_id, parent.needed, present, layout)
 
 
 def _report_missing(

@@ -16,6 +16,7 @@ from baseline.release.cases import Release, ReleaseCase, event_key, head_answers
 from baseline.release.checks.images import check_images
 from baseline.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
 from baseline.release.splits import load_or_make_splits
+from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders
 from contract.editions import DEFAULT_EDITION, Answer, Edition, load_edition
 from contract.errors import InputError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from baseline.release.data_set import DataSet
 
 # Increment when the checks change, so that cached results of earlier checks are not reused.
-_CHECKS_VERSION: Final = 3
+_CHECKS_VERSION: Final = 4
 _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 
@@ -34,8 +35,9 @@ _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 class PrepareOptions:
     """Options that determine the prepared data.
 
-    `release` is the folder with Task 1, Task 2 and Task 3. `spacing_mm` is the network's, (x, y, z). `keep_going`
-    excludes cases with errors instead of stopping. `edition` is a name, or the path of a declaration.
+    `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z). `keep_going` excludes cases with
+    errors instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of factors
+    for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
     """
 
     release: str
@@ -44,6 +46,8 @@ class PrepareOptions:
     seed: int = 0
     keep_going: bool = False
     edition: str = DEFAULT_EDITION
+    suv_factors: str | None = None
+    estimate_suv: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,14 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     """Check the release and write `problems.csv` and `problems.json`."""
     start = time.perf_counter()
     release = read_release(Path(options.release), load_edition(options.edition))
-    problems = find_problems(release, work.checks, jobs)
+    if options.suv_factors is not None:
+        release = with_suv_factors(release, Path(options.suv_factors))
+    problems = find_problems(release, work.checks, jobs, options.estimate_suv)
     write_problems(work.root, problems)
     return CheckedRelease(release, problems, time.perf_counter() - start)
 
 
-def find_problems(release: Release, checks: Path, jobs: int) -> tuple[Problem, ...]:
+def find_problems(release: Release, checks: Path, jobs: int, estimate_suv: bool = False) -> tuple[Problem, ...]:
     """All problems of folders, tables and images, in order.
 
     The folder `checks` caches the problems of each patient's images; unchanged images are not read again.
@@ -81,25 +87,27 @@ def find_problems(release: Release, checks: Path, jobs: int) -> tuple[Problem, .
     problems: list[Problem] = list(release.problems)
     waiting = []
     for case in release.cases:
-        cached = load_cached(checks / f"{case.patient_id}.json", _check_key(case))
+        cached = load_cached(checks / f"{case.patient_id}.json", _check_key(case, release.root, estimate_suv))
         if cached is None:
             waiting.append(case)
         else:
             problems += [Problem(**record) for record in cached]
-    work = partial(_check_case, root=release.root, checks=checks)
+    work = partial(_check_case, root=release.root, checks=checks, estimate_suv=estimate_suv)
     for of_case in each(work, waiting, jobs, "check"):
         problems += of_case
     return in_order(problems)
 
 
-def _check_key(case: ReleaseCase) -> str:
+def _check_key(case: ReleaseCase, root: Path, estimate_suv: bool) -> str:
     files = (case.ct, case.pet, case.mask, case.planning_ct, case.dose)
-    return key_of(files, {"version": _CHECKS_VERSION, "ct": str(case.ct), "mask": str(case.mask)})
+    scale = {"suv_factor": case.suv_factor, "estimate_suv": estimate_suv}
+    names = {"root": str(root), "ct": str(case.ct), "mask": str(case.mask)}
+    return key_of(files, {"version": _CHECKS_VERSION} | names | scale)
 
 
-def _check_case(case: ReleaseCase, root: Path, checks: Path) -> tuple[Problem, ...]:
-    problems = check_images(case, root)
-    cache(checks / f"{case.patient_id}.json", _check_key(case), as_json(problems))
+def _check_case(case: ReleaseCase, root: Path, checks: Path, estimate_suv: bool) -> tuple[Problem, ...]:
+    problems = check_images(case, root, estimate_suv)
+    cache(checks / f"{case.patient_id}.json", _check_key(case, root, estimate_suv), as_json(problems))
     return problems
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from contract.errors import HecktorError
+from contract.errors import Finding, HecktorError
 from contract.files import write_csv, write_json
 
 ERROR: Final = "error"
@@ -48,6 +48,10 @@ class ProblemReporter:
 
     def warning(self, kind: str, found: str, expected: str) -> Problem:
         return Problem(WARNING, kind, self.patient_id, self.file, found, expected)
+
+    def finding(self, kind: str, finding: Finding) -> Problem:
+        found = f"{finding.found}; {finding.action}" if finding.action else finding.found
+        return self.warning(kind, found, finding.expected)
 
     def unreadable(self, problem: HecktorError) -> Problem:
         return self.error("unreadable", problem.found or problem.what, problem.expected or "a sound file")

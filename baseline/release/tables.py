@@ -58,8 +58,7 @@ def columns_of(edition: Edition) -> tuple[str, ...]:
 def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     """Read a table of the release; its `problems` hold every deviation and call the CSV `file`."""
     table = ReleaseTable(file)
-    text = _text(path, table)
-    rows = _split(text, table)
+    rows = read_rows(path, table)
     columns = None if rows is None else _columns(*rows, table, edition)
     if rows is None or columns is None:
         table.readable = False
@@ -81,6 +80,35 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     return table
 
 
+def read_rows(path: Path, table: ReleaseTable) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
+    """The header's cells, and every other non-blank row with its number; None if it is no table."""
+    return _split(_text(path, table), table)
+
+
+def point_for_comma(cell: str) -> str:
+    """The cell with a decimal point in place of a decimal comma."""
+    return cell.replace(",", ".") if _has_decimal_comma(cell) else cell
+
+
+def read_columns(path: Path, edition: Edition) -> tuple[str, ...]:
+    """The canonical names of a CSV file's columns; empty if it is no table."""
+    rows = read_rows(path, ReleaseTable(path.name))
+    known = _known_columns(edition)
+    return () if rows is None else tuple(known.get(normalised_key(name), name.strip()) for name in rows[0])
+
+
+def _known_columns(edition: Edition) -> dict[str, str]:
+    """Canonical columns by the normalised form of each name that is read as it."""
+    other_names = {normalised_key(old): new for old, new in _other_names(edition).items()}
+    return {normalised_key(name): name for name in columns_of(edition)} | other_names
+
+
+def _other_names(edition: Edition) -> dict[str, str]:
+    read = columns_of(edition)
+    aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
+    return aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
+
+
 def _text(path: Path, table: ReleaseTable) -> str:
     content = path.read_bytes()
     for mark, encoding in _BYTE_ORDER_MARKS:
@@ -95,7 +123,6 @@ def _text(path: Path, table: ReleaseTable) -> str:
 
 
 def _split(text: str, table: ReleaseTable) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
-    """The header's cells, and every other non-blank row with its number in the file; None if it is no table."""
     if "\r" in text.replace("\r\n", ""):
         table.dialect("lines that end with a carriage return", "a line feed")
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -115,12 +142,7 @@ def _columns(
     header: Sequence[str], lines: Sequence[tuple[int, list[str]]], table: ReleaseTable, edition: Edition
 ) -> list[str] | None:
     """The canonical name of each column; None if the IDs or a column are ambiguous."""
-    read = columns_of(edition)
-    aliases = {alias: variable.key for variable in edition.clinical for alias in variable.aliases}
-    other_names = aliases | {short: name for short, name in _SHORT_NAMES.items() if name in read}
-    known = {normalised_key(name): name for name in read} | {
-        normalised_key(old): new for old, new in other_names.items()
-    }
+    read, other_names, known = columns_of(edition), _other_names(edition), _known_columns(edition)
     columns = [known.get(normalised_key(name), name.strip()) for name in header]
     if ID not in columns:
         names = ", ".join(columns)[:200] or "nothing"
@@ -169,7 +191,7 @@ def _fill(rows: Sequence[_NumberedRow], columns: Sequence[str], table: ReleaseTa
             continue
         stripped = {column: cell.strip() for column, cell in zip(columns, cells, strict=True)}
         table.rows[patient] = {
-            column: cell.replace(",", ".") if _has_decimal_comma(cell) else cell
+            column: point_for_comma(cell)
             for column, cell in stripped.items()
             if column in read and column != ID and not is_missing(cell)
         }

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import SMALLEST_SIZE, overlap
-from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV
+from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, in_suv
 from baseline.release.cases import ReleaseCase
 from baseline.release.checks.consistency import check_consistency
 from baseline.release.problems import Problem, ProblemReporter
+from baseline.release.suv_factors import scaled_by_factor
 from contract import labels
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -41,8 +42,11 @@ _NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
 _Array = npt.NDArray[Any]
 
 
-def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
-    """Read all images of a patient and return their problems; file names in them are relative to `root`."""
+def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> tuple[Problem, ...]:
+    """Read all images of a patient and return their problems; file names in them are relative to `root`.
+
+    A PET in Bq/ml without a plausible factor is an error, or with `estimate_suv` scaled by the body with a warning.
+    """
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
     reporters: dict[str, ProblemReporter] = {}
@@ -57,6 +61,9 @@ def check_images(case: ReleaseCase, root: Path) -> tuple[Problem, ...]:
                 problems.append(reporter.unreadable(problem))
                 continue
             problems += not_finite
+            if role == "PET":
+                volumes[role], warnings = _scaled_pet(volumes[role], volumes.get("CT"), case, estimate_suv, reporter)
+                problems += warnings
             if role in _CHECKS and not any(problem.is_error for problem in not_finite):
                 problems += _CHECKS[role](volumes[role], reporter)
             if "CT" in volumes:
@@ -102,6 +109,18 @@ def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
 
 
+def _scaled_pet(
+    pet: Volume, ct: Volume | None, case: ReleaseCase, estimate_suv: bool, report: ProblemReporter
+) -> tuple[Volume, list[Problem]]:
+    """The PET as preparation would scale it, with warnings; one in Bq/ml that cannot be scaled stays as it is."""
+    pet, about_factor = scaled_by_factor(pet, ct, case.suv_factor, report.file)
+    warnings = [] if about_factor is None else [report.finding("suv-factor", about_factor)]
+    if estimate_suv and ct is not None and float(pet.array.max()) > LARGEST_PLAUSIBLE_SUV:
+        pet, about_scale = in_suv(pet, ct, report.file)
+        warnings += [report.finding("suv", finding) for finding in about_scale]
+    return pet, warnings
+
+
 def _check_pet(pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
     yield from _grid(pet.geometry, report)
     array = pet.array
@@ -113,7 +132,11 @@ def _check_pet(pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
     elif negative > positive:
         yield report.error("suv", f"{negative} voxels below zero, {positive} above (lowest {lowest:g})", expected)
     elif highest > LARGEST_PLAUSIBLE_SUV:
-        yield report.error("suv", f"highest value {highest:g}: an activity concentration (Bq/ml)", expected)
+        yield report.error(
+            "suv",
+            f"highest value {highest:g}: an activity concentration (Bq/ml)",
+            f"{expected}, or its factor in --suv-factors",
+        )
     elif highest <= LOWEST_PLAUSIBLE_SUV_MAX:
         yield report.error("suv", f"highest value {highest:g}: a normalised image", expected)
     elif negative:

@@ -1,0 +1,104 @@
+"""Cells of a table whose stages and recurrence are answers, and whose HPV status is an input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baseline.release.clinical import read_values
+from baseline.release.problems import Problem
+from baseline.release.tables import ReleaseTable, read_table
+from tests.baseline.release.one_folder import EDITION, HEADER
+
+P = "MDA-001"
+COLUMNS = HEADER.split(",")[1:]
+CODES = {"Gender": 1, "Tobacco Consumption": 1, "Alcohol Consumption": 1, "Treatment": 1, "HPV Status": 1,
+         "Performance Status": 4}  # fmt: skip
+
+
+def values_of(**cells: str) -> tuple[dict[str, Any], list[Problem]]:
+    """One row's values; `_` in a name stands for a blank or hyphen."""
+    row = {column: cells.get(column.replace(" ", "_").replace("-", "_"), "") for column in COLUMNS}
+    table = ReleaseTable("t.csv", {P: {column: cell for column, cell in row.items() if cell}})
+    return read_values(table, EDITION)[P], table.problems
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "value"),
+    [
+        ("T-stage", "T2", "T2"), ("T-stage", "t2", "T2"), ("T-stage", "2.0", "T2"), ("T-stage", "T4b", "T4"),
+        ("N-stage", "N2b", "N2"), ("N-stage", "n0", "N0"), ("N-stage", "0", "N0"), ("N-stage", "3.0", "N3"),
+    ],
+)  # fmt: skip
+def test_stages(column: str, cell: str, value: str) -> None:
+    values, problems = values_of(**{column.replace("-", "_"): cell})
+    assert values == {column: value}
+    assert not any(problem.is_error for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "value"),
+    [("T-stage", "T0", "T0"), ("T-stage", "0.0", "T0"), ("T-stage", "cTX", "TX"), ("N-stage", "Nx", "NX")],
+)
+def test_a_stage_that_is_not_counted(column: str, cell: str, value: str) -> None:
+    """The patient has no such stage, keeps the other answers, and is named."""
+    values, problems = values_of(**{column.replace("-", "_"): cell}, Relapse="1", RFS="90")
+    assert values == {"Relapse": True, "RFS": 90.0}
+    ((severity, kind, patient, found),) = [(p.severity, p.kind, p.patient_id, p.found) for p in problems]
+    assert (severity, kind, patient) == ("warning", "not-counted", P)
+    assert found == f"{column} {value}: the patient counts for all other answers"
+
+
+@pytest.mark.parametrize("cell", ["T5", "N1", "Tis", "high"])
+def test_an_impossible_t_stage(cell: str) -> None:
+    values, problems = values_of(T_stage=cell)
+    assert values == {}
+    assert [(one.severity, one.kind, one.found) for one in problems] == [
+        ("error", "impossible-value", f"T-stage {cell!r}")
+    ]
+
+
+def test_missing_outcomes_are_no_problem(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{HEADER}\n{P},MDA,61,1,,,,,,,,,\nMDA-002,MDA,nan,NaN,,,,,,1,12.0,nan,NA\n")
+    table = read_table(path, "t.csv", EDITION)
+    first, second = read_values(table, EDITION).values()
+    assert set(first) == {"CenterID", "Age", "Gender"}
+    assert second == {"CenterID": "MDA", "Relapse": True, "RFS": 12.0}
+    assert table.problems == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "found"),
+    [
+        ({"RFS": "900"}, "days-without-event", "RFS 900 without Relapse, counted as missing"),
+        ({"Relapse": "1.0"}, "event-without-days", "Relapse 1.0 without RFS, counted as missing"),
+    ],
+)
+def test_half_an_outcome_leaves_the_other_answers(cells: dict[str, str], kind: str, found: str) -> None:
+    """In HECKTOR 2025 it is an error, since the algorithm has no other answer (test_planted_faults)."""
+    values, problems = values_of(T_stage="T2", **cells)
+    assert values == {"T-stage": "T2"}
+    assert [(one.severity, one.kind, one.found) for one in problems] == [("warning", kind, found)]
+
+
+@given(
+    column=st.sampled_from([*CODES, "Age", "RFS", "Relapse", "T-stage", "N-stage"]),
+    number=st.integers(1, 4),
+    zeros=st.integers(0, 3),
+    point=st.booleans(),
+)
+def test_a_whole_number_has_one_value_in_all_spellings(column: str, number: int, zeros: int, point: bool) -> None:
+    """`1`, `1.`, `1.0` and `1.000` are equal; numbers that are too large for a column are errors in each spelling."""
+    name = column.replace(" ", "_").replace("-", "_")
+    other = {"Relapse": {"RFS": "9"}, "RFS": {"Relapse": "0"}}.get(column, {})
+    cell = f"{number}." + "0" * zeros if point or zeros else str(number)
+    plain, spelled = values_of(**{name: str(number)}, **other), values_of(**{name: cell}, **other)
+    assert plain[0] == spelled[0]
+    largest = {**CODES, "Relapse": 1, "N-stage": 3}.get(column, 4)
+    assert (column in spelled[0]) == (number <= largest)
+    assert [problem.kind for problem in spelled[1] if problem.is_error] == ["impossible-value"] * (number > largest)

@@ -1,0 +1,167 @@
+"""One folder for all answers: wherever it is, whatever its table is called; and the three task folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from baseline.release.cases import Release, read_release
+from contract.editions import load_edition
+from contract.errors import InputError
+from tests.baseline.release.one_folder import EDITION, FOLDER, HEADER, ROWS, TABLE, add_patient, table_text
+
+
+def write(folder: Path, table: Path | None = None) -> None:
+    """Two patients below `folder`, and their table, by default inside."""
+    for patient in ROWS:
+        add_patient(folder, patient)
+    (table or folder / TABLE).write_text(table_text())
+
+
+def problems_of(release: Release) -> list[tuple[str, str, str]]:
+    return sorted((one.severity, one.kind, one.file) for one in release.problems)
+
+
+def problem(release: Release, kind: str) -> tuple[str, str, str]:
+    """Severity, file and finding of the only problem of a kind."""
+    (one,) = [one for one in release.problems if one.kind == kind]
+    return one.severity, one.file, one.found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HECKTOR_2026_training_data.csv", "HECKTOR_2026_Training_Task.csv", "HECKTOR_2026_Training.csv", "other.CSV"],
+)
+@pytest.mark.parametrize(
+    ("images", "place", "given"),
+    [
+        (FOLDER, FOLDER, "."),
+        (FOLDER, ".", "."),
+        (FOLDER, FOLDER, FOLDER),
+        (FOLDER, ".", FOLDER),
+        (f"{FOLDER}/{FOLDER}", f"{FOLDER}/{FOLDER}", "."),
+        (f"{FOLDER}/{FOLDER}", FOLDER, "."),
+        (f"{FOLDER}/{FOLDER}", ".", "."),
+        (f"{FOLDER}/{FOLDER}", FOLDER, FOLDER),
+        (f"{FOLDER}/{FOLDER}", ".", FOLDER),
+        (f"{FOLDER}/{FOLDER}", ".", f"{FOLDER}/{FOLDER}"),
+    ],
+)
+def test_the_folder_its_parent_or_the_nested_one(
+    tmp_path: Path, name: str, images: str, place: str, given: str
+) -> None:
+    download = tmp_path / "download"
+    write(download / images, download / place / name)
+    release = read_release(download / given, EDITION)
+    assert release.problems == ()
+    assert [(case.patient_id, case.centre) for case in release.cases] == [("CHUM-002", "CHUM"), ("MDA-001", "MDA")]
+    first, second = release.cases
+    assert first.outcomes == {"T-stage": "T2", "N-stage": "N1", "Relapse": False, "RFS": 900.0}
+    assert second.outcomes == {"T-stage": "T4", "N-stage": "N0", "Relapse": True, "RFS": 320.0}
+    assert (first.patient.values["hpv_status"], second.patient.values["hpv_status"]) == (None, 1)
+    assert second.mask == download / images / "MDA-001" / "MDA-001.nii.gz"
+
+
+def test_underscores_in_the_columns(tmp_path: Path) -> None:
+    """The organisers' baseline reads `T_stage`, `N_stage` and `Center`; the spelling is named."""
+    write(tmp_path / FOLDER)
+    header = HEADER.replace("-", "_").replace("CenterID", "Center")
+    (tmp_path / FOLDER / TABLE).write_text(table_text(header=header))
+    release = read_release(tmp_path, EDITION)
+    assert problem(release, "csv-dialect")[2] == "column names 'T_stage', 'N_stage'"
+    assert [case.outcomes["T-stage"] for case in release.cases] == ["T2", "T4"]
+    assert [case.patient.centre for case in release.cases] == ["1", "5"]
+
+
+def test_two_tables_are_an_error_that_names_both(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    (tmp_path / "HECKTOR_2026_Training.csv").write_text(table_text())
+    release = read_release(tmp_path, EDITION)
+    found = f"2 CSV files ({TABLE}, HECKTOR_2026_Training.csv)"
+    assert problem(release, "csv-doubled") == ("error", FOLDER, found)
+
+
+def test_a_table_without_all_outcomes_is_second_choice(tmp_path: Path) -> None:
+    """Predictions have no column `Relapse`, and a table of factors has no outcome."""
+    write(tmp_path / FOLDER)
+    (tmp_path / "predictions.csv").write_text("PatientID,T-stage,N-stage,RFS\nMDA-001,T1,N1,3\n")
+    (tmp_path / FOLDER / "factors.csv").write_text("pid,bqml_to_suvbw_factor\nMDA-001,0.1\n")
+    release = read_release(tmp_path, EDITION)
+    assert problems_of(release) == [("warning", "unexpected-file", f"{FOLDER}/factors.csv")]
+    assert [case.outcomes["T-stage"] for case in release.cases] == ["T2", "T4"]
+    (tmp_path / FOLDER / TABLE).unlink()
+    assert [case.outcomes.get("T-stage") for case in read_release(tmp_path, EDITION).cases] == [None, "T1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(None, "csv-missing"), ("Name,RFS\nMDA-001,3\n", "csv-unreadable")], ids=["none", "no ID"]
+)
+def test_no_usable_table(tmp_path: Path, text: str | None, kind: str) -> None:
+    write(tmp_path / FOLDER)
+    (tmp_path / FOLDER / TABLE).unlink()
+    if text:
+        (tmp_path / FOLDER / TABLE).write_text(text)
+    assert [one.kind for one in read_release(tmp_path, EDITION).problems if one.is_error] == [kind]
+
+
+def test_patients_in_two_folders_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    write(tmp_path / "without MDA")
+    with pytest.raises(
+        InputError, match=rf": found patients in 2 folders \({FOLDER}, without MDA\), expected one of them$"
+    ):
+        read_release(tmp_path, EDITION)
+
+
+def test_an_edition_with_one_algorithm_reads_task_folders(tmp_path: Path) -> None:
+    write(tmp_path / "Task 1")
+    release = read_release(tmp_path, EDITION)
+    assert release.problems == ()
+    assert [case.outcomes["N-stage"] for case in release.cases] == ["N1", "N0"]
+
+
+def test_an_edition_with_three_algorithms_needs_task_folders(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    with pytest.raises(InputError, match=rf": found {FOLDER}, expected Task 1, Task 2, Task 3 or any of them$"):
+        read_release(tmp_path, load_edition("hecktor2025"))
+
+
+def test_no_patients_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "empty" / "deep").mkdir(parents=True)
+    expected = r"Task 1, Task 2, Task 3 or any of them, or a folder with <ID>/<ID>__CT\.nii\.gz$"
+    with pytest.raises(InputError, match=rf": found empty, expected {expected}"):
+        read_release(tmp_path, EDITION)
+
+
+def test_a_patient_without_a_mask_trains_the_heads(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    (tmp_path / FOLDER / "MDA-001" / "MDA-001.nii.gz").unlink()
+    release = read_release(tmp_path, EDITION)
+    found = "no MDA-001.nii.gz: without a reference mask only the heads can use it"
+    assert problem(release, "no-mask") == ("warning", f"{FOLDER}/MDA-001", found)
+    assert len(release.problems) == 1
+    assert [case.mask is None for case in release.cases] == [False, True]
+
+
+@pytest.mark.parametrize("place", [".", FOLDER])
+def test_the_organisers_splits_are_ignored(tmp_path: Path, place: str) -> None:
+    write(tmp_path / FOLDER)
+    (tmp_path / place / "splits_final.json").write_text("[]")
+    release = read_release(tmp_path, EDITION)
+    severity, file, found = problem(release, "split-file")
+    assert (severity, tmp_path / file) == ("warning", tmp_path / place / "splits_final.json")
+    assert found.endswith("name patients who are not in the release; the file is ignored")
+    assert len(release.problems) == 1
+
+
+def test_a_whole_centre_without_images(tmp_path: Path) -> None:
+    """The package without MDA: the rows of an absent centre are one warning, of an absent patient an error."""
+    write(tmp_path / FOLDER)
+    more = [ROWS["MDA-001"].replace("MDA-001", patient) for patient in ("USZ-001", "USZ-002", "MDA-007")]
+    (tmp_path / FOLDER / TABLE).write_text(table_text([*ROWS.values(), *more]))
+    release = read_release(tmp_path, EDITION)
+    assert problem(release, "centre-without-images")[2] == "2 rows of USZ, no folder of this centre"
+    assert problem(release, "row-without-images")[0] == "error"
+    assert len(release.problems) == 2
+    assert [case.patient_id for case in release.cases] == ["CHUM-002", "MDA-001"]
