@@ -50,7 +50,7 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
         ({"rfs": []}, r"heads\.json: rfs: not a head"),
         ({"rfs": head(terms=[TERM | {"sd": 0}])}, r"heads\.json: rfs: sd 0\.0 of age_years, expected a positive"),
         ({"rfs": head(terms=[TERM | {"feature": "gtvp_volume"}])}, r"rfs: feature 'gtvp_volume' is unknown, expected"),
-        ({"hpv": head(threshold=None)}, r"heads\.json: hpv: no threshold, expected a number"),
+        ({"hpv": head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
     ],
     ids=["a list", "empty", "unknown name", "a path", "no head", "no spread", "unknown feature", "no threshold"],
 )
