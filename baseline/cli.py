@@ -112,9 +112,13 @@ def _prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
 
 
 def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
-    """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal."""
+    """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal.
+
+    The spacing is that of the prepared images, which `plan_networks` fills in.
+    """
     preset = PRESETS[arguments.preset]
-    given = {field.name: getattr(arguments, field.name, None) for field in fields(preset)}
+    names = [field.name for field in fields(preset) if field.name != "spacing_mm"]
+    given = {name: getattr(arguments, name, None) for name in names}
     for name, value in given.items():
         if isinstance(value, list):
             given[name] = tuple(sorted(set(value), key=_ORDER.index))

@@ -32,7 +32,7 @@ def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict
     surface = inside & ~ndimage.binary_erosion(inside)
     bone = hu > BONE_HU
     shares = (float(np.mean(_within_reach(part, structure)[surface])) for part in (bone, hu < AIR_HU))
-    bone_ml = np.count_nonzero(bone & _within_reach(inside, structure)) * structure.voxel_ml
+    bone_ml = float(np.count_nonzero(bone & _within_reach(inside, structure))) * structure.voxel_ml
     return dict(zip(NAMES, (*shares, bone_ml), strict=True))
 
 
