@@ -188,14 +188,14 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "edition": edition.name,
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
-        "stand_ins": _stand_ins(edition, records),
+        "stand_ins": stand_ins_of(edition, records),
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
     return _export(work, output, heads, manifest, model_card(work, description))
 
 
-def _stand_ins(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:
+def stand_ins_of(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:
     """The heads' stand-ins for answers whose failure is no error, by the name of the head."""
     names = [answer.head for answer in head_answers(edition) if answer.stand_in is not None]
     return {name: records[name]["stand_in"] for name in names if "stand_in" in records.get(name, {})}

@@ -30,7 +30,18 @@ def write_release(release: TinyRelease) -> Path:
 
 def options(release: Path, root: Path, networks: Path, spacing_mm: str = "9") -> list[str]:
     places = ["--release", str(release), "--work", str(root / "work"), "--output", str(root / "package")]
-    return ["all", *places, "--networks", str(networks), "--folds", "2", "--jobs", "1", "--spacing-mm", *[spacing_mm] * 3]
+    return [
+        "all",
+        *places,
+        "--networks",
+        str(networks),
+        "--folds",
+        "2",
+        "--jobs",
+        "1",
+        "--spacing-mm",
+        *[spacing_mm] * 3,
+    ]
 
 
 def test_heads_of_new_patients_on_the_networks_of_a_package(
@@ -84,8 +95,9 @@ def check_continuing(release: Path, root: Path, package: Path) -> None:
     shutil.rmtree(root / "package")
     assert main(options(release, root, root / "model.tar.gz")) == 0
     assert main(["heads", "--work", str(work)]) == 0
+    assert main(["heads", "--work", str(work), "--networks", str(package)]) == 0
     assert {path: path.stat().st_mtime_ns for path in steps} == before
     with pytest.raises(HecktorError, match=r"^--spacing-mm: found 3 3 3, expected 9 9 9, as of the networks of tiny"):
         main(options(release, root, package, "3"))
-    with pytest.raises(HecktorError, match="^networks: found the networks of a package, expected a new working dir"):
+    with pytest.raises(HecktorError, match=r"^networks: found the networks of a package, expected a new working dir"):
         main(["plan", "--work", str(work)])
