@@ -82,6 +82,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     description = read_description(options.description)
     if options.networks is not None:
         use_networks(work, options.networks, options.prepare.spacing_mm)
+        show(f"networks of {options.networks.name}: no plan, no training of networks")
 
     checked = check_release(options.prepare, work, jobs)
     show(as_text(checked.problems))
