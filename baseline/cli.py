@@ -13,6 +13,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
 from baseline.package.description import DEFAULTS, read_description
+from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, export_model, fit_heads, measure_out_of_fold, train
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
 from baseline.release.problems import as_text
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, plan, machine = _prepare_options(arguments), plan_of(arguments), _machine(arguments)
-    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, arguments.description), _show)
+    description, networks = arguments.description, arguments.networks
+    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, description, networks), _show)
     return 0
 
 
@@ -77,6 +79,8 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.networks is not None:
+        use_networks(work, arguments.networks)
     _show(fit_heads(work, measure_out_of_fold(work, arguments.device)))
     return 0
 
@@ -110,9 +114,13 @@ def _prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
 
 
 def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
-    """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal."""
+    """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal.
+
+    The spacing is that of the prepared images, which `plan_networks` fills in.
+    """
     preset = PRESETS[arguments.preset]
-    given = {field.name: getattr(arguments, field.name, None) for field in fields(preset)}
+    names = [field.name for field in fields(preset) if field.name != "spacing_mm"]
+    given = {name: getattr(arguments, name, None) for name in names}
     for name, value in given.items():
         if isinstance(value, list):
             given[name] = tuple(sorted(set(value), key=_ORDER.index))
@@ -151,7 +159,19 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    step("all", _all, [prepare, plan, device, gpus, export], "run all steps in order; continues an interrupted run")
+    networks = argparse.ArgumentParser(add_help=False)
+    networks.add_argument(
+        "--networks",
+        type=Path,
+        metavar="PACKAGE",
+        help="use the networks of a model package (folder or .tar.gz) that none of these patients has trained",
+    )
+    step(
+        "all",
+        _all,
+        [prepare, plan, device, gpus, networks, export],
+        "run all steps in order; continues an interrupted run",
+    )
     first = step("prepare", _prepare, [prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
     step("plan", _plan, [plan], "plan and preprocess with nnU-Net")
@@ -161,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
-    step("heads", _heads, [device], "measure out-of-fold masks and fit the heads")
+    step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
     step("report", _report, [], "write the training report")
     step("export", _export, [export], "write the model package")
     return parser

@@ -1,7 +1,7 @@
 """The training, step by step: check, prepare, plan, train, measure, fit, report, export.
 
 Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
-continues when it is started again.
+continues when it is started again. With the networks of an existing package, plan and train are left out.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from algorithm.heads.linear import LinearHead, parse_head
+from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import Features
+from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.cross_validation import FORMAT_VERSION, cross_validation_document, metrics_only, summary
@@ -25,14 +26,25 @@ from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
+from baseline.package.existing import (
+    check_spacing,
+    existing_networks,
+    networks_record,
+    prepared_spacing,
+    use_networks,
+)
 from baseline.release import prepare
-from baseline.release.cases import read_cases
+from baseline.release.cases import head_answers, read_cases
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
 from baseline.report.report import make_report
 from baseline.work import WorkFolders
+from contract.editions import Edition
 from contract.files import write_json
+
+if TYPE_CHECKING:  # imports torch, which only the measurement needs
+    from baseline.network.out_of_fold import OutOfFoldRun
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,7 @@ class TrainingOptions:
         plan: options of the networks; `PRESETS` holds complete plans.
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
+        networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
     """
 
     work: Path
@@ -54,6 +67,7 @@ class TrainingOptions:
     plan: NetworkPlan = field(default_factory=NetworkPlan)
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
+    networks: Path | None = None
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
@@ -66,13 +80,17 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     # Problems of the last steps end the first one already.
     check_device(options.machine)
     description = read_description(options.description)
+    if options.networks is not None:
+        use_networks(work, options.networks, options.prepare.spacing_mm)
+        show(f"networks of {options.networks.name}: no plan, no training of networks")
 
     checked = check_release(options.prepare, work, jobs)
     show(as_text(checked.problems))
     show(prepare.summary(prepare_release(options.prepare, checked, work, jobs)))
-    plan_networks(work, options.plan, jobs)
-    show(f"plans in {work.plans}")
-    train_networks(work, options.machine)
+    if options.networks is None:
+        plan_networks(work, options.plan, jobs)
+        show(f"plans in {work.plans}")
+        train_networks(work, options.machine)
     features = measure_out_of_fold(work, options.machine.device)
     show(fit_heads(work, features))
     show(f"report: {make_report(work, jobs)}")
@@ -90,25 +108,45 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     """Segment each patient with the networks that never saw it, and measure the lesions.
 
     Returns features by patient ID, also written to `features.json`; masks and uncertainties are written beside it.
-    """
-    from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
 
-    cases = read_cases(work)
-    checkpoints, plan = tuple(itertools.chain.from_iterable(final_checkpoints(work).values())), read_plan(work)
-    # The average matters only where several networks held the patient out.
-    average = {"average": "probabilities"} if len(plan.backbones) > 1 else {}
-    networks = key_of(checkpoints, {"plan": plan_key(work, plan), **average})
-    key = key_of([case.dose for case in cases], {"networks": networks, "patients": [c.patient_id for c in cases]})
+    Raises:
+        HecktorError: a network is not trained, or networks of a package expect another spacing.
+    """
+    from baseline.network.out_of_fold import MEASURE_VERSION, segment_out_of_fold
+
+    cases, existing = read_cases(work), existing_networks(work)
+    run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
+    patients = [case.patient_id for case in cases]
+    made_from = {"networks": run.made_from, "patients": patients, "version": MEASURE_VERSION}
+    key = key_of([case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.features_json, key)
-    paths = [path(case.patient_id) for case in cases for path in (work.mask, work.uncertainty)]
+    paths = [path(name) for name in patients for path in (work.mask, work.uncertainty)]
     if features is None or not all(path.is_file() for path in paths):
-        fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
-        run = OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
         measured = segment_out_of_fold(work, cases, run)
         if features is None:
             cache(work.features_json, key, measured)
         features = measured
     return features
+
+
+def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
+    """Each patient by the trained networks of the fold that held it out."""
+    from baseline.network.out_of_fold import OutOfFoldRun
+
+    checkpoints, plan = tuple(itertools.chain.from_iterable(final_checkpoints(work).values())), read_plan(work)
+    # The average matters only where several networks held the patient out.
+    average = {"average": "probabilities"} if len(plan.backbones) > 1 else {}
+    networks = key_of(checkpoints, {"plan": plan_key(work, plan), **average})
+    fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
+    return OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
+
+
+def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> OutOfFoldRun:
+    """Every patient by all networks of a package."""
+    from baseline.network.out_of_fold import OutOfFoldRun
+
+    check_spacing(package, prepared_spacing(work))
+    return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
 def fit_heads(work: WorkFolders, features: Mapping[str, Features]) -> str:
@@ -130,24 +168,38 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features]) -> str:
 
 
 def export_model(work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS) -> Path:
-    """Write the model package of the trained networks and fitted heads, with its model card; returns its folder."""
+    """Write the model package of networks and fitted heads, with its model card; returns its folder."""
     records = work.read(work.heads_json)
-    heads = {name: parse_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
-    cases, splits = read_cases(work), read_splits(work)
+    heads = {name: read_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
+    cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
+    existing = existing_networks(work)
     training = {
         "patients": len(cases),
         "centres": sorted({case.centre for case in cases}),
         "folds": len(splits.folds),
         "seed": splits.seed,
-        "plan": asdict(read_plan(work)),
     }
+    training |= {"plan": asdict(read_plan(work))} if existing is None else {}
     out_of_fold = {
         name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
         for name, record in records.items()
     }
-    validated = metrics_only(work.read(work.cross_validation_json), targets_of(edition_of(work)))
-    manifest = {**description, "training": training, "out_of_fold": out_of_fold, "cross_validation": validated}
+    manifest = {
+        **description,
+        "edition": edition.name,
+        "training": training,
+        **({} if existing is None else {"networks_from": networks_record(existing)}),
+        "stand_ins": stand_ins_of(edition, records),
+        "out_of_fold": out_of_fold,
+        "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
+    }
     return _export(work, output, heads, manifest, model_card(work, description))
+
+
+def stand_ins_of(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:
+    """The heads' stand-ins for answers whose failure is no error, by the name of the head."""
+    names = [answer.head for answer in head_answers(edition) if answer.stand_in is not None]
+    return {name: records[name]["stand_in"] for name in names if "stand_in" in records.get(name, {})}
 
 
 def _export_networks(work: WorkFolders) -> Path:
@@ -157,9 +209,12 @@ def _export_networks(work: WorkFolders) -> Path:
 
 
 def _export(
-    work: WorkFolders, output: Path, heads: Mapping[str, LinearHead], manifest: Mapping[str, Any], card: str | None
+    work: WorkFolders, output: Path, heads: Mapping[str, Head], manifest: Mapping[str, Any], card: str | None
 ) -> Path:
-    from baseline.package.export import export_package
+    from baseline.package.export import PackageContents, export_folder, export_package
 
+    existing = existing_networks(work)
+    if existing is not None:
+        return export_folder(output, PackageContents(existing, heads, manifest, card))
     axes = {"mirror_axes": list(read_plan(work).mirror_axes)}
     return export_package(output, work.read(work.plans), final_checkpoints(work), heads, {**manifest, **axes}, card)

@@ -37,6 +37,7 @@ class WorkFolders:
         self.splits_json = root / "splits.json"
         self.prepare_json = root / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"
+        self.networks = root / "networks"  # a copy of the package given with --networks
         self.training = root / "training"  # the training page and each network's curves
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from algorithm.heads.features.density import density
 from algorithm.heads.features.dose import dose_on, dose_volume
-from algorithm.heads.features.places import bilateral, distances, spread_mm
+from algorithm.heads.features.neighbours import neighbours
+from algorithm.heads.features.nodes import nodal
+from algorithm.heads.features.places import distances, spread_mm
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.structure import Structure, components, structure_of
 from algorithm.heads.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
@@ -45,17 +47,14 @@ def image_features(
     """
     primary, all_nodes = structure_of(mask == labels.GTVP, grid), structure_of(mask == labels.GTVN, grid)
     nodes, lesions = components(mask == labels.GTVN, grid), components(mask > 0, grid)
-    largest = max(nodes, key=lambda node: node.volume_ml, default=None)
     gray = None if dose is None else dose_on(dose, grid)
     features: dict[str, float | None] = {}
     for name, structure in (("gtvp", primary), ("gtvn", all_nodes)):
         measured = _structure(structure, ct, pet) | dose_volume(structure, gray)
         features |= {f"{name}_{key}": value for key, value in measured.items()}
-    features |= {f"gtvp_{key}": value for key, value in shape(primary).items()}
-    features["gtvn_count"] = float(len(nodes))
-    features["gtvn_largest_ml"] = 0.0 if largest is None else largest.volume_ml
-    features["gtvn_largest_diameter_mm"] = shape(largest)["diameter_mm"]
-    features["gtvn_bilateral"] = bilateral(nodes, ct, grid)
+    of_primary = shape(primary) | _extents(primary) | neighbours(primary, ct)
+    features |= {f"gtvp_{key}": value for key, value in of_primary.items()}
+    features |= nodal(primary, nodes, ct, grid)
     features |= _totals(features)
     features["spread_mm"] = spread_mm(lesions)
     return features | distances(primary, nodes, lesions)
@@ -83,6 +82,11 @@ def _structure(structure: Structure | None, ct: _Image, pet: _Image | None) -> d
         **thresholded(structure, pet),
         **density(structure, ct),
     }
+
+
+def _extents(structure: Structure | None) -> dict[str, float | None]:
+    extents = (None, None, None) if structure is None else structure.extent_mm
+    return {f"extent_{axis}_mm": mm for axis, mm in zip("zyx", extents, strict=True)}
 
 
 def _totals(features: Features) -> dict[str, float | None]:

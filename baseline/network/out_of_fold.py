@@ -1,63 +1,75 @@
-"""Segment each training patient with the networks of the fold that held it out; measure lesions and uncertainty."""
+"""Segment each training patient with networks that never saw it; measure lesions and uncertainty."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
+from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
 from algorithm.heads.measure import Features, image_features
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.devices import device_named
 from algorithm.network.networks import Networks
-from algorithm.network.package import load_package
-from algorithm.network.passes import Passes, Progress
-from algorithm.network.segment import normalise
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.passes import Passes, Progress, planned_passes
+from algorithm.network.segment import normalise, scan_channels
 from algorithm.network.windows import Pass
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
 from baseline.cache import cache, key_of, load_cached
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import CHANNELS, image_path, label_path
+from baseline.release.data_set import CHANNELS, image_path, label_path, read_training_case
 from baseline.work import WorkFolders
 from contract import labels
 from contract.images.volumes import read_header, read_volume, write_mask
 
+_Float = npt.NDArray[np.float32]
+
 # Training has no deadline; the budget must never stop a pass.
 _NO_LIMIT_S = 1e9
 # Increment when the same networks and images give other masks or features.
-_MEASURE_VERSION = 1
+MEASURE_VERSION: Final = 2
 # Increment when they give another uncertainty.
 _UNCERTAINTY_VERSION = 1
 
 
 @dataclass(frozen=True)
 class OutOfFoldRun:
-    """Inputs of a measurement: the package's networks, each patient's fold, and a digest of the networks.
+    """Inputs of a measurement.
 
-    `package` writes or finds the package; it is called only if a patient has to be segmented.
+    Attributes:
+        package: writes or finds the package of the networks; called only if a patient has to be segmented.
+        fold_of: the fold that held each patient out; None if no network of the package has seen any of them.
+        made_from: digest of the networks.
+        device: device of the networks.
     """
 
     package: Callable[[], Path]
-    fold_of: Mapping[str, int]
+    fold_of: Mapping[str, int] | None
     made_from: str
     device: str
 
+    def fold(self, patient_id: str) -> int | None:
+        """The fold that held a patient out, None for all networks."""
+        return None if self.fold_of is None else self.fold_of[patient_id]
+
 
 def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: OutOfFoldRun) -> dict[str, Features]:
-    """Image features by patient ID, from prepared images and the networks of the fold that held the patient out.
+    """Image features by patient ID, from prepared images and the networks that never saw the patient.
 
-    Features are measured as in inference, on the network's grid and without mirroring; one more pass per mirror axis
-    gives the uncertainty. Cached results of the same networks and images are reused.
+    These are the networks of the fold that held the patient out. Features are then measured on the network's grid and
+    without mirroring; one more pass per mirror axis gives the uncertainty. If no network has seen a patient, all of
+    them make all passes of inference. Cached results of the same networks and images are reused.
     """
-    keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold_of[case.patient_id]}") for case in cases}
+    keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
     uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, keys[case.patient_id]) for case in cases}
     cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     rows: dict[str, Features] = {
@@ -69,7 +81,7 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
         networks, device = Networks(load_package(run.package())), device_named(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
-            segmentation, passes = _segment(case, run.fold_of[name], networks, work, device)
+            segmentation, passes = _segment(case, run.fold(name), networks, work, device)
             if name not in rows:
                 grid = read_header(case.ct).geometry
                 write_mask(work.mask(name), segmentation.mask_on(grid), grid)
@@ -81,7 +93,7 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
 
 def _key(case: ReleaseCase, work: WorkFolders, made_from: str) -> str:
     images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
-    return key_of((*images, case.ct, case.dose), {"version": _MEASURE_VERSION, "networks": made_from})
+    return key_of((*images, case.ct, case.dose), {"version": MEASURE_VERSION, "networks": made_from})
 
 
 def _uncertainty_key(case: ReleaseCase, work: WorkFolders, mask_key: str) -> str:
@@ -90,26 +102,50 @@ def _uncertainty_key(case: ReleaseCase, work: WorkFolders, mask_key: str) -> str
 
 
 def _segment(
-    case: ReleaseCase, fold: int, networks: Networks, work: WorkFolders, device: torch.device
+    case: ReleaseCase, fold: int | None, networks: Networks, work: WorkFolders, device: torch.device
 ) -> tuple[Segmentation, Disagreement]:
-    """The segmentation by the fold's unmirrored passes, and the disagreement of all passes."""
+    """The segmentation by the fold's unmirrored passes, or by all passes without a fold; and the disagreement of all
+    passes.
+    """
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    data = normalise((ct.array, pet.array), networks.package)
+    data = normalise((ct.array, pet.array), networks.package, _scan(case, networks.package))
+    if fold is None:
+        progress, disagreement = _ensemble_passes(data, networks, device)
+    else:
+        progress, disagreement = _fold_passes(data, fold, networks, device)
+    usable_pet = pet.array if pet.array.any() else None
+    made = progress.done, progress.planned, progress.plan
+    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *made), disagreement
+
+
+def _scan(case: ReleaseCase, package: ModelPackage) -> tuple[_Float, ...] | None:
+    """The whole scan, for networks that were trained on images with the scale of whole scans."""
+    return scan_channels(read_training_case(case, Notices())[0], package) if package.normalised_over_scan else None
+
+
+def _ensemble_passes(data: _Float, networks: Networks, device: torch.device) -> tuple[Progress, Disagreement]:
+    """All passes of inference, averaged as there."""
+    disagreement, passes = Disagreement(), planned_passes(networks.package)
+    run = Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add)
+    return replace(run.run(), plan="all networks"), disagreement
+
+
+def _fold_passes(data: _Float, fold: int, networks: Networks, device: torch.device) -> tuple[Progress, Disagreement]:
+    """The unmirrored passes of the networks that held a fold out; the disagreement includes the mirrored ones."""
     disagreement, unmirrored = Disagreement(), []
     # The logits of a single network stay as they are: rounding of their probabilities could turn a voxel.
     of_probabilities = networks.package.averages_probabilities and len(networks.package.numbers_of(fold)) > 1
 
-    def on_pass(step: Pass, logits: npt.NDArray[np.float32]) -> None:
+    def on_pass(step: Pass, logits: _Float) -> None:
         disagreement.add(step, logits)
         if not step.axes:
             unmirrored.append(softmax(logits) if of_probabilities else logits)
 
     passes = _passes(fold, networks)
     Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=on_pass).run()
-    total, done, name = sum(unmirrored[1:], unmirrored[0]), len(unmirrored), f"fold {fold}"
-    logits = Progress(total, done, len(passes), name, str(device), of_probabilities).logits
-    usable_pet = pet.array if pet.array.any() else None
-    return Segmentation(logits, ct.array, usable_pet, ct.geometry, done, len(passes), name), disagreement
+    total = sum(unmirrored[1:], unmirrored[0])
+    progress = Progress(total, len(unmirrored), len(passes), f"fold {fold}", str(device), of_probabilities)
+    return progress, disagreement
 
 
 def _passes(fold: int, networks: Networks) -> list[Pass]:

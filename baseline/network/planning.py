@@ -20,8 +20,11 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     """Let nnU-Net plan and preprocess; returns the plan with the prepared spacing.
 
     Raises:
-        HecktorError: a network has a checkpoint of another plan, other images or other splits.
+        HecktorError: a network has a checkpoint of another plan, other images or other splits, or the working directory
+            uses the networks of a package.
     """
+    if work.networks.is_dir():
+        raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
     plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
     key = plan_key(work, plan)
     if work.plan_json.is_file():

@@ -9,12 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.linear import LinearHead, parse_head
+from algorithm.heads.classes import ClassHead, Head, read_head
+from algorithm.heads.linear import Term
 from algorithm.heads.measure import clinical_names, image_features
+from algorithm.heads.values import check_head
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
-from baseline.package.export import EnsembleMember, PackageContents, export_archive, export_folder
+from baseline.package.export import PackageContents, export_archive, export_folder
+from baseline.package.members import EnsembleMember
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
 from baseline.release.cases import head_answers
 from contract.archives import SUFFIX
@@ -89,7 +92,8 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         ModelPackageError: the algorithm cannot run these results or heads, or they do not fit together.
         OutputError: the package cannot be written.
     """
-    heads = {} if request.heads is None else read_heads(request.heads, load_edition(request.edition))
+    edition = load_edition(request.edition)
+    heads = {} if request.heads is None else read_heads(request.heads, edition)
     trained = [_trained(folder, request) for folder in request.nnunet]
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -100,6 +104,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         {
             "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": DEFAULTS["purpose"],
+            "edition": edition.name,
             "normalised_over": request.normalised_over,
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
@@ -117,29 +122,33 @@ def _trained(folder: Path, request: PackageRequest) -> _Trained:
     return _Trained(results, first, trained_plans(results.plans, first.configuration))
 
 
-def read_heads(path: Path, edition: Edition) -> dict[str, LinearHead]:
-    """Heads by name from one JSON object, in the format of `LinearHead.as_json` or of `heads.json`.
+def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
+    """Heads by name from one JSON object, in the format of `Head.as_json` or of `heads.json`.
 
     Raises:
-        ModelPackageError: no object, an unknown name or feature, a malformed head, or a class without a threshold.
+        ModelPackageError: no object, an unknown name or feature, a malformed head, or one that cannot give its answer.
     """
     content = read_json(path, error=ModelPackageError)
-    kind_of = {name: one.kind for one in head_answers(edition) for name in (one.head, f"{one.head}_clinical")}
-    if not isinstance(content, dict) or not content or not set(content) <= set(kind_of):
+    answer_of = {name: one for one in head_answers(edition) for name in (one.head, f"{one.head}_clinical")}
+    if not isinstance(content, dict) or not content or not set(content) <= set(answer_of):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
-        raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(kind_of))}")
+        raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
     # A record of `heads.json` holds the head beside its results.
     records = {name: one["head"] if isinstance(one, dict) and "head" in one else one for name, one in content.items()}
-    heads = {name: parse_head(record, f"{path.name}: {name}") for name, record in records.items()}
+    heads = {name: read_head(record, f"{path.name}: {name}") for name, record in records.items()}
     features = known_features(edition)
     for name, head in heads.items():
-        unknown = [term.feature for term in head.terms if term.feature not in features]
+        unknown = [term.feature for term in _terms(head) if term.feature not in features]
         if unknown:
             names = ", ".join(sorted(features))
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
-        if head.threshold is None and kind_of[name] == "class":
-            raise ModelPackageError(path.name, f"{name}: no threshold", "a number on the logit's scale")
+        check_head(answer_of[name], head, name)
     return heads
+
+
+def _terms(head: Head) -> tuple[Term, ...]:
+    linear = head.classes.values() if isinstance(head, ClassHead) else (head,)
+    return tuple(term for one in linear for term in one.terms)
 
 
 def known_features(edition: Edition) -> frozenset[str]:

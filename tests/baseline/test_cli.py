@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from baseline.cli import _parser, main
+from baseline.cli import _parser, main, plan_of
+from baseline.network.plans import NetworkPlan
 from contract.errors import HecktorError
 
 
@@ -33,3 +34,11 @@ def test_errors_of_the_last_steps_end_the_first_one(
     with pytest.raises(HecktorError, match=f"^{message}"):
         main(["all", *places, *options])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
+    """`all` has both kinds of options. A plan takes the spacing of the prepared images later."""
+    places = ["--release", "release", "--work", "work", "--output", "package"]
+    arguments = _parser().parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
+    assert arguments.spacing_mm == [1, 1, 3]
+    assert plan_of(arguments) == NetworkPlan(mirror_axes=(0, 2))

@@ -1,4 +1,4 @@
-"""Positions of the lesions: distances between them, their dispersion, and bilateral nodes."""
+"""Positions of the lesions: distances, dispersion, heights, and sides of the midline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from algorithm.case.read import BODY_HU
 from algorithm.heads.features.structure import Feature, Structure
 from contract.images.geometry import Geometry
 
-# A node this close to the midline counts for neither side.
+# A lesion this close to the midline counts for neither side.
 MIDLINE_MM: Final = 5.0
 
 
@@ -38,17 +38,67 @@ def distances(
     }
 
 
-def bilateral(nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geometry) -> Feature:
-    """1 for nodes on both sides of the midline, else 0; None if the CT shows no body in the slices of a node.
+def heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometry) -> dict[str, Feature]:
+    """How far the highest node lies above the primary and the lowest one below it, in mm between centres.
 
-    The midline is the centre of the body in the slices that the node occupies; nodes within 5 mm of it count for
-    neither side.
+    Negative for nodes that are all on the other side; None without primary or nodes.
     """
-    sides = [_side(node, ct, grid) for node in nodes]
-    known = [side for side in sides if side is not None]
-    if 1 in known and -1 in known:
+    names = "gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"
+    if primary is None or not nodes:
+        return dict.fromkeys(names)
+    upwards = _components_towards(grid, axis=2)
+    above = [float(upwards @ (node.centre_mm - primary.centre_mm)) for node in nodes]
+    return dict(zip(names, (max(above), -min(above)), strict=True))
+
+
+def offset_mm(lesion: Structure, ct: npt.NDArray[np.float32], grid: Geometry) -> Feature:
+    """Distance of a lesion's centre from the midline, positive on the patient's left; None without a body.
+
+    The midline is the centre of the body in the slices that the lesion occupies.
+    """
+    rows = np.flatnonzero(lesion.inside.any(axis=(1, 2))) + lesion.box[0].start
+    body = ct[rows[0] : rows[-1] + 1] > BODY_HU
+    voxels = np.count_nonzero(body)
+    if not voxels:
+        return None
+    # Sums along each axis give the same centre as the list of all voxels, in a tenth of the time.
+    along = [np.count_nonzero(body, axis=axes) for axes in ((1, 2), (0, 2), (0, 1))]
+    centre = np.array([np.arange(len(counts)) @ counts / voxels for counts in along]) + np.array([rows[0], 0, 0])
+    return float(_components_towards(grid, axis=0) @ (lesion.centre_mm - centre * lesion.spacing_mm))
+
+
+def bilateral(nodes_mm: Sequence[Feature]) -> Feature:
+    """1 for nodes on both sides of the midline, else 0, by the `offset_mm` of each node.
+
+    Nodes within 5 mm of the midline are on neither side. None if a node without an offset could decide.
+    """
+    known = _sides(nodes_mm)
+    if {1, -1} <= known:
         return 1.0
-    return 0.0 if len(known) == len(sides) else None
+    return None if None in nodes_mm else 0.0
+
+
+def contralateral(primary_mm: Feature, nodes_mm: Sequence[Feature]) -> Feature:
+    """1 for a node on the other side than the primary, else 0, by `offset_mm`; `bilateral` for a primary on no side.
+
+    None if the primary, or a node that could decide, has no offset.
+    """
+    if primary_mm is None:
+        return None
+    if not (side := _side(primary_mm)):
+        return bilateral(nodes_mm)
+    if -side in _sides(nodes_mm):
+        return 1.0
+    return None if None in nodes_mm else 0.0
+
+
+def _sides(offsets_mm: Sequence[Feature]) -> set[int]:
+    return {_side(offset) for offset in offsets_mm if offset is not None}
+
+
+def _side(offset: float) -> int:
+    """1 on the patient's left, -1 on the right, 0 on neither."""
+    return 0 if abs(offset) <= MIDLINE_MM else int(np.sign(offset))
 
 
 def _dispersion(lesions: Sequence[Structure]) -> float:
@@ -57,14 +107,6 @@ def _dispersion(lesions: Sequence[Structure]) -> float:
     return float(np.sqrt((away**2).sum(1).mean()))
 
 
-def _side(node: Structure, ct: npt.NDArray[np.float32], grid: Geometry) -> int | None:
-    """1 on the patient's left, -1 on the right, 0 on neither; None without a body."""
-    slices = node.box[0]
-    body = np.argwhere(ct[slices] > BODY_HU)
-    if not len(body):
-        return None
-    middle = (body.mean(0) + np.array([slices.start, 0, 0])) * node.spacing_mm
-    # Component of each grid axis (x, y, z) towards the patient's left.
-    leftwards = np.asarray(grid.direction).reshape(3, 3)[0]
-    offset = float(leftwards @ (node.centre_mm - middle)[::-1])
-    return 0 if abs(offset) <= MIDLINE_MM else int(np.sign(offset))
+def _components_towards(grid: Geometry, axis: int) -> npt.NDArray[np.float64]:
+    """Component of each array axis (z, y, x) along an axis of the patient: left (0), posterior (1) or superior (2)."""
+    return np.asarray(grid.direction, dtype=np.float64).reshape(3, 3)[axis, ::-1]

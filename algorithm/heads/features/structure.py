@@ -41,6 +41,14 @@ class Structure:
         """Voxel count times voxel volume (IBSI YEKZ)."""
         return float(np.count_nonzero(self.inside)) * self.voxel_ml
 
+    @property
+    def extent_mm(self) -> tuple[float, float, float]:
+        """Length along each axis of the grid (z, y, x), from edge to edge of the outermost voxels."""
+        axes = ((1, 2), (0, 2), (0, 1))
+        ends = (np.flatnonzero(self.inside.any(axis=others))[[0, -1]] for others in axes)
+        z, y, x = ((end - start + 1) * step for (start, end), step in zip(ends, self.spacing_mm, strict=True))
+        return float(z), float(y), float(x)
+
     @cached_property
     def centre_mm(self) -> npt.NDArray[np.float64]:
         """Centre of mass (z, y, x) in mm from the whole grid's first voxel."""

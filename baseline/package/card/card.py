@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from algorithm.network.package import ModelPackage
 from baseline.network.plans import read_plan
 from baseline.package.card.data import (
     TrainingScans,
@@ -23,6 +24,7 @@ from baseline.package.card.data import (
     variables_table,
 )
 from baseline.package.card.results import results
+from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
@@ -79,8 +81,10 @@ def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edi
 
 
 def _training(work: WorkFolders) -> list[str]:
-    splits, plan, configurations = read_splits(work), read_plan(work), work.read(work.plans)["configurations"]
     versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
+    if (existing := existing_networks(work)) is not None:
+        return [_networks_of(existing), f"Versions: {versions}."]
+    splits, plan, configurations = read_splits(work), read_plan(work), work.read(work.plans)["configurations"]
     architectures = [configurations[CONFIGURATIONS[backbone]]["architecture"] for backbone in plan.backbones]
     networks = " and ".join(one["network_class_name"].rsplit(".", 1)[-1] for one in architectures)
     about = (
@@ -90,6 +94,16 @@ def _training(work: WorkFolders) -> list[str]:
     )
     rows = [[name.replace("_", " "), _option(value)] for name, value in asdict(plan).items()]
     return [about, table(["Option of the plan", "Value"], rows), f"Versions: {versions}."]
+
+
+def _networks_of(package: ModelPackage) -> str:
+    record = networks_record(package)
+    return (
+        f"The networks are those of the package {record['name']} (sha256 of its manifest {record['sha256']}), trained "
+        f"on: {_sentence(record.get('training_data', 'not described'))} Their licence: "
+        f"{_sentence(record.get('licence', 'not stated'))} Here only the heads are trained, on features of masks that "
+        f"all of these networks give together. The figures below hold only if {CONDITION}."
+    )
 
 
 def _option(value: Any) -> str:

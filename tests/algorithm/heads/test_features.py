@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.features.dose import dose_on, dose_volume
-from algorithm.heads.features.places import bilateral, distances, spread_mm
+from algorithm.heads.features.neighbours import neighbours
+from algorithm.heads.features.nodes import nodal
+from algorithm.heads.features.places import contralateral, distances, heights, offset_mm, spread_mm
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.structure import Structure, components, structure_of
 from algorithm.heads.features.uptake import intensity_peak, thresholded
@@ -183,6 +187,12 @@ def body() -> Array:
     return ct
 
 
+def measured_nodes(primary: Sequence[int], *nodes: Sequence[int]) -> dict[str, float | None]:
+    """Features of nodes in one row of the body, one voxel thick, each at the given columns."""
+    whole = nodes_at(*(column for columns in nodes for column in columns))
+    return nodal(structure_of(nodes_at(*primary), WIDE), components(whole, WIDE), body(), WIDE)
+
+
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
@@ -195,8 +205,7 @@ def body() -> Array:
     ],
 )
 def test_nodes_on_both_sides(columns: tuple[int, ...], expected: float) -> None:
-    nodes = components(nodes_at(*columns), WIDE)
-    assert bilateral(nodes, body(), WIDE) == expected
+    assert measured_nodes((), columns)["gtvn_bilateral"] == expected
 
 
 def test_sides_follow_the_patient_and_not_the_array() -> None:
@@ -208,12 +217,107 @@ def test_sides_follow_the_patient_and_not_the_array() -> None:
     across, along = np.zeros(turned.array_shape, bool), np.zeros(turned.array_shape, bool)
     across[4, [12, 27], 4] = True
     along[4, 12, [1, 6]] = True
-    assert bilateral(components(across, turned), ct, turned) == 1.0
-    assert bilateral(components(along, turned), ct, turned) == 0.0
+    assert nodal(None, components(across, turned), ct, turned)["gtvn_bilateral"] == 1.0
+    assert nodal(None, components(along, turned), ct, turned)["gtvn_bilateral"] == 0.0
 
 
 def test_without_a_body_the_side_is_unknown() -> None:
-    assert bilateral(components(nodes_at(12, 27), WIDE), np.full(WIDE.array_shape, -1000, np.float32), WIDE) is None
+    air = np.full(WIDE.array_shape, -1000, np.float32)
+    primary, nodes = structure_of(nodes_at(12), WIDE), components(nodes_at(17, 27), WIDE)
+    values = nodal(primary, nodes, air, WIDE)
+    assert [values[name] for name in ("gtvn_bilateral", "gtvn_contralateral", "gtvp_midline_mm")] == [None] * 3
+
+
+def test_the_midline_is_the_centre_of_the_body_in_the_lesions_slices() -> None:
+    """The body's middle is at 39 mm in slice 4, at 19 mm in the others. A lesion at 24 mm lies 15 mm to the right of
+    the former; over slices 4 and 5 the middle is at 29 mm, and the lesion 5 mm to the right. Where x runs to the
+    patient's right, so does a growing column."""
+    ct = np.full(WIDE.array_shape, -1000, np.float32)
+    ct[:, :, :20], ct[4] = 40, body()[4]
+    one, two = nodes_at(12), nodes_at(12)
+    two[5, 4, 12] = True
+    mirrored = replace(WIDE, direction=(-1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0))
+    assert offset_mm(found(one, WIDE), ct, WIDE) == pytest.approx(-15)
+    assert offset_mm(found(two, WIDE), ct, WIDE) == pytest.approx(-5)
+    assert offset_mm(found(one, mirrored), ct, mirrored) == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("primary", "nodes", "expected"),
+    [
+        ((12,), (), 0.0),
+        ((12,), (15,), 0.0),
+        ((12,), (27,), 1.0),  # a single contralateral node
+        ((27,), (12,), 1.0),
+        ((12,), (15, 27), 1.0),
+        ((12,), (20,), 0.0),  # a node 1 mm beside the midline
+        ((20,), (12,), 0.0),  # a primary at the midline has no other side
+        ((20,), (12, 27), 1.0),
+        ((), (12, 27), None),
+    ],
+)
+def test_nodes_on_the_other_side_than_the_primary(
+    primary: tuple[int, ...], nodes: tuple[int, ...], expected: float | None
+) -> None:
+    assert measured_nodes(primary, nodes)["gtvn_contralateral"] == expected
+
+
+@pytest.mark.parametrize(
+    ("primary_mm", "nodes_mm", "expected"),
+    [(30.0, [-20.0, None], 1.0), (30.0, [20.0, None], None), (2.0, [20.0, None], None), (None, [20.0], None)],
+)
+def test_an_unknown_side_counts_only_where_it_could_decide(
+    primary_mm: float | None, nodes_mm: list[float | None], expected: float | None
+) -> None:
+    assert contralateral(primary_mm, nodes_mm) == expected
+
+
+def test_the_distance_of_the_primary_from_the_midline() -> None:
+    """Columns 12 and 27 are at 24 and 54 mm, the midline at 39 mm."""
+    assert [measured_nodes((column,), ())["gtvp_midline_mm"] for column in (12, 27)] == pytest.approx([15, 15])
+    assert measured_nodes((), (12,))["gtvp_midline_mm"] is None
+
+
+def test_parts_below_10_mm_have_a_side_only_if_there_are_no_others() -> None:
+    """Voxels of 2 mm along x and 5 mm along z: the mesh of seven in a row is 14 mm long. That of three is longest
+    between the sides of its outer voxels, 4 mm along x and 5 mm along z. The primary lies on the right, the small part
+    on the left."""
+    primary, small, large = [11], [25, 26, 27], [12, 13, 14, 15, 16, 17, 18]
+    both = measured_nodes(primary, small, large)
+    assert (both["gtvn_count"], both["gtvn_count_10mm"]) == (2, 1)
+    assert both["gtvn_largest_diameter_mm"] == pytest.approx(14)
+    assert both["gtvn_second_diameter_mm"] == pytest.approx(np.sqrt(4**2 + 5**2))
+    assert (both["gtvn_bilateral"], both["gtvn_contralateral"]) == (1, 0)  # `gtvn_bilateral` counts every part
+    alone = measured_nodes(primary, small)
+    assert (alone["gtvn_count_10mm"], alone["gtvn_contralateral"]) == (0, 1)
+    assert alone["gtvn_second_diameter_mm"] is None
+
+
+def test_shape_of_the_largest_node() -> None:
+    """Slices 2 to 5 are 5 mm thick: 20 mm along z, and one voxel across."""
+    structure = np.zeros(WIDE.array_shape, bool)
+    structure[2:6, 4, 12] = structure[4, 4, 27] = True
+    values = nodal(None, components(structure, WIDE), body(), WIDE)
+    assert values["gtvn_largest_extent_z_mm"] == pytest.approx(20)
+    assert values["gtvn_largest_diameter_mm"] == pytest.approx(20)
+    assert (values["gtvn_largest_elongation"], values["gtvn_largest_flatness"]) == (0, 0)
+    assert values["gtvn_largest_sphericity"] == shape(components(structure, WIDE)[0])["sphericity"]
+
+
+def test_heights_against_the_primary() -> None:
+    """Slices are 5 mm apart: a node two slices above the primary and one three below. With both above, the lowest is
+    -5 mm below. On a grid whose slices run downwards above and below change places."""
+    primary, nodes = np.zeros(WIDE.array_shape, bool), np.zeros(WIDE.array_shape, bool)
+    primary[3, 4, 12] = nodes[5, 1, 20] = nodes[0, 7, 30] = True
+    downwards = replace(WIDE, direction=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0))
+    names = ["gtvn_highest_above_gtvp_mm", "gtvn_lowest_below_gtvp_mm"]
+    for grid, expected in ((WIDE, [10, 15]), (downwards, [15, 10])):
+        values = heights(structure_of(primary, grid), components(nodes, grid), grid)
+        assert [values[name] for name in names] == pytest.approx(expected)
+    nodes[0, 7, 30], nodes[4, 7, 30] = False, True
+    assert list(heights(structure_of(primary, WIDE), components(nodes, WIDE), WIDE).values()) == pytest.approx([10, -5])
+    assert set(heights(structure_of(primary, WIDE), [], WIDE).values()) == {None}
+    assert set(heights(None, components(nodes, WIDE), WIDE).values()) == {None}
 
 
 def test_distances_by_hand() -> None:
@@ -227,6 +331,69 @@ def test_distances_by_hand() -> None:
     assert spread_mm(lesions) == pytest.approx(50)
     assert set(distances(None, components(nodes_at(3), WIDE), components(nodes_at(3), WIDE)).values()) == {None}
     assert spread_mm(components(nodes_at(3), WIDE)) == 0
+
+
+# Bone and air
+
+# Voxels of 3 mm: what shares a face is in reach, what shares an edge is 4.2 mm away.
+CUBES = grid_of((7, 7, 7), (3.0, 3.0, 3.0))
+
+
+def cube() -> Array:
+    """27 voxels, of which 26 are at the surface."""
+    structure = np.zeros(CUBES.array_shape, bool)
+    structure[2:5, 2:5, 2:5] = True
+    return structure
+
+
+def test_bone_and_air_at_the_surface_by_hand() -> None:
+    """Bone covers the nine voxels of one side of the cube; air touches one voxel of the opposite side. Muscle of 250
+    HU is no bone. A voxel is 0.027 ml."""
+    ct = np.full(CUBES.array_shape, 250, np.float32)
+    ct[5, 2:5, 2:5], ct[1, 3, 3] = 251, -501
+    expected = {"bone_contact": 9 / 26, "air_contact": 1 / 26, "bone_ml": 9 * 0.027}
+    assert neighbours(found(cube(), CUBES), ct) == pytest.approx(expected)
+
+
+def test_bone_that_shares_only_an_edge_or_lies_further_away_is_no_contact() -> None:
+    ct = np.zeros(CUBES.array_shape, np.float32)
+    ct[5, 5, 3] = ct[6] = 1000
+    assert set(neighbours(found(cube(), CUBES), ct).values()) == {0.0}
+
+
+def test_bone_that_a_tumour_has_invaded_lies_within_it() -> None:
+    """The central voxel of one side: itself, its four neighbours in the side; the one behind it is not at the
+    surface."""
+    ct = np.zeros(CUBES.array_shape, np.float32)
+    ct[4, 3, 3] = 1000
+    values = neighbours(found(cube(), CUBES), ct)
+    assert values == pytest.approx({"bone_contact": 5 / 26, "air_contact": 0, "bone_ml": 0.027})
+
+
+def test_reach_is_3_mm_on_a_fine_grid() -> None:
+    """A single voxel, 1 mm apart in a row: bone in the third voxel beside it is in reach, in the fourth not."""
+    grid = grid_of((1, 1, 9), (1.0, 1.0, 1.0))
+    structure = np.zeros(grid.array_shape, bool)
+    structure[0, 0, 4] = True
+    for column, expected in ((7, 1.0), (8, 0.0), (1, 1.0)):
+        ct = np.zeros(grid.array_shape, np.float32)
+        ct[0, 0, column] = 1000
+        values = neighbours(found(structure, grid), ct)
+        assert values == pytest.approx({"bone_contact": expected, "air_contact": 0, "bone_ml": expected / 1000})
+
+
+def test_nothing_touches_nothing() -> None:
+    assert set(neighbours(None, np.zeros(CUBES.array_shape, np.float32)).values()) == {None}
+
+
+def test_extents_by_hand() -> None:
+    """Two slices of 5 mm, three rows of 2 mm and four columns of 2 mm, at the edge of the grid."""
+    structure = np.zeros(WIDE.array_shape, bool)
+    structure[0, 0:3, 0], structure[1, 1, 0:4] = True, True
+    assert found(structure, WIDE).extent_mm == (10.0, 6.0, 8.0)
+    image = np.zeros(WIDE.array_shape, np.float32)
+    features = image_features(structure.astype(np.uint8), image, image, WIDE)
+    assert [features[f"gtvp_extent_{axis}_mm"] for axis in "zyx"] == [10, 6, 8]
 
 
 # Dose

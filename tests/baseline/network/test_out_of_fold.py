@@ -60,12 +60,14 @@ def measured(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None
     return {**segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(package_of, FOLD_OF, "networks", "cpu"))}
 
 
-def logits_of(number: int, case: ReleaseCase, work: WorkFolders, package: Path) -> np.ndarray:
+def logits_of(
+    number: int, case: ReleaseCase, work: WorkFolders, package: Path, mirrored: tuple[int, ...] = ()
+) -> np.ndarray:
     """Logits of a single pass of one of the package's networks."""
     ct, pet = (read_volume(image_path(work.raw, case, channel), "float32") for channel in (0, 1))
     networks = Networks(load_package(package))
     data = normalise((ct.array, pet.array), networks.package)
-    return Passes(data, (Pass(number),), networks, Deadline(600), torch.device("cpu")).run().logits
+    return Passes(data, (Pass(number, mirrored),), networks, Deadline(600), torch.device("cpu")).run().logits
 
 
 def alone(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:
@@ -120,6 +122,49 @@ def test_several_backbones_are_averaged_as_in_inference(
     sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
     measured(cohort, package)
     np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, masks[average])
+
+
+def test_networks_that_saw_no_patient_make_all_passes_of_inference(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path
+) -> None:
+    """Two networks, each as it is and mirrored along x: the mask is that of their mean logits."""
+    cases, work = cohort
+    segment_out_of_fold(work, cases, OutOfFoldRun(lambda: tiny_package, None, "networks", "cpu"))
+    for case in cases:
+        passes = [logits_of(number, case, work, tiny_package, axes) for number in (0, 1) for axes in ((), (2,))]
+        mean = sum(passes) / 4
+        expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
+        np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, expected)
+        assert (expected != alone(case, work, tiny_package).mask_on(CT)).any()
+        record = read_json(work.uncertainty(case.patient_id))["result"]
+        assert (record["passes"]["done"], record["passes"]["planned"]) == (4, 4)
+
+
+def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
+    cohort: tuple[list[ReleaseCase], WorkFolders],
+    tiny_package: Path,
+    tmp_path: Path,
+    sign_package: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The PET is scaled by mean and deviation of the release's image, not by those of the prepared region."""
+    package, scans = tmp_path / "package", []
+    shutil.copytree(tiny_package, package)
+    sign_package(package, normalised_over="scan")  # type: ignore[operator]
+
+    def normalise_and_record(channels: object, package: object, scan: object = None) -> np.ndarray:
+        scans.append(scan)
+        return normalise(channels, package, scan)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("baseline.network.out_of_fold.normalise", normalise_and_record)
+    whole = np.full((2, 3, 4), 7, np.float32)
+    monkeypatch.setattr("baseline.network.out_of_fold.read_training_case", lambda *_: ("scan", None))
+    monkeypatch.setattr("baseline.network.out_of_fold.scan_channels", lambda case, _: (whole, whole))
+    segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: package, None, "networks", "cpu"))
+    assert scans == [(whole, whole)] * 2
+    scans.clear()
+    segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(lambda: tiny_package, None, "others", "cpu"))
+    assert scans == [None] * 2
 
 
 def test_a_missing_uncertainty_is_added_without_other_changes(

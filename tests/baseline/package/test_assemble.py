@@ -118,6 +118,7 @@ def test_the_archive_is_what_the_platform_unpacks(trained: dict[str, Path], tmp_
     unpack(archives[0], tmp_path / "unpacked")
     model = load_package(tmp_path / "unpacked")
     assert model.name == "mine (research; not a medical device)"
+    assert model.manifest["edition"] == "hecktor2025"
     assert sorted(model.heads) == ["hpv", "rfs"]
     assert model.manifest["training"] == {
         "trainer": "nnUNetTrainer",
@@ -135,8 +136,9 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
     assert both[0] == both[1]
     (results / "fold_0").rename(results / "fold_all")
     shutil.rmtree(results / "fold_1")
-    assert package(results, tmp_path / "all") == 0
-    assert load_package(tmp_path / "all").manifest["training"]["folds"] == ["all"]
+    assert package(results, tmp_path / "all", "--edition", "hecktor2026") == 0
+    manifest = load_package(tmp_path / "all").manifest
+    assert (manifest["training"]["folds"], manifest["edition"]) == (["all"], "hecktor2026")
 
 
 @pytest.mark.usefixtures("root_logger")

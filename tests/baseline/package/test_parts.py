@@ -17,6 +17,7 @@ from torch import nn
 from baseline.package.assemble import known_features, read_heads
 from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
 from baseline.package.checkpoint import read_checkpoint
+from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.baseline.prepared import EDITION
 
@@ -50,7 +51,7 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
         ({"rfs": []}, r"heads\.json: rfs: not a head"),
         ({"rfs": head(terms=[TERM | {"sd": 0}])}, r"heads\.json: rfs: sd 0\.0 of age_years, expected a positive"),
         ({"rfs": head(terms=[TERM | {"feature": "gtvp_volume"}])}, r"rfs: feature 'gtvp_volume' is unknown, expected"),
-        ({"hpv": head(threshold=None)}, r"heads\.json: hpv: no threshold, expected a number"),
+        ({"hpv": head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
     ],
     ids=["a list", "empty", "unknown name", "a path", "no head", "no spread", "unknown feature", "no threshold"],
 )
@@ -59,6 +60,38 @@ def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str
     path.write_text(json.dumps(content))
     with pytest.raises(ModelPackageError, match=message):
         read_heads(path, EDITION)
+
+
+def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
+    return {"classes": {f"N{number}": head(threshold=None, **changes) for number in numbers}}
+
+
+def test_heads_of_several_classes(tmp_path: Path) -> None:
+    path = tmp_path / "heads.json"
+    path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": {"head": n_stages(0, 1, 2, 3)}}))
+    heads = read_heads(path, load_edition("hecktor2026"))
+    assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"n_stage": n_stages(0, 1, 2)}, r"^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3"),
+        ({"n_stage": head()}, r"^head 'n_stage': a linear head, expected a head for each of 4 classes"),
+        ({"rfs": n_stages(0, 1, 2, 3)}, r"^head 'rfs': classes N0, .*, expected a linear head for a risk"),
+        ({"rfs": head()}, r"^head 'rfs': no \w+, expected "),  # days need more than a score
+        (
+            {"n_stage": n_stages(0, 1, 2, 3, terms=[TERM | {"feature": "m1"}])},
+            r"^heads\.json: n_stage: feature 'm1' is unknown, expected one of",  # 2026 has no M-stage
+        ),
+    ],
+    ids=["a class less", "no classes", "classes of a risk", "a score of a time", "unknown feature"],
+)
+def test_heads_that_cannot_give_their_answer(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "heads.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ModelPackageError, match=message):
+        read_heads(path, load_edition("hecktor2026"))
 
 
 def test_features_of_image_and_patient_are_known() -> None:

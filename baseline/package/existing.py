@@ -1,0 +1,99 @@
+"""Networks of an existing model package in place of trained ones: a copy in the working directory."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.network.package import ModelPackage, load_package
+from baseline.work import WorkFolders
+from contract.archives import unpack
+from contract.errors import HecktorError, ModelPackageError
+from contract.packages import MANIFEST, file_entry
+
+# Differences in mm below this come from rounding.
+_SAME_MM: Final = 1e-3
+CONDITION: Final = "none of these patients may have been among the networks' training patients"
+
+
+def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...] | None = None) -> None:
+    """Copy a package into the working directory, so that the later steps use its networks.
+
+    A copy of another package is replaced; masks and features are then measured again.
+
+    Args:
+        work: the working directory.
+        package: folder or `.tar.gz`.
+        spacing_mm: spacing (x, y, z) for which the release will be prepared; None takes that of `prepare.json`.
+
+    Raises:
+        HecktorError: the working directory has networks of its own, or the spacing differs from the networks'.
+        ModelPackageError: not a model package.
+    """
+    if work.plan_json.is_file():
+        found = f"networks planned or trained in {work.root.name}"
+        raise HecktorError("--networks", found, "a working directory without `hecktor train plan`")
+    work.root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.root) as scratch:
+        copy = _copied(package, Path(scratch) / "networks")
+        check_spacing(copy, spacing_mm or prepared_spacing(work))
+        current = work.networks / MANIFEST
+        if current.is_file() and file_entry(current) == file_entry(copy.root / MANIFEST):
+            return
+        if work.networks.exists():
+            work.networks.rename(Path(scratch) / "earlier")
+        copy.root.rename(work.networks)
+
+
+def existing_networks(work: WorkFolders) -> ModelPackage | None:
+    """The verified package whose networks the working directory uses; None if it trains its own.
+
+    Raises:
+        ModelPackageError: the copy was altered.
+    """
+    return load_package(work.networks) if work.networks.is_dir() else None
+
+
+def prepared_spacing(work: WorkFolders) -> tuple[float, ...]:
+    """Spacing (x, y, z) in mm of the prepared images. Raises `HecktorError` before `hecktor train prepare`."""
+    return tuple(work.read(work.prepare_json)["options"]["spacing_mm"])
+
+
+def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...]) -> None:
+    """Raise `HecktorError` unless images of this spacing (x, y, z) are what the package's networks expect."""
+    if not np.allclose(spacing_mm, package.spacing_mm, rtol=0, atol=_SAME_MM):
+        found, expected = (" ".join(f"{step:g}" for step in steps) for steps in (spacing_mm, package.spacing_mm))
+        raise HecktorError("--spacing-mm", f"found {found}", f"{expected}, as of the networks of {package.name}")
+
+
+def networks_record(package: ModelPackage) -> dict[str, Any]:
+    """Origin of the networks, for the manifest: the package, and what it tells of the training of its networks."""
+    manifest = package.manifest
+    # A package that reused networks itself describes their training there.
+    source = manifest.get("networks_from", manifest)
+    described = {key: source[key] for key in ("training", "training_data", "licence") if key in source}
+    sha256 = file_entry(package.root / MANIFEST)["sha256"]
+    return {"name": manifest["name"], "sha256": sha256, **described, "condition": CONDITION}
+
+
+def _copied(package: Path, target: Path) -> ModelPackage:
+    if package.is_dir():
+        source = load_package(package)
+        for name in (MANIFEST, *source.manifest["files"]):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(package / name, target / name)
+        return load_package(target)
+    if not package.is_file():
+        raise ModelPackageError(package.name, "not found", "a model package, as a folder or .tar.gz")
+    try:
+        unpack(package, target)
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
+        found = f"cannot be unpacked ({problem or type(problem).__name__})"
+        raise ModelPackageError(package.name, found, "a model package, as a folder or .tar.gz") from None
+    return load_package(target)

@@ -1,0 +1,129 @@
+"""The networks of a model package: nnU-Net's checkpoints converted, or the files of another package copied."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from algorithm.network.networks import own_tensors, untrained_network
+from algorithm.network.package import PLANS, ModelPackage
+from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
+from baseline.package.checkpoint import Checkpoint
+from baseline.release.data_set import CHANNELS
+from contract import labels
+from contract.errors import ModelPackageError
+from contract.files import write_json
+
+# The keys that inference reads; others describe the machine that planned.
+_INTENSITIES: Final = "foreground_intensity_properties_per_channel"
+_PLAN_KEYS: Final = ("plans_name", _INTENSITIES, "label_manager")
+# Entries of a manifest that belong to the networks; the last four are optional.
+_OF_NETWORKS: Final = ("configuration", "folds", "fold_configurations", "mirror_axes", "average", "normalised_over")
+
+
+@dataclass(frozen=True)
+class EnsembleMember:
+    """Networks of one architecture.
+
+    Attributes:
+        plans: nnU-Net's plans; only `configuration`, which inherits from no other, is written.
+        configuration: name of the trained configuration.
+        checkpoints: one per fold, read one at a time; only their weights are written, as float16.
+    """
+
+    plans: Mapping[str, Any]
+    configuration: str
+    checkpoints: Iterable[Checkpoint]
+
+
+def write_networks(folder: Path, members: Sequence[EnsembleMember]) -> dict[str, Any]:
+    """Write plans and weights of the members; returns their entries of the manifest.
+
+    Raises:
+        ModelPackageError: the members do not fit each other or their plans.
+    """
+    plans, names = _merged_plans(members)
+    folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names])
+    write_json(folder / PLANS, plans)
+    several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
+    return {"configuration": names[0], "folds": folds, **several}
+
+
+def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
+    """Copy plans and weights of a package unchanged; returns their entries of the manifest."""
+    for path in (package.root / PLANS, *package.fold_files):
+        target = folder / path.relative_to(package.root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return {key: package.manifest[key] for key in _OF_NETWORKS if key in package.manifest}
+
+
+def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], list[str]]:
+    """The members' plans merged, with axes (z, y, x), and the name of each member's configuration."""
+    first = members[0].plans
+    configurations: dict[str, Any] = {}
+    names = []
+    for member in members:
+        if member.plans[_INTENSITIES] != first[_INTENSITIES]:
+            raise ModelPackageError(
+                "plans.json",
+                f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
+                f"in {first['plans_name']!r}",
+                "networks trained on the same images",
+            )
+        turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
+        # Different plans may use one name for different configurations.
+        others = (f"{member.configuration}_{number}" for number in itertools.count(2))
+        candidates = itertools.chain([member.configuration], others)
+        names.append(next(name for name in candidates if configurations.setdefault(name, turned) == turned))
+    order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
+    return {**{key: first[key] for key in _PLAN_KEYS}, **order, "configurations": configurations}, names
+
+
+def _write_folds(
+    folder: Path, members: Sequence[EnsembleMember], configurations: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[int]]:
+    """Write the first checkpoint of each member, then the second, and so on; returns file names and members."""
+    with torch.device("meta"):  # only names and shapes are needed
+        networks = [untrained_network(one, len(CHANNELS), len(labels.NAMES)) for one in configurations]
+    rounds = itertools.zip_longest(*(member.checkpoints for member in members))
+    files: list[str] = []
+    member_of: list[int] = []
+    for number, checkpoint in itertools.chain.from_iterable(map(enumerate, rounds)):
+        if checkpoint is not None:
+            path = folder / f"fold_{len(files)}.safetensors"
+            files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
+            member_of.append(number)
+    return files, member_of
+
+
+def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tuple[int, ...]) -> str:
+    trained = {name: turned_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
+    _check_fit(checkpoint.name, trained, network)
+    # A checkpoint holds a shared tensor under each of its names; only the first one is written.
+    weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelPackageError(checkpoint.name, f"{name} holds NaN, infinity or a number beyond float16")
+    save_file(weights, str(path))
+    path.chmod(0o644)
+    return path.name
+
+
+def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Module) -> None:
+    expected = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    odd = sorted(trained.keys() ^ expected.keys())
+    if odd:
+        holder = "weights" if odd[0] in trained else "network of plans.json"
+        raise ModelPackageError(name, f"{odd[0]} is only in the {holder}", "the trained network")
+    for key, shape in expected.items():
+        if tuple(trained[key].shape) != shape:
+            raise ModelPackageError(name, f"{key} of shape {tuple(trained[key].shape)}", f"{shape} (plans.json)")

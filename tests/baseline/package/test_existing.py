@@ -1,0 +1,140 @@
+"""A package's networks in the working directory: copied once, replaced by another package's, refused where they do
+not fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from algorithm.network.package import load_package
+from baseline.package.existing import CONDITION, existing_networks, networks_record, use_networks
+from baseline.package.export import PackageContents, export_folder
+from baseline.work import WorkFolders
+from contract.archives import pack
+from contract.errors import HecktorError, ModelPackageError
+from contract.files import write_json, write_text
+from contract.packages import MANIFEST, file_entry
+
+SPACING = (9.0, 9.0, 9.0)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> WorkFolders:
+    return WorkFolders(tmp_path / "work")
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_folder_and_an_archive_give_the_same_copy(
+    work: WorkFolders, tiny_package: Path, tmp_path: Path, packed: bool
+) -> None:
+    """Files that the manifest does not list are not part of the package."""
+    package = Path(shutil.copytree(tiny_package, tmp_path / "package"))
+    if packed:
+        pack(package, tmp_path / "model.tar.gz")
+    else:
+        write_text(package / "notes.txt", "not listed")
+    assert existing_networks(work) is None
+    use_networks(work, tmp_path / "model.tar.gz" if packed else package, SPACING)
+    assert files(work.networks) == files(tiny_package)
+    copy = existing_networks(work)
+    assert copy is not None
+    assert copy.root == work.networks
+    assert [path.name for path in work.root.iterdir()] == ["networks"]
+
+
+def test_the_same_package_is_not_copied_again_and_another_one_replaces_it(
+    work: WorkFolders, tiny_package: Path, pair_package: Path
+) -> None:
+    use_networks(work, tiny_package, SPACING)
+    before = (work.networks / MANIFEST).stat().st_mtime_ns
+    use_networks(work, tiny_package, SPACING)
+    assert (work.networks / MANIFEST).stat().st_mtime_ns == before
+    use_networks(work, pair_package, SPACING)
+    assert files(work.networks) == files(pair_package)
+
+
+def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path) -> None:
+    """In (x, y, z): a package with 9 mm refuses images of 9 x 9 x 3 mm, and nothing is left behind."""
+    with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work, expected `hecktor train prepare` bef"):
+        use_networks(work, tiny_package)
+    write_json(work.prepare_json, {"options": {"spacing_mm": [9.0, 9.0, 3.0]}})
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3, expected 9 9 9, as of the networks of tiny"):
+        use_networks(work, tiny_package)
+    assert [path.name for path in work.root.iterdir()] == ["prepare.json"]
+    write_json(work.prepare_json, {"options": {"spacing_mm": [9.0, 9.0, 9.0000001]}})
+    use_networks(work, tiny_package)
+    assert work.networks.is_dir()
+
+
+def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None:
+    write_json(work.plan_json, {})
+    with pytest.raises(
+        HecktorError, match=r"^--networks: networks planned or trained in work, expected a working dire"
+    ):
+        use_networks(work, tiny_package, SPACING)
+
+
+def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write_text(tmp_path / "broken.tar.gz", "not an archive")
+    for name, message in (
+        ("absent", r"^absent: not found, expected a model package, as a folder or \.tar\.gz"),
+        ("empty", r"^manifest\.json: not found"),
+        ("broken.tar.gz", r"^broken\.tar\.gz: cannot be unpacked \(.+\), expected a model package"),
+    ):
+        with pytest.raises(ModelPackageError, match=message):
+            use_networks(work, tmp_path / name, SPACING)
+    assert existing_networks(work) is None
+
+
+def test_an_altered_copy_is_refused(work: WorkFolders, tiny_package: Path) -> None:
+    use_networks(work, tiny_package, SPACING)
+    write_text(work.networks / "plans.json", "{}")
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: 2 bytes, expected"):
+        existing_networks(work)
+
+
+def test_the_origin_of_networks_that_are_passed_on_twice(
+    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> None:
+    """The description of the networks' training comes from the first package, name and checksum from the last."""
+    first = Path(shutil.copytree(tiny_package, tmp_path / "first"))
+    described = {"training": {"patients": 160}, "training_data": "phantoms", "licence": "Apache-2.0"}
+    sign_package(first, **described)
+    record = networks_record(load_package(first))
+    sha256 = file_entry(first / MANIFEST)["sha256"]
+    assert record == {"name": "tiny", "sha256": sha256, **described, "condition": CONDITION}
+    about = {"name": "second", "purpose": "test", "training": {"patients": 3}, "networks_from": record}
+    second = export_folder(tmp_path / "second", PackageContents(load_package(first), {}, about))
+    sha256 = file_entry(second / MANIFEST)["sha256"]
+    assert networks_record(load_package(second)) == {
+        "name": "second",
+        "sha256": sha256,
+        **described,
+        "condition": CONDITION,
+    }
+
+
+def test_copied_networks_keep_their_settings(
+    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> None:
+    """Average, mirror axes, scale and the order of several configurations decide what the networks answer."""
+    source = Path(shutil.copytree(pair_package, tmp_path / "source"))
+    of_folds = load_package(pair_package).manifest["fold_configurations"]
+    settings = {"average": "probabilities", "mirror_axes": [1], "normalised_over": "scan"}
+    sign_package(source, fold_configurations=of_folds, **settings)
+    about = {"name": "copy", "purpose": "test"}
+    copy = load_package(export_folder(tmp_path / "copy", PackageContents(load_package(source), {}, about)))
+    assert {key: copy.manifest[key] for key in settings} == settings
+    assert copy.fold_configurations == tuple(of_folds)
+    assert [path.read_bytes() for path in copy.fold_files] == [
+        (source / f"fold_{number}.safetensors").read_bytes() for number in range(4)
+    ]
+    assert copy.heads == {}
