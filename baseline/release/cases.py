@@ -7,7 +7,6 @@ folder's CSV file holds clinical variables and targets. A patient is identified 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from baseline.release.clinical import Values, read_values
 from baseline.release.layout import PatientFolders, ReleaseFiles, read_layout
+from baseline.release.matching import centre_of, unmatched, without_mask
 from baseline.release.problems import ERROR, WARNING, Problem
 from baseline.release.tables import ReleaseTable, read_table
 from baseline.work import WorkFolders
@@ -23,7 +23,6 @@ from contract.editions import Answer, Edition
 from contract.files import write_json
 from contract.patient import Patient
 
-_ID: Final = re.compile(r"([A-Za-z]+)-\d+.*")
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
 # Keys of outcomes in the records that older versions wrote.
 _OLD_KEYS: Final = {"relapse": "Relapse", "rfs_days": "RFS", "hpv": "HPV Status"}
@@ -123,7 +122,7 @@ def read_release(root: Path, edition: Edition) -> Release:
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
     values = {task: _by_patient(table, layout, edition) for task, table in readable.items()}
-    problems = [*layout.problems, *_unmatched(layout, readable, values), *_without_mask(layout)]
+    problems = [*layout.problems, *unmatched(layout, readable, values), *without_mask(layout)]
     cases = []
     for key, folders in sorted(layout.patients.items()):
         merged, differing = _merged(
@@ -152,59 +151,6 @@ def _by_patient(table: ReleaseTable, layout: ReleaseFiles, edition: Edition) -> 
     return {written.upper(): row for written, row in values.items()}
 
 
-def _unmatched(
-    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], values: Mapping[str, Mapping[str, Values]]
-) -> list[Problem]:
-    """Rows without images and images without a row: an error if no other task has them."""
-    problems = []
-    anywhere = {key for rows in values.values() for key in rows}
-    present = {_centre_of(key) for key in layout.patients}
-    for task, table in tables.items():
-        written = {name.upper(): name for name in table.rows}
-        there = {key for key, folders in layout.patients.items() if task in folders.files}
-        absent: Counter[str] = Counter()
-        for key in sorted(set(written) - there):
-            centre = _centre_of(key)
-            if centre and centre not in present:
-                absent[centre] += 1
-                continue
-            severity = WARNING if key in layout.patients else ERROR
-            patient = layout.patients[key].patient_id if key in layout.patients else written[key]
-            found = f"a row of {patient}, no folder {task}/{patient}"
-            problems.append(Problem(severity, "row-without-images", patient, table.file, found, "its images"))
-        for centre, count in absent.items():
-            found = f"{count} rows of {centre}, no folder of this centre"
-            problems.append(Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows"))
-        for key in sorted(there - set(written) - table.refused):
-            patient = layout.patients[key].patient_id
-            severity = WARNING if key in anywhere else ERROR
-            found = f"a folder, no row in {table.file}"
-            file = layout.name(layout.folders[task].path / patient)
-            problems.append(Problem(severity, "images-without-row", patient, file, found, "a row"))
-    return problems
-
-
-def _centre_of(patient_id: str) -> str:
-    """The centre in an ID in capitals; empty if it has none."""
-    match = _ID.fullmatch(patient_id)
-    return match[1].upper() if match else ""
-
-
-def _without_mask(layout: ReleaseFiles) -> list[Problem]:
-    """Patients whose missing mask is no error: they are in no folder with masks, or masks are optional there."""
-    with_masks = [folder for folder in layout.folders.values() if folder.has_masks]
-    problems = []
-    for patient in layout.patients.values():
-        own = [folder for folder in with_masks if folder.name in patient.files]
-        if not with_masks or patient.first("mask") or any("mask" in folder.needed for folder in own):
-            continue
-        where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
-        missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"
-        found = f"{missing}: without a reference mask only the heads can use it"
-        problems.append(Problem(WARNING, "no-mask", patient.patient_id, where, found, "a reference mask"))
-    return problems
-
-
 def _merged(
     patient: str, rows: Mapping[str, Values], tables: Mapping[str, ReleaseTable]
 ) -> tuple[Values, list[Problem]]:
@@ -230,7 +176,7 @@ def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseC
     columns = [column for answer in head_answers(edition) for column in answer.columns.values()]
     return ReleaseCase(
         patient_id=folders.patient_id,
-        centre=_centre_of(folders.patient_id) or patient.centre or "",
+        centre=centre_of(folders.patient_id) or patient.centre or "",
         ct=ct,
         pet=pet,
         mask=folders.first("mask"),

@@ -1,0 +1,75 @@
+"""Match the rows of the tables with the patients' folders, and name patients without a reference mask."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from baseline.release.layout import ReleaseFiles
+from baseline.release.problems import ERROR, WARNING, Problem
+from baseline.release.tables import ReleaseTable
+
+_ID: Final = re.compile(r"([A-Za-z]+)-\d+.*")
+
+
+def centre_of(patient_id: str) -> str:
+    """The centre in an ID, in capitals; empty if the ID has none."""
+    match = _ID.fullmatch(patient_id)
+    return match[1].upper() if match else ""
+
+
+def unmatched(
+    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], values: Mapping[str, Collection[str]]
+) -> list[Problem]:
+    """Rows without images and images without a row: an error if no other folder or table has them.
+
+    `values` are the IDs, in capitals, of each table's rows.
+    """
+    problems: list[Problem] = []
+    anywhere = {key for keys in values.values() for key in keys}
+    for task, table in tables.items():
+        there = {key for key, folders in layout.patients.items() if task in folders.files}
+        problems += _rows_without_images(layout, table, task, there)
+        written = {name.upper() for name in table.rows}
+        for key in sorted(there - written - table.refused):
+            patient = layout.patients[key].patient_id
+            severity = WARNING if key in anywhere else ERROR
+            found = f"a folder, no row in {table.file}"
+            file = layout.name(layout.folders[task].path / patient)
+            problems.append(Problem(severity, "images-without-row", patient, file, found, "a row"))
+    return problems
+
+
+def _rows_without_images(
+    layout: ReleaseFiles, table: ReleaseTable, task: str, there: Collection[str]
+) -> Iterator[Problem]:
+    """Rows of a centre of which no patient has a folder give one warning: a release may lack a whole centre."""
+    written = {name.upper(): name for name in table.rows}
+    present = {"", *map(centre_of, layout.patients)}
+    missing = sorted(set(written) - set(there))
+    for centre, count in sorted(Counter(map(centre_of, missing)).items()):
+        if centre not in present:
+            found = f"{count} rows of {centre}, no folder of this centre"
+            yield Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows")
+    for key in (key for key in missing if centre_of(key) in present):
+        severity = WARNING if key in layout.patients else ERROR
+        patient = layout.patients[key].patient_id if key in layout.patients else written[key]
+        found = f"a row of {patient}, no folder {task}/{patient}"
+        yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
+
+
+def without_mask(layout: ReleaseFiles) -> list[Problem]:
+    """Patients whose missing mask is no error: they are in no folder with masks, or masks are optional there."""
+    with_masks = [folder for folder in layout.folders.values() if folder.has_masks]
+    problems = []
+    for patient in layout.patients.values():
+        own = [folder for folder in with_masks if folder.name in patient.files]
+        if not with_masks or patient.first("mask") or any("mask" in folder.needed for folder in own):
+            continue
+        where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
+        missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"
+        found = f"{missing}: without a reference mask only the heads can use it"
+        problems.append(Problem(WARNING, "no-mask", patient.patient_id, where, found, "a reference mask"))
+    return problems
