@@ -1,0 +1,59 @@
+"""T and N stages from the features of a mask, by the 7th edition of the AJCC/UICC manual (oropharynx)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from algorithm.heads.measure import Features
+
+# Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
+T_LIMITS_MM: Final = (20.0, 40.0)
+N_LIMITS_MM: Final = (30.0, 60.0)
+# Minimum share of the primary's surface in contact with bone for an invasion. A primary that only lies beside the
+# mandible or the spine touches them with less.
+INVASION_SHARE: Final = 0.1
+
+
+def staged(rule: str, features: Features) -> str | None:
+    """The stage that a rule of `contract.editions.declaration.RULES` gives.
+
+    None if the features do not show it: T without a primary tumour, N without a mask. Imaging shows neither T0 nor the
+    invasion of soft tissue, so that some T4 tumours are staged too low. HPV does not change N in the 7th edition.
+
+    Raises:
+        KeyError: no such rule.
+    """
+    return _STAGES[rule](features)
+
+
+def _t_stage(features: Features) -> str | None:
+    diameter = features.get("gtvp_diameter_mm")
+    if diameter is None:
+        return None
+    if (features.get("gtvp_bone_contact") or 0.0) >= INVASION_SHARE:
+        return "T4"
+    return f"T{1 + sum(diameter > limit for limit in T_LIMITS_MM)}"
+
+
+def _n_stage(features: Features) -> str | None:
+    count = features.get("gtvn_count")
+    if count is None:
+        return None
+    if count == 0:
+        return "N0"
+    diameters = (features.get(f"gtvn_{which}_diameter_mm") for which in ("largest", "second"))
+    diameter = max(value or 0.0 for value in diameters)
+    if diameter > N_LIMITS_MM[1]:
+        return "N3"
+    several = (features.get("gtvn_count_10mm") or count) > 1
+    return "N2" if several or diameter > N_LIMITS_MM[0] or _is_across(features) else "N1"
+
+
+def _is_across(features: Features) -> bool:
+    """True for nodes on the other side than the primary; without a primary, for nodes on both sides."""
+    contralateral = features.get("gtvn_contralateral")
+    return bool(features.get("gtvn_bilateral") if contralateral is None else contralateral)
+
+
+_STAGES: Final[Mapping[str, Callable[[Features], str | None]]] = {"t_stage_7th": _t_stage, "n_stage_7th": _n_stage}

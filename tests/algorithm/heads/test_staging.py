@@ -1,0 +1,103 @@
+"""Every boundary of the 7th edition's T and N, on both sides of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from algorithm.heads.measure import Features
+from algorithm.heads.staging import staged
+from contract.editions import load_edition
+from contract.editions.declaration import RULES
+
+EDITION = load_edition("hecktor2026")
+
+
+def primary(diameter_mm: float, bone_contact: float | None = 0.0) -> Features:
+    return {"gtvp_diameter_mm": diameter_mm, "gtvp_bone_contact": bone_contact}
+
+
+def nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: float = 0.0) -> Features:
+    """Nodes by diameter, the largest first."""
+    first, second, *_ = (*diameters_mm, None, None)
+    return {
+        "gtvn_count": float(len(diameters_mm)),
+        "gtvn_count_10mm": float(sum(diameter >= 10 for diameter in diameters_mm)),
+        "gtvn_largest_diameter_mm": first,
+        "gtvn_second_diameter_mm": second,
+        "gtvn_contralateral": contralateral,
+        "gtvn_bilateral": bilateral,
+    }
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (primary(3), "T1"),
+        (primary(20), "T1"),
+        (primary(20.1), "T2"),
+        (primary(40), "T2"),
+        (primary(40.1), "T3"),
+        (primary(90), "T3"),
+        (primary(90, 0.09), "T3"),
+        (primary(90, 0.1), "T4"),
+        (primary(15, 0.1), "T4"),  # invasion counts at any size
+        (primary(15, None), "T1"),
+        ({"gtvp_diameter_mm": 30.0}, "T2"),
+        ({"gtvp_diameter_mm": None, "gtvp_bone_contact": None}, None),
+        ({"age_years": 61.0}, None),
+    ],
+)
+def test_t_by_diameter_and_bone(features: Features, expected: str | None) -> None:
+    assert staged("t_stage_7th", features) == expected
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (nodes(), "N0"),
+        (nodes(12), "N1"),
+        (nodes(30), "N1"),
+        (nodes(30.1), "N2"),
+        (nodes(60), "N2"),
+        (nodes(60.1), "N3"),
+        (nodes(61, 12), "N3"),
+        (nodes(12, 61), "N3"),  # the second by volume may be the longer one
+        (nodes(20, 31), "N2"),
+        (nodes(20, 12), "N2"),
+        (nodes(20, 6), "N1"),  # of several parts those of 10 mm and more count
+        (nodes(8), "N1"),
+        (nodes(8, 7), "N2"),  # none of them has 10 mm: all count
+        ({"age_years": 61.0}, None),
+    ],
+)
+def test_n_by_number_and_diameter(features: Features, expected: str | None) -> None:
+    assert staged("n_stage_7th", features) == expected
+
+
+@pytest.mark.parametrize(
+    ("contralateral", "bilateral", "expected"),
+    [
+        (1.0, 0.0, "N2"),  # a single contralateral node
+        (0.0, 0.0, "N1"),
+        (0.0, 1.0, "N1"),  # the primary's side decides if it is known
+        (None, 1.0, "N2"),
+        (None, 0.0, "N1"),
+    ],
+)
+def test_n_by_side(contralateral: float | None, bilateral: float, expected: str) -> None:
+    assert staged("n_stage_7th", nodes(12, contralateral=contralateral, bilateral=bilateral)) == expected
+
+
+def test_hpv_does_not_change_n() -> None:
+    for hpv in (0.0, 1.0, None):
+        assert staged("n_stage_7th", {**nodes(12, 12), "hpv_status": hpv}) == "N2"
+
+
+def test_rules_give_classes_of_the_declared_answers() -> None:
+    """Every declared rule is known, and gives a class of the answer that declares it."""
+    features = {**primary(30), **nodes(12)}
+    assert {rule: staged(rule, features) for rule in RULES} == {"t_stage_7th": "T2", "n_stage_7th": "N1"}
+    for answer in EDITION.algorithm().heads:
+        assert not answer.rule or staged(answer.rule, features) in answer.classes
+    with pytest.raises(KeyError, match="t_stage_8th"):
+        staged("t_stage_8th", features)
