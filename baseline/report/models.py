@@ -11,7 +11,8 @@ import numpy as np
 from baseline.heads.cohort import Flags, Outcomes, outcomes_in
 from baseline.heads.cross_validation import KINDS
 from baseline.heads.metrics import weighted_balanced_accuracy, weighted_c_index
-from baseline.heads.models.targets import COMPARATORS, Target
+from baseline.heads.models.kinds import Target
+from baseline.heads.models.targets import COMPARATORS
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras

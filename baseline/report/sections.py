@@ -10,7 +10,7 @@ import numpy as np
 
 from baseline.heads.cohort import outcomes_in
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
-from baseline.heads.models.targets import Target
+from baseline.heads.models.kinds import Target, positive_name
 from baseline.report import page
 from baseline.report.figures import (
     calibration_plot,
@@ -210,9 +210,9 @@ def _class_section(
     rows = [[title, *(estimates[kind][name] for kind in kinds)] for name, title in _PROBABILITY_TITLES.items()]
     caption = "Calibration: share of positives in five equal bins, with 95% Wilson intervals and numbers of patients"
     parts = [
-        page.heading(f"Probability of {target.positive_name}"),
+        page.heading(f"Probability of {positive_name(target.answer)}"),
         page.table(["", *(KINDS[kind] for kind in kinds)], rows),
-        page.figure(caption, calibration_plot(positive, kinds, target.positive_name)),
+        page.figure(caption, calibration_plot(positive, kinds, positive_name(target.answer))),
     ]
     values = {kind: {name: one[name].value for name in _PROBABILITY_TITLES} for kind, one in estimates.items()}
     more, figures = _chance(lambda: random_balanced_accuracy(positive), target, seed)

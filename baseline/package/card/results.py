@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
-from baseline.heads.models.targets import COMPARATORS, Target, targets_of
+from baseline.heads.models.kinds import Target
+from baseline.heads.models.targets import COMPARATORS, targets_of
 from baseline.release.prepare import edition_of
 from baseline.work import WorkFolders
 from contract.editions import Edition
