@@ -219,15 +219,10 @@ def test_command_refuses_no_patients(tmp_path: Path) -> None:
     assert stop.value.code == 2
 
 
-def release_of_2026(root: Path, patients: int) -> CohortOptions:
-    options = replace(options_for("release"), edition="hecktor2026")
-    list(make_cohort(options, patients, root, jobs=1))
-    return options
-
-
 def test_release_of_2026(tmp_path: Path) -> None:
-    """Patients 0 to 5 of the seed; of these number NUMBER has a PET in Bq/ml."""
-    options = release_of_2026(tmp_path, 6)
+    """Of the first three patients of seed 18 one has a PET in Bq/ml and another one whole numbers written as 1.0."""
+    options = replace(options_for("release"), edition="hecktor2026", seed=18)
+    list(make_cohort(options, 3, tmp_path, jobs=1))
     folder = tmp_path / "HECKTOR 2026 Training Data"
     rows = rows_of(folder / "HECKTOR_2026_Training_Task.csv")
     assert list(rows[0]) == [
@@ -237,7 +232,7 @@ def test_release_of_2026(tmp_path: Path) -> None:
     assert {row["Relapse"] for row in rows} <= {"0", "1", "0.0", "1.0"}
     assert any(row["RFS"].endswith(".0") for row in rows)
     assert any(row["RFS"].isdigit() for row in rows)
-    cases = cohort_cases(options, 6)
+    cases = cohort_cases(options, 3)
     assert [row["T-stage"] or None for row in rows] == [case.staging.t_stage for case in cases if case.staging]
     assert [row["N-stage"] for row in rows] == [case.staging.n_stage for case in cases if case.staging]
     factors = {row["pid"]: row for row in rows_of(folder / "suv_conversion_tags.csv")}
@@ -247,8 +242,10 @@ def test_release_of_2026(tmp_path: Path) -> None:
         assert not ct.geometry.differences(pet.geometry)
         assert not ct.geometry.differences(mask.geometry)
         assert (name in factors) == (pet.array.max() > 500)
-    for row in factors.values():
-        assert list(row) == ["pid", "patient_weight_kg", "dose_for_suv_bq", "bqml_to_suvbw_factor"]
+    (row,) = factors.values()
+    assert list(row) == ["pid", "patient_weight_kg", "dose_for_suv_bq", "bqml_to_suvbw_factor"]
+    weight_kg, dose_bq, factor = (float(row[column]) for column in list(row)[1:])
+    assert factor == pytest.approx(weight_kg * 1000 / dose_bq)
     truth = read_json(tmp_path / "truth" / "truth.json")
     assert set(truth["best_possible"]) == {"c_index", "t_balanced_accuracy", "n_balanced_accuracy"}
     assert rows_of(tmp_path / "truth" / "truth.csv")[0]["t_stage_anatomy"] in ("T0", "T1", "T2", "T3", "T4")
