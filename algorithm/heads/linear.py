@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from algorithm.heads.survival import Survival, checked_survival
 from contract.errors import ModelPackageError
 
 TRANSFORMS: Final = ("identity", "log1p")
@@ -82,7 +83,7 @@ class LinearHead:
     """`intercept` plus the sum of the terms.
 
     Optional parts: `threshold` splits the score into two classes, `calibration` turns it into a probability, and
-    `median_days` is the time of a patient with score 0, for answers in days.
+    `survival` turns it into days.
     """
 
     kind: str
@@ -90,7 +91,7 @@ class LinearHead:
     terms: tuple[Term, ...]
     threshold: float | None
     calibration: Calibration | None = None
-    median_days: float | None = None
+    survival: Survival | None = None
 
     def score(self, features: Mapping[str, float | None], centre: str | None = None) -> float:
         """The linear predictor, always finite; an absent feature counts as missing.
@@ -107,32 +108,35 @@ class LinearHead:
         terms = [term.as_json() for term in self.terms]
         record = {"kind": self.kind, "intercept": self.intercept, "threshold": self.threshold, "terms": terms}
         record |= {} if self.calibration is None else {"calibration": vars(self.calibration)}
-        return record | ({} if self.median_days is None else {"median_days": self.median_days})
+        return record | ({} if self.survival is None else {"survival": self.survival.as_json()})
 
 
 def parse_head(content: Any, name: str) -> LinearHead:
-    """Read a linear head from JSON; `calibration`, `median_days` and a term's `centres` may be absent.
+    """Read a linear head from JSON; `calibration`, `survival` and a term's `centres` may be absent.
 
     Raises:
-        ModelPackageError: a field is absent, of another type, or not finite, or a feature is the network encoder's.
+        ModelPackageError: a field is absent, of another type, or not finite, a survival does not rise, or a feature is
+            the network encoder's.
     """
     try:
         terms = tuple(_parse_term(term, name) for term in content["terms"])
         threshold, calibration = content["threshold"], content.get("calibration")
-        days = content.get("median_days")
-        head = LinearHead(
+        survival = content.get("survival")
+        return LinearHead(
             str(content["kind"]),
             _finite(content["intercept"], name),
             terms,
             None if threshold is None else _finite(threshold, name),
             None if calibration is None else Calibration(*(_finite(calibration[k], name) for k in ("slope", "offset"))),
-            None if days is None else _finite(days, name),
+            None if survival is None else _parse_survival(survival, name),
         )
     except (KeyError, TypeError, AttributeError) as problem:
         raise ModelPackageError(name, f"not a head ({type(problem).__name__}: {problem})") from None
-    if head.median_days is not None and head.median_days <= 0:
-        raise ModelPackageError(name, f"median_days {head.median_days}", "a positive number of days")
-    return head
+
+
+def _parse_survival(content: Mapping[str, Any], name: str) -> Survival:
+    days, hazard = (tuple(_finite(value, name) for value in content[key]) for key in ("days", "cumulative_hazard"))
+    return checked_survival(Survival(days, hazard), name)
 
 
 def _parse_term(term: Mapping[str, Any], name: str) -> Term:

@@ -12,7 +12,7 @@ T_LIMITS_MM: Final = (20.0, 40.0)
 N_LIMITS_MM: Final = (30.0, 60.0)
 # Minimum share of the primary's surface in contact with bone for an invasion. A primary that only lies beside the
 # mandible or the spine touches them with less.
-INVASION_SHARE: Final = 0.1
+INVASION_SHARE: Final = 0.05
 
 
 def staged(rule: str, features: Features) -> str | None:
@@ -46,7 +46,7 @@ def _n_stage(features: Features) -> str | None:
     diameter = max(value or 0.0 for value in diameters)
     if diameter > N_LIMITS_MM[1]:
         return "N3"
-    several = (features.get("gtvn_count_10mm") or count) > 1
+    several = (features.get("gtvn_count_5mm") or count) > 1
     return "N2" if several or diameter > N_LIMITS_MM[0] or _is_across(features) else "N1"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Final
+from collections.abc import Collection
 
 from algorithm.heads.classes import ClassHead, Head
 from algorithm.heads.linear import LinearHead
@@ -12,15 +11,12 @@ from contract.editions import Answer
 from contract.editions.declaration import ClassValue
 from contract.errors import ModelPackageError
 
-# exp of this is finite and positive in double precision, also after multiplication with a number of days.
-LARGEST_EXPONENT: Final = 600.0
-
 
 def check_head(answer: Answer, head: Head, name: str) -> None:
     """Check that a head can give an answer.
 
     Raises:
-        ModelPackageError: a risk without a linear head, a time without `median_days`, a class whose head has other
+        ModelPackageError: a risk without a linear head, a time without `survival`, a class whose head has other
             classes, or no threshold for two classes.
     """
     if isinstance(head, ClassHead):
@@ -32,35 +28,40 @@ def check_head(answer: Answer, head: Head, name: str) -> None:
         raise ModelPackageError(f"head {name!r}", "a linear head", f"a head for each of {len(answer.classes)} classes")
     elif answer.kind == "class" and head.threshold is None:
         raise ModelPackageError(f"head {name!r}", "no threshold", "a number on the logit's scale")
-    elif answer.direction == "time" and head.median_days is None:
-        raise ModelPackageError(f"head {name!r}", "no median_days", "the median time in days, for an answer in days")
+    elif answer.direction == "time" and head.survival is None:
+        raise ModelPackageError(f"head {name!r}", "no survival", "a baseline hazard, for an answer in days")
 
 
-def answer_value(answer: Answer, head: Head, features: Features, centre: str | None = None) -> float | ClassValue:
+def answer_value(
+    answer: Answer,
+    head: Head,
+    features: Features,
+    centre: str | None = None,
+    excluded: Collection[ClassValue] = (),
+) -> float | ClassValue:
     """The value of a risk or class answer; missing features take their training medians.
 
-    A risk is the head's linear predictor, higher for earlier recurrence, or in the direction "time" a number of days,
-    `median_days * exp(-score)`. Of two classes the second is given where the score reaches the head's threshold, which
-    training chose for balanced accuracy; of more classes the one with the highest score, of equal scores the lower
-    class. `centre` counts only if the head was harmonised and knows it.
+    A risk is the head's linear predictor, higher for earlier recurrence, or in the direction "time" the expected days
+    without recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where
+    the score reaches the head's threshold, which training chose for balanced accuracy; of more classes the one with the
+    highest score, of equal scores the lower class. `centre` counts only if the head was harmonised and knows it. A
+    class of `excluded` is never given; at least one class must be left.
 
     Raises:
         ModelPackageError: the head cannot give this answer.
     """
     check_head(answer, head, answer.head)
+    classes = [value for value in answer.classes if value not in excluded]
     if isinstance(head, ClassHead):
         scores = head.scores(features, centre)
-        return max(answer.classes, key=lambda value: scores[str(value)])
+        return max(classes, key=lambda value: scores[str(value)])
     score = head.score(features, centre)
     if answer.kind == "class":
-        return answer.classes[head.threshold is not None and score >= head.threshold]
-    return score if answer.direction == "risk" else days(head, score)
-
-
-def days(head: LinearHead, score: float) -> float:
-    """Days of a "time" answer: `median_days * exp(-score)`, falling in the score, finite and above 0."""
-    exponent = max(-LARGEST_EXPONENT, min(LARGEST_EXPONENT, -score))
-    return (head.median_days or math.nan) * math.exp(exponent)
+        value = answer.classes[head.threshold is not None and score >= head.threshold]
+        return value if value in classes else classes[0]
+    if answer.direction == "time" and head.survival is not None:
+        return head.survival.restricted_mean(score)
+    return score
 
 
 def class_probability(head: LinearHead, score: float) -> float | None:

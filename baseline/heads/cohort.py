@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,12 @@ class Outcomes:
     """Outcomes of a cohort, shape (patients,).
 
     `values` are class numbers; for a risk 1 is an event and 0 censoring, and `times_days` is the follow-up. A class
-    has no times.
+    has no times; `classes` are its names by number.
     """
 
     values: Numbers
     times_days: Floats = field(default_factory=lambda: np.zeros(0))
+    classes: tuple[str, ...] = ()
 
     @property
     def positive(self) -> Flags:
@@ -37,17 +38,27 @@ class Outcomes:
 
     def pick(self, numbers: Numbers) -> Outcomes:
         """The outcomes with these indices."""
-        return Outcomes(self.values[numbers], self.times_days[numbers] if self.times_days.size else self.times_days)
+        times_days = self.times_days[numbers] if self.times_days.size else self.times_days
+        return Outcomes(self.values[numbers], times_days, self.classes)
+
+    def most_frequent(self) -> int:
+        """Number of the most frequent class, of equally frequent ones the lowest."""
+        return int(np.bincount(self.values, minlength=len(self.classes)).argmax())
 
 
 @dataclass(frozen=True)
 class HeadCohort:
-    """Patients in one order: IDs, centre codes, features (None is missing) and outcomes."""
+    """Patients in one order: IDs, centre codes, features (None is missing) and outcomes.
+
+    `possible`, shape (patients, classes), is False for the classes that a patient's mask rules out; empty if it rules
+    out none.
+    """
 
     ids: tuple[str, ...]
     centres: tuple[str, ...]
     rows: tuple[Features, ...]
     outcomes: Outcomes
+    possible: Flags = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
 
     def pick(self, numbers: Numbers) -> HeadCohort:
         """The patients with these indices, in their order."""
@@ -56,7 +67,19 @@ class HeadCohort:
             tuple(self.centres[n] for n in numbers),
             tuple(self.rows[n] for n in numbers),
             self.outcomes.pick(numbers),
+            self.possible[numbers] if self.possible.size else self.possible,
         )
+
+    def undecided(self) -> HeadCohort:
+        """The patients from whom a head can learn: several classes are possible, and the true one is among them."""
+        if not self.possible.size:
+            return self
+        is_possible = self.possible[np.arange(len(self.ids)), self.outcomes.values]
+        return self.pick(np.flatnonzero(is_possible & (self.possible.sum(1) > 1)))
+
+    def without_mask(self) -> HeadCohort:
+        """The same patients, for models that do not see the mask: it rules out no class."""
+        return replace(self, possible=np.zeros((0, 0), dtype=np.bool_))
 
     def values(self, features: Sequence[str]) -> Floats:
         """Features as columns, shape (patients, features); NaN is missing."""
@@ -86,7 +109,22 @@ def outcomes_in(answer: Answer, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
     if answer.kind == "risk":
         times = np.array([row[f"{answer.name}_days"] for row in rows], dtype=np.float64)
         return Outcomes(np.array([int(row[event_key(answer)]) for row in rows], dtype=np.int64), times)
-    return Outcomes(np.array([answer.classes.index(row[answer.name]) for row in rows], dtype=np.int64))
+    values = np.array([answer.classes.index(row[answer.name]) for row in rows], dtype=np.int64)
+    return Outcomes(values, classes=tuple(map(str, answer.classes)))
+
+
+def possible_classes(answer: Answer, rows: Sequence[Features]) -> Flags:
+    """`HeadCohort.possible` by the answer's `without`.
+
+    A mask without the structure leaves its class alone; any other mask leaves out this class. The structure is absent
+    if its volume is 0.
+    """
+    possible = np.ones((len(rows), len(answer.classes)), dtype=np.bool_)
+    for structure, value in answer.without.items():
+        absent = np.array([row.get(f"{structure.lower()}_volume_ml") == 0 for row in rows], dtype=np.bool_)
+        is_class = np.array([other == value for other in answer.classes])
+        possible &= np.where(absent[:, None], is_class, ~is_class)
+    return possible if answer.without else np.zeros((0, 0), dtype=np.bool_)
 
 
 def centre_aliases(cases: Sequence[ReleaseCase]) -> dict[str, str]:

@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from algorithm.heads.linear import LinearHead
+from algorithm.heads.classes import ClassHead, Head
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers, outcome_rows
-from baseline.heads.metrics import balanced_accuracy, c_index
-from baseline.heads.models.selection import Chosen, centre_folds, choose, refit, scores_of
-from baseline.heads.models.targets import Target, only
+from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
+from baseline.heads.models.classes import predicted, trend
+from baseline.heads.models.kinds import ClassRule, Target, only
+from baseline.heads.models.selection import Chosen, Family, centre_folds, choose, refit, scores_of, with_scores
 from contract.errors import MetricError
+from evaluation.metrics.classification import confusion_matrix
 
 FORMAT_VERSION: Final = 1
 OUTER_FOLDS: Final = 5
@@ -36,20 +38,29 @@ class OuterFold:
 
     held_out: Numbers
     chosen: Chosen
-    head: LinearHead
+    head: Head
 
 
 @dataclass(frozen=True)
 class OutOfSample:
-    """Scores of every patient by a head that was selected and fitted without that patient.
+    """Answers to every patient by a head that was selected and fitted without that patient.
 
-    `scores` are log partial hazards or logits; `positive` and `probability` are None for a head without a threshold.
+    Attributes:
+        scores: log partial hazards or logits, shape (patients,), or a score for each class, (patients, classes).
+        answers: class numbers, None for a risk.
+        probability: of the second of two classes, None for other answers.
+        folds: the outer folds.
     """
 
     scores: Floats
-    positive: Flags | None
+    answers: Numbers | None
     probability: Floats | None
     folds: tuple[OuterFold, ...]
+
+    @property
+    def positive(self) -> Flags | None:
+        """Patients who are given the second of two classes, None for other answers."""
+        return None if self.answers is None or self.probability is None else self.answers == 1
 
     def fold_of(self) -> npt.NDArray[np.int64]:
         """Number of the outer fold that held out each patient."""
@@ -85,22 +96,40 @@ def out_of_sample(
     target: Target, cohort: HeadCohort, outer: Sequence[Numbers], by_centre: bool, rng: np.random.Generator
 ) -> OutOfSample:
     """Select and fit without each outer fold in turn, and score its patients."""
-    scores, probability = np.zeros(len(cohort.ids)), np.zeros(len(cohort.ids))
-    positive = np.zeros(len(cohort.ids), dtype=bool)
+    scores, probability = np.zeros(0), np.zeros(len(cohort.ids))
+    answers = np.zeros(len(cohort.ids), dtype=np.int64)
     folds = []
     for held_out in outer:
-        train = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out))
+        train, rest = _without(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
         chosen = choose(train, target.competing(train), target.folds(train, by_centre, rng), target.judge, rng)
         head = target.finish(refit(train, chosen, rng), train, chosen.scores, rng)
-        scores[held_out] = scores_of(head, cohort.pick(held_out))
-        if head.threshold is not None and head.calibration is not None:
-            positive[held_out] = scores[held_out] >= head.threshold
-            probability[held_out] = [head.calibration.probability(score) for score in scores[held_out]]
+        values = scores_of(head, rest)
+        scores = with_scores(scores, held_out, values, len(cohort.ids))
+        if isinstance(head, ClassHead):
+            answers[held_out] = predicted(values, rest.possible)
+        elif head.threshold is not None and head.calibration is not None:
+            answers[held_out] = values >= head.threshold
+            probability[held_out] = [head.calibration.probability(score) for score in values]
         folds.append(OuterFold(held_out, chosen, head))
-    if any(fold.head.threshold is None for fold in folds):
-        return OutOfSample(scores, None, None, tuple(folds))
-    return OutOfSample(scores, positive, probability, tuple(folds))
+    return OutOfSample(
+        scores,
+        None if target.answer.kind == "risk" else answers,
+        probability if target.answer.is_binary else None,
+        tuple(folds),
+    )
+
+
+def by_rule(cohort: HeadCohort, outer: Sequence[Numbers], rule: ClassRule) -> Numbers:
+    """Class numbers by a rule that may learn from the patients outside each outer fold."""
+    answers = np.zeros(len(cohort.ids), dtype=np.int64)
+    for held_out in outer:
+        answers[held_out] = rule(_without(cohort, held_out), cohort.pick(held_out))
+    return answers
+
+
+def _without(cohort: HeadCohort, held_out: Numbers) -> HeadCohort:
+    return cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out))
 
 
 def metric(cohort: HeadCohort, scored: OutOfSample, numbers: Numbers | None = None) -> float | None:
@@ -108,12 +137,17 @@ def metric(cohort: HeadCohort, scored: OutOfSample, numbers: Numbers | None = No
     chosen = np.arange(len(cohort.ids)) if numbers is None else numbers
     outcomes = cohort.outcomes.pick(chosen)
     if scored.positive is not None:
-        value = balanced_accuracy(outcomes, scored.positive[chosen])
-        return None if np.isnan(value) else value
+        return _defined(balanced_accuracy(outcomes, scored.positive[chosen]))
+    if scored.answers is not None:
+        return _defined(class_accuracy(outcomes, scored.answers[chosen]))
     try:
         return c_index(outcomes, scored.scores[chosen])
     except MetricError:
         return None
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def cross_validate(target: Target, cohort: HeadCohort, seed: int) -> dict[str, Any]:
@@ -150,25 +184,54 @@ def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[st
     except MetricError as problem:
         return {"why_not": str(problem)}
     outer = [fold.held_out for fold in scored.folds]
-    comparators = {
-        name: out_of_sample(only(target, [family]), cohort, outer, by_centre, np.random.default_rng(seed))
-        for name, family in target.comparators.items()
-    }
+
+    def alone(family: Family) -> dict[str, Any]:
+        judged = cohort if family.sees_mask else cohort.without_mask()
+        rng = np.random.default_rng(seed)
+        return _answers(target, judged, out_of_sample(only(target, [family]), judged, outer, by_centre, rng))
+
+    comparators = {name: alone(family) for name, family in target.comparators.items()}
+    rules = {name: by_rule(cohort, outer, rule) for name, rule in target.rules.items()}
     return {
         "fold_of_patient": scored.fold_of().tolist(),
         "folds": [_fold_record(target, cohort, scored, fold) for fold in scored.folds],
         **_answers(target, cohort, scored),
-        "comparators": {name: _answers(target, cohort, rival) for name, rival in comparators.items()},
+        "comparators": comparators | {name: _class_record(target, cohort, codes) for name, codes in rules.items()},
     }
 
 
 def _answers(target: Target, cohort: HeadCohort, scored: OutOfSample) -> dict[str, Any]:
     """The metric over all patients and by centre, and each patient's score, answer and probability."""
+    if scored.answers is not None and scored.positive is None:
+        return _class_record(target, cohort, scored.answers) | {"score": scored.scores.tolist()}
     by_centre = {cohort.centres[fold[0]]: metric(cohort, scored, fold) for fold in centre_folds(cohort)}
     record = {target.metric: metric(cohort, scored), "by_centre": by_centre, "score": scored.scores.tolist()}
     if scored.positive is not None and scored.probability is not None:
         record |= {"positive": scored.positive.tolist(), "probability": scored.probability.tolist()}
     return record
+
+
+def _class_record(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[str, Any]:
+    """Metric over all patients and by centre, recall of each class, confusion matrix, and each patient's class.
+
+    Rows of the confusion matrix are reference classes, columns the given ones.
+    """
+
+    def accuracy(numbers: Numbers) -> float | None:
+        return _defined(class_accuracy(cohort.outcomes.pick(numbers), answers[numbers]))
+
+    classes = cohort.outcomes.classes
+    matrix = confusion_matrix(cohort.outcomes.values.astype(np.intp), answers.astype(np.intp), len(classes))[:, :-1]
+    sizes = matrix.sum(1)
+    return {
+        target.metric: accuracy(np.arange(len(cohort.ids))),
+        "by_centre": {cohort.centres[fold[0]]: accuracy(fold) for fold in centre_folds(cohort)},
+        "recall": {
+            name: float(matrix[code, code] / sizes[code]) if sizes[code] else None for code, name in enumerate(classes)
+        },
+        "confusion": matrix.tolist(),
+        "class": [target.answer.classes[code] for code in answers],
+    }
 
 
 def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: OuterFold) -> dict[str, Any]:
@@ -177,10 +240,15 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
         "model": fold.chosen.name,
         "setting": dict(fold.chosen.setting),
         "tried": dict(fold.chosen.tried),
-        "threshold": fold.head.threshold,
-        "coefficients": {term.feature: term.weight for term in fold.head.terms},
+        "threshold": None if isinstance(fold.head, ClassHead) else fold.head.threshold,
+        "coefficients": coefficients_of(fold.head),
         target.metric: metric(cohort, scored, fold.held_out),
     }
+
+
+def coefficients_of(head: Head) -> dict[str, float]:
+    """Weight of each feature; of a head of classes the change of the weight from one class to the next."""
+    return trend(head) if isinstance(head, ClassHead) else {term.feature: term.weight for term in head.terms}
 
 
 def summary(heads: Mapping[str, Any], document: Mapping[str, Any], targets: Sequence[Target]) -> str:
@@ -195,8 +263,14 @@ def summary(heads: Mapping[str, Any], document: Mapping[str, Any], targets: Sequ
             record = document[target.name][kind]
             value = record.get(target.metric)
             shown = record.get("why_not", "undefined") if value is None else f"{target.metric} {value:.3f}"
-            lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}")
+            lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}{_recalls(record)}")
     return "\n".join(lines)
+
+
+def _recalls(record: Mapping[str, Any]) -> str:
+    """Recall of each class, in brackets; empty for other answers."""
+    recalls = {name: value for name, value in record.get("recall", {}).items() if value is not None}
+    return f" ({', '.join(f'{name} {value:.2f}' for name, value in recalls.items())})" if recalls else ""
 
 
 def metrics_only(document: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
@@ -206,7 +280,7 @@ def metrics_only(document: Mapping[str, Any], targets: Sequence[Target]) -> dict
             kind: {
                 name: value
                 for name, value in document[target.name][kind].items()
-                if name in (target.metric, "by_centre", "why_not")
+                if name in (target.metric, "by_centre", "recall", "why_not")
             }
             for kind in KINDS
         }

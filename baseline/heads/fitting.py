@@ -13,14 +13,16 @@ from typing import Any, Final
 import numpy as np
 from tqdm import tqdm
 
+from algorithm.heads.classes import ClassHead, Head
 from algorithm.heads.features import dose
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features, clinical_features
-from baseline.heads.cohort import HeadCohort, outcomes_of
+from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
+from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.selection import Setting, choose, refit
-from baseline.heads.models.targets import Target, only
 from baseline.release.cases import ReleaseCase
+from contract.editions.declaration import ClassValue
 from contract.errors import MetricError
 
 _DOSE_FEATURES: Final = tuple(f"_{name}" for name in dose.NAMES)
@@ -32,15 +34,17 @@ class FittedHead:
     """A head fitted on all patients, with its model and setting.
 
     `out_of_fold` is `metric` over the out-of-fold scores of the selection; `tried` is the selection metric of every
-    candidate (C-index, or area under the curve).
+    candidate (C-index, area under the curve, or balanced accuracy of more than two classes). `stand_in` is the answer
+    in place of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
     """
 
-    head: LinearHead
+    head: Head
     model: str
     setting: Setting
     tried: Mapping[str, float]
     metric: str
     out_of_fold: float
+    stand_in: float | ClassValue | None = None
 
     @property
     def penalty(self) -> float:
@@ -81,6 +85,7 @@ def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, F
         tuple(case.centre for case in known),
         tuple(usable(rows[case.patient_id]) | clinical_features(case.patient, target.clinical) for case in known),
         outcomes_of(target.answer, known),
+        possible_classes(target.answer, [rows[case.patient_id] for case in known]),
     )
 
 
@@ -96,14 +101,15 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     chosen = choose(cohort, target.competing(cohort), target.folds(cohort, by_centre, rng), target.judge, rng)
     head = target.finish(refit(cohort, chosen, rng), cohort, chosen.scores, rng)
     metric = chosen.metric
-    if head.threshold is not None:
+    if isinstance(head, LinearHead) and head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, chosen.scores >= head.threshold)
-    return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric)
+    stand_in = target.stand_in(head, cohort, chosen.scores)
+    return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric, stand_in)
 
 
 def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
     """The head on clinical variables alone."""
-    return fit_target(only(target, [target.comparators["clinical"]]), cohort, rng, by_centre)
+    return fit_target(only(target, [target.comparators["clinical"]]), cohort.without_mask(), rng, by_centre)
 
 
 def fit_all(cohorts: Cohorts, seed: int) -> FittedHeads:
@@ -119,8 +125,14 @@ def fit_all(cohorts: Cohorts, seed: int) -> FittedHeads:
     return FittedHeads(heads, why_not)
 
 
-def with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> LinearHead:
+def with_centre_aliases(head: Head, aliases: Mapping[str, str]) -> Head:
     """The head with each centre's shifts also under its alias."""
+    if isinstance(head, ClassHead):
+        return ClassHead({name: _with_centre_aliases(one, aliases) for name, one in head.classes.items()})
+    return _with_centre_aliases(head, aliases)
+
+
+def _with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> LinearHead:
     terms = (
         replace(term, centres={**term.centres, **{aliases[c]: term.centres[c] for c in term.centres if c in aliases}})
         for term in head.terms

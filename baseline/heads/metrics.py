@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from baseline.heads.cohort import Flags, Floats, Outcomes
+from baseline.heads.cohort import Flags, Floats, Numbers, Outcomes
 from contract.editions import Edition
 from contract.errors import HecktorError, MetricError
 from evaluation.editions.profile import load_profile
-from evaluation.metrics.classification import auc_metric, binary_metrics
+from evaluation.editions.rules import measurable
+from evaluation.metrics.classification import auc_metric, binary_metrics, many_classes_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
@@ -21,6 +22,13 @@ def weighted_c_index(outcomes: Outcomes, risks: Floats) -> WeightedMetric:
 def weighted_balanced_accuracy(outcomes: Outcomes, answers: Flags) -> WeightedMetric:
     """Balanced accuracy of binary answers as a function of case weights."""
     return binary_metrics(outcomes.positive, answers == outcomes.positive)["balanced_accuracy"]
+
+
+def weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMetric:
+    """Balanced accuracy of class numbers, the mean recall of the classes that occur, as a function of case weights."""
+    codes = answers.astype(np.intp)
+    metrics = many_classes_metrics(outcomes.values.astype(np.intp), codes, len(outcomes.classes))
+    return metrics["balanced_accuracy"]
 
 
 def c_index(outcomes: Outcomes, risks: Floats) -> float:
@@ -38,6 +46,11 @@ def c_index(outcomes: Outcomes, risks: Floats) -> float:
 def balanced_accuracy(outcomes: Outcomes, answers: Flags) -> float:
     """Mean of sensitivity and specificity; NaN without both classes."""
     return _of_everyone(weighted_balanced_accuracy(outcomes, answers), len(answers))
+
+
+def class_accuracy(outcomes: Outcomes, answers: Numbers) -> float:
+    """Mean recall of the classes that occur; NaN for a single class."""
+    return _of_everyone(weighted_class_accuracy(outcomes, answers), len(answers))
 
 
 def area_under_curve(outcomes: Outcomes, scores: Floats) -> float:
@@ -70,6 +83,8 @@ def mask_task(edition: Edition) -> str:
 
 
 def mask_metric_titles(edition: Edition) -> dict[str, str]:
-    """Titles of the ranked metrics of masks, in order."""
-    metrics = load_profile(edition.evaluation_profile).task(mask_task(edition)).metrics
-    return {name: metric.title for name, metric in metrics.items()}
+    """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
+    task = load_profile(edition.evaluation_profile).task(mask_task(edition))
+    profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
+    names = {f"{one.prefix}{name}": name for one in profiles for name in measurable(one.answer, one.rules)}
+    return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from algorithm.heads.classes import read_head
 from baseline.heads.cohort import Flags, Outcomes, outcomes_in
-from baseline.heads.cross_validation import KINDS
-from baseline.heads.metrics import weighted_balanced_accuracy, weighted_c_index
-from baseline.heads.models.targets import COMPARATORS, Target
+from baseline.heads.cross_validation import KINDS, coefficients_of
+from baseline.heads.metrics import weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy
+from baseline.heads.models.kinds import Target
+from baseline.heads.models.targets import COMPARATORS
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras
@@ -94,7 +96,9 @@ def high_risk(scored: Mapping[str, Any]) -> Flags:
 def _metric(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> WeightedMetric:
     if target.answer.kind == "risk":
         return weighted_c_index(outcomes, np.asarray(answers["score"], np.float64))
-    return weighted_balanced_accuracy(outcomes, np.asarray(answers["positive"], np.bool_))
+    if target.answer.is_binary:
+        return weighted_balanced_accuracy(outcomes, np.asarray(answers["positive"], np.bool_))
+    return weighted_class_accuracy(outcomes, np.array([target.answer.classes.index(one) for one in answers["class"]]))
 
 
 def _difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
@@ -130,10 +134,9 @@ class Coefficient:
 def coefficients(head: Mapping[str, Any] | None, folds: Sequence[Mapping[str, Any]]) -> list[Coefficient]:
     """Every feature of the shipped head or an outer fold, by decreasing weight.
 
-    `head` is the head's record (`terms` with `feature` and `weight`), None without a head; the records of the outer
-    `folds` hold `coefficients`.
+    `head` is the head as JSON, None without a head; the records of the outer `folds` hold `coefficients`.
     """
-    shipped = {} if head is None else {term["feature"]: float(term["weight"]) for term in head["terms"]}
+    shipped = {} if head is None else coefficients_of(read_head(head, "heads.json"))
     names = dict.fromkeys([*shipped, *(name for fold in folds for name in fold["coefficients"])])
     weights = [
         Coefficient(name, shipped.get(name), tuple(float(fold["coefficients"].get(name, 0.0)) for fold in folds))

@@ -10,7 +10,7 @@ import numpy as np
 
 from baseline.heads.cohort import outcomes_in
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
-from baseline.heads.models.targets import Target
+from baseline.heads.models.kinds import Target, direction_in_words, positive_name
 from baseline.report import page
 from baseline.report.figures import (
     calibration_plot,
@@ -45,6 +45,10 @@ Section = tuple[str, dict[str, Any]]
 _OUT_OF_FOLD: Final = (
     "Features come from masks of networks that never saw the patient; with centres left out, these networks may have "
     "seen other patients of the centre."
+)
+_CONFUSION: Final = (
+    "Rows are the reference, columns the answers of the heads. Balanced accuracy is the mean of the recalls of the "
+    "classes that occur."
 )
 _UNCERTAINTY: Final = (
     "Uncertainty of the networks that never saw the patient, against the DSC of the evaluation. The expected DSC comes "
@@ -142,12 +146,12 @@ def target_section(
     models = estimate_models(target, record, bootstraps, seed)
     about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
     reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
-    parts = [page.paragraph(" ".join([about, *reasons])), _shipped_table(target, shipped)]
+    parts = [page.paragraph(" ".join([about, *reasons])), _shipped_table(target, shipped), _direction(target, shipped)]
     plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
     kinds = available(record)
     if kinds:
         metric = METRIC_TITLES[target.metric]
-        extra, figures = _KIND_SECTIONS[target.answer.kind](target, record, bootstraps, seed)
+        extra, figures = _section_of(target)(target, record, bootstraps, seed)
         parts += [
             _models_table(models, metric),
             page.figure(f"{metric.capitalize()} of each model", intervals_plot(models, metric)),
@@ -166,6 +170,10 @@ def _shipped_table(target: Target, shipped: Mapping[str, Any] | None) -> str:
     setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items())
     heads = ["Shipped head", "Setting", "Candidates", f"{METRIC_TITLES[target.metric]} in selection (optimistic)"]
     return page.table(heads, [[shipped["model"], setting or "-", len(shipped["tried"]), shipped["out_of_fold"]]])
+
+
+def _direction(target: Target, shipped: Mapping[str, Any] | None) -> str:
+    return "" if shipped is None else page.paragraph(direction_in_words(target.answer, shipped["head"]))
 
 
 def _models_table(models: Sequence[ModelEstimates], metric: str) -> str:
@@ -210,16 +218,38 @@ def _class_section(
     rows = [[title, *(estimates[kind][name] for kind in kinds)] for name, title in _PROBABILITY_TITLES.items()]
     caption = "Calibration: share of positives in five equal bins, with 95% Wilson intervals and numbers of patients"
     parts = [
-        page.heading(f"Probability of {target.positive_name}"),
+        page.heading(f"Probability of {positive_name(target.answer)}"),
         page.table(["", *(KINDS[kind] for kind in kinds)], rows),
-        page.figure(caption, calibration_plot(positive, kinds, target.positive_name)),
+        page.figure(caption, calibration_plot(positive, kinds, positive_name(target.answer))),
     ]
     values = {kind: {name: one[name].value for name in _PROBABILITY_TITLES} for kind, one in estimates.items()}
     more, figures = _chance(lambda: random_balanced_accuracy(positive), target, seed)
     return [*parts, *more], {"probability": values, **figures}
 
 
-_KIND_SECTIONS: Final = {"risk": _risk_section, "class": _class_section}
+def _many_classes_section(
+    target: Target, record: Mapping[str, Any], _bootstraps: int, seed: int
+) -> tuple[list[str], dict[str, Any]]:
+    classes = [str(value) for value in target.answer.classes]
+    kinds = available(record)
+    parts = [page.heading("By class"), page.paragraph(_CONFUSION)]
+    for kind, scored in kinds.items():
+        rows = [
+            [name, sum(counts), *counts, scored["recall"][name]]
+            for name, counts in zip(classes, scored["confusion"], strict=True)
+        ]
+        heads = ["Reference", "Patients", *(f"given {name}" for name in classes), "Recall"]
+        parts.append(page.figure(KINDS[kind].capitalize(), page.table(heads, rows)))
+    reference = outcomes_in(target.answer, record["patients"]).values
+    more, figures = _chance(lambda: random_balanced_accuracy(reference, len(classes)), target, seed)
+    values = {kind: {"recall": one["recall"], "confusion": one["confusion"]} for kind, one in kinds.items()}
+    return [*parts, *more], {"by_class": values, **figures}
+
+
+def _section_of(target: Target) -> Callable[..., tuple[list[str], dict[str, Any]]]:
+    if target.answer.kind == "risk":
+        return _risk_section
+    return _class_section if target.answer.is_binary else _many_classes_section
 
 
 def _chance(scores: Callable[[], DrawScores], target: Target, seed: int) -> tuple[list[str], dict[str, Any]]:
@@ -246,7 +276,8 @@ def _coefficients(weights: Sequence[Coefficient]) -> str:
     folds = len(shown[0].folds)
     about = (
         "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
-        "cross-validation. Weights of different models (Cox, signs) are on different scales."
+        "cross-validation. Weights of different models (Cox, signs) are on different scales. For more than two "
+        "classes, the change of the weight from one class to the next."
     )
     if len(weights) > len(shown):
         about += f" The {len(shown)} largest of {len(weights)}."

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from baseline.heads.metrics import mask_task
 from baseline.release.cases import ReleaseCase
+from baseline.report.mask_profile import mask_profile
 from baseline.work import WorkFolders
 from contract.editions import Edition
 from contract.errors import HecktorError
@@ -47,7 +48,7 @@ def score_masks(
             submission=work.report,
             ground_truth=_linked_references(work.report / "reference", cases),
             output_dir=work.segmentation,
-            edition=edition.evaluation_profile,
+            edition=mask_profile(edition, work.report),
             seed=seed,
             workers=0 if jobs <= 1 else jobs,
             predictions=work.masks,

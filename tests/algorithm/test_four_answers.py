@@ -38,7 +38,8 @@ def package(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None
     n_stage = {f"N{n}": head_json(("hpv_status", weight)) for n, weight in enumerate((0.1, 0.3, 0.3, 0.2))}
     write_json(root / "heads" / "t_stage.json", {"classes": t_stage})
     write_json(root / "heads" / "n_stage.json", {"classes": n_stage})
-    write_json(root / "heads" / "survival.json", {**head_json(("age_years", 0.25)), "median_days": 1000.0})
+    hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
+    write_json(root / "heads" / "survival.json", {**head_json(("age_years", 0.25)), "survival": hazard})
     sign_package(root)
     return root
 
@@ -65,7 +66,8 @@ def values(output: Path) -> dict[str, Any]:
 
 
 def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger: None) -> None:
-    """T3 has the highest score; N1 and N2 are equal, so the lower one; 1000 e^-(0.5 + 4 x 0.25) days."""
+    """T3 has the highest score; N1 and N2 are equal, so the lower one. The hazard ratio k is e^(0.5 + 4 x 0.25), the hazard
+    rises by k to day 1000: the mean is 1000 (1 - e^-k) / k days."""
     options = ["--edition", str(FOUR), "--input", str(case.input), "--output", str(case.output), "--strict"]
     options += ["--model", str(package), "--device", "cpu", "--record", str(tmp_path / "record.json")]
     assert run_main(main, options) == 0
@@ -73,7 +75,9 @@ def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger:
     mask = read_volume(case.output / FILES[0])
     assert mask.geometry.differences(case.ct.geometry) == []
     assert set(np.unique(mask.array)) <= {0, 1, 2}
-    expected = {"t-stage": "T3", "n-stage": "N1", "survival": pytest.approx(1000 * math.exp(-1.5))}
+    ratio = math.exp(1.5)
+    days = pytest.approx(1000 * (1 - math.exp(-ratio)) / ratio)
+    expected = {"t-stage": "T3", "n-stage": "N1", "survival": days}
     assert values(case.output) == expected
     record = read_json(tmp_path / "record.json")
     assert (record["edition"], record["task"], record["stand_ins"]) == ("four-answers", "everything", [])

@@ -52,7 +52,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_json(root / "heads" / "t_stage.json", stage_head(("T1", "T2", "T3", "T4"), "gtvp_diameter_mm", 1 / 20))
     write_json(root / "heads" / "n_stage.json", stage_head(("N0", "N1", "N2", "N3"), "gtvn_count", 1.0))
     survival = head_json(("total_volume_ml", 0.02), ("hpv_status", -0.5))
-    write_json(root / "heads" / "survival.json", survival | {"median_days": 1000.0})
+    write_json(
+        root / "heads" / "survival.json", survival | {"survival": {"days": [1000.0], "cumulative_hazard": [1.0]}}
+    )
     manifest = read_json(root / "manifest.json")
     write_manifest(root, **{name: value for name, value in manifest.items() if name != "files"})
     return root
@@ -87,7 +89,7 @@ def test_predict_writes_four_answers_and_a_record(cohort: Path, package: Path, t
                ("t-stage", "n-stage", "survival")}  # fmt: skip
     assert answers["t-stage"] in ("T1", "T2", "T3", "T4")
     assert answers["n-stage"] in ("N0", "N1", "N2", "N3")
-    assert 0 < answers["survival"] < 1e6
+    assert 0 < answers["survival"] < 1000
     record = json.loads((tmp_path / "record.json").read_text())
     assert (record["edition"], record["task"], record["stand_ins"]) == ("four-answers", "everything", [])
     assert record["answers"]["t_stage"] == answers["t-stage"]

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from algorithm.heads.classes import ClassHead, Head
 from algorithm.heads.linear import LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.harmonise import depends_on_scanner
@@ -21,7 +22,7 @@ LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], list[LinearHead]]
+FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[Head]]
 Judge = Callable[[HeadCohort, Floats], float]
 
 
@@ -30,7 +31,8 @@ class Family:
     """A kind of model: its fitting function, its settings (strongest regularisation first) and its features.
 
     `fit` returns one head per setting. `transforms` None stands for all features without redundant ones.
-    `least_scarce` is the number of patients with the scarcer outcome that the family needs to compete.
+    `least_scarce` is the number of patients with the scarcer outcome that the family needs to compete. With `sees_mask`
+    the mask may rule out classes.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Family:
     settings: tuple[Setting, ...]
     transforms: Mapping[str, str] | None = None
     least_scarce: int = 0
+    sees_mask: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,11 @@ def choose(
     tried: dict[str, float] = {}
 
     def best_setting(family: Family, settings: Sequence[Setting], harmonised: bool) -> Chosen:
-        scores = np.zeros((len(settings), len(cohort.ids)))
+        scores = [np.zeros(0)] * len(settings)
         for held_out in folds:
             train, rest = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out)), cohort.pick(held_out)
             for number, head in enumerate(_path(train, family, settings, harmonised, rng)):
-                scores[number, held_out] = scores_of(head, rest)
+                scores[number] = with_scores(scores[number], held_out, scores_of(head, rest), len(cohort.ids))
         metrics = [judge(cohort, row) for row in scores]
         best = int(np.argmax(metrics))  # the first of equally good ones
         candidate = Chosen(family, settings[best], harmonised, scores[best], metrics[best])
@@ -96,26 +99,37 @@ def choose(
     return replace(best, tried=tried)
 
 
-def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> LinearHead:
+def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> Head:
     """The chosen model fitted on the whole cohort."""
     return _path(cohort, chosen.family, [chosen.setting], chosen.harmonised, rng)[0]
 
 
-def scores_of(head: LinearHead, cohort: HeadCohort) -> Floats:
-    """`LinearHead.score` of every patient."""
+def scores_of(head: Head, cohort: HeadCohort) -> Floats:
+    """The head's score of every patient, shape (patients,), or of a head of classes (patients, classes)."""
+    if isinstance(head, ClassHead):
+        return np.stack([_linear_scores(one, cohort) for one in head.classes.values()], axis=1)
+    return _linear_scores(head, cohort)
+
+
+def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:
+    """`scores` of all patients with the `values` of some; zeros where `scores` is still empty."""
+    scores = scores if scores.size else np.zeros((patients, *values.shape[1:]))
+    scores[numbers] = values
+    return scores
+
+
+def _linear_scores(head: LinearHead, cohort: HeadCohort) -> Floats:
     weights = np.array([term.weight for term in head.terms])
     return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
 
 
-def stratified_folds(
-    cohort: HeadCohort, stratum: Sequence[bool], folds: int, rng: np.random.Generator
-) -> list[Numbers]:
+def stratified_folds(cohort: HeadCohort, stratum: Sequence[int], folds: int, rng: np.random.Generator) -> list[Numbers]:
     """Deal the patients like cards, stratum by stratum and within it centre by centre.
 
     Every patient is in one fold; the size of a stratum differs by at most one patient between folds.
     """
     order = rng.permutation(len(cohort.ids))
-    dealt = sorted(order, key=lambda number: (bool(stratum[number]), cohort.centres[number]))
+    dealt = sorted(order, key=lambda number: (stratum[number], cohort.centres[number]))
     return [np.array(sorted(dealt[fold::folds]), dtype=np.int64) for fold in range(folds)]
 
 
@@ -127,7 +141,8 @@ def centre_folds(cohort: HeadCohort) -> list[Numbers]:
 
 def _path(
     cohort: HeadCohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
-) -> list[LinearHead]:
+) -> Sequence[Head]:
+    cohort = cohort.undecided()
     terms = scaled_terms(cohort, _transforms(cohort, family), harmonised)
     return family.fit(cohort, without_twins(terms, cohort) if family.transforms is None else terms, settings, rng)
 

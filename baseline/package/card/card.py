@@ -55,7 +55,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     cases, edition = read_cases(work), edition_of(work)
     scans, variables = scans_of(cases), variables_of(cases, edition.clinical)
     sections = [
-        section(1, description["name"], _sentence(description["purpose"]), _NO_DEVICE),
+        section(1, description["name"], _sentence(description["purpose"]), _NO_DEVICE, f"For {edition.title}."),
         section(2, "Intended use", _sentence(description["intended_use"])),
         section(2, "Licence", _sentence(description["licence"])),
         section(2, "Training data", *_training_data(work, cases, edition, description["training_data"])),
@@ -134,13 +134,19 @@ def _limits(
     counts = [f"{name}: {count}" for answer in answers for name, count in outcome_counts(answer, cases).items()]
     lines.append(f"Training patients by outcome: {', '.join(counts)}.")
     lines += [
-        f"There is no head for {one.head}: that task ends with an error." for one in answers if one.head not in heads
+        f"There is no head for {one.head}: " + _without_head(one.stand_in is not None)
+        for one in answers
+        if one.head not in heads
     ]
     lines.append(
         "It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in FDG-PET/CT, and may find "
         "lesions in images that contain none. It is not trained for other diseases or tracers."
     )
     return lines
+
+
+def _without_head(has_stand_in: bool) -> str:
+    return "its stand-in is written." if has_stand_in else "that task ends with an error."
 
 
 def _scan_limits(scans: TrainingScans) -> str:

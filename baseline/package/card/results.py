@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
-from baseline.heads.models.targets import COMPARATORS, Target, targets_of
+from baseline.heads.models.kinds import Target, direction_in_words
+from baseline.heads.models.targets import COMPARATORS, targets_of
 from baseline.release.prepare import edition_of
 from baseline.work import WorkFolders
 from contract.editions import Edition
@@ -83,17 +84,20 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
     return [
         f"There is no head: {document['no_head'].get(target.name, 'not fitted')}."
         if head is None
-        else f"Shipped: {head['model']}, {len(head['head']['terms'])} features.",
+        else f"Shipped: {head['model']}, {_features(head['head'])} features. "
+        + direction_in_words(target.answer, head["head"]),
         " ".join([about, *missing]),
         table(["", *known.values(), "Difference"], _model_rows(target, record, known, report)) if known else "",
         table(["Centre", "Patients", *known.values()], _centre_rows(record, known)) if known else "",
+        *(_confusion(record[kind], title) for kind, title in known.items() if "confusion" in record[kind]),
     ]
 
 
 def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report: Record | None) -> list[list[str]]:
     """The heads and each comparator; intervals and the difference of both kinds come from the report."""
     rows = []
-    for name, title in {"heads": "heads", **COMPARATORS}.items():
+    models = {"heads": "heads", **{name: COMPARATORS[name] for name in (*target.comparators, *target.rules)}}
+    for name, title in models.items():
         reported = {} if report is None else report[target.name]["models"].get(name, {})
         cells = []
         for kind in kinds:
@@ -102,6 +106,22 @@ def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report
         gap = reported.get("gap")
         rows.append([title, *cells, "-" if gap is None else estimate(gap)])
     return rows
+
+
+def _features(head: Record) -> int:
+    """Number of features with a weight."""
+    heads = head["classes"].values() if "classes" in head else [head]
+    return len({term["feature"] for one in heads for term in one["terms"]})
+
+
+def _confusion(scored: Record, title: str) -> str:
+    """Confusion matrix and recall of each class."""
+    names = list(scored["recall"])
+    rows = [
+        [name, *counts, estimate({"value": scored["recall"][name]})]
+        for name, counts in zip(names, scored["confusion"], strict=True)
+    ]
+    return table([f"{title}: reference", *(f"given {name}" for name in names), "Recall"], rows)
 
 
 def _centre_rows(record: Record, kinds: Mapping[str, str]) -> list[list[object]]:

@@ -187,10 +187,10 @@ def body() -> Array:
     return ct
 
 
-def measured_nodes(primary: Sequence[int], *nodes: Sequence[int]) -> dict[str, float | None]:
+def measured_nodes(primary: Sequence[int], *nodes: Sequence[int], grid: Geometry = WIDE) -> dict[str, float | None]:
     """Features of nodes in one row of the body, one voxel thick, each at the given columns."""
     whole = nodes_at(*(column for columns in nodes for column in columns))
-    return nodal(structure_of(nodes_at(*primary), WIDE), components(whole, WIDE), body(), WIDE)
+    return nodal(structure_of(nodes_at(*primary), grid), components(whole, grid), body(), grid)
 
 
 @pytest.mark.parametrize(
@@ -278,18 +278,23 @@ def test_the_distance_of_the_primary_from_the_midline() -> None:
     assert measured_nodes((), (12,))["gtvp_midline_mm"] is None
 
 
-def test_parts_below_10_mm_have_a_side_only_if_there_are_no_others() -> None:
-    """Voxels of 2 mm along x and 5 mm along z: the mesh of seven in a row is 14 mm long. That of three is longest
-    between the sides of its outer voxels, 4 mm along x and 5 mm along z. The primary lies on the right, the small part
-    on the left."""
-    primary, small, large = [11], [25, 26, 27], [12, 13, 14, 15, 16, 17, 18]
-    both = measured_nodes(primary, small, large)
-    assert (both["gtvn_count"], both["gtvn_count_10mm"]) == (2, 1)
-    assert both["gtvn_largest_diameter_mm"] == pytest.approx(14)
-    assert both["gtvn_second_diameter_mm"] == pytest.approx(np.sqrt(4**2 + 5**2))
-    assert (both["gtvn_bilateral"], both["gtvn_contralateral"]) == (1, 0)  # `gtvn_bilateral` counts every part
-    alone = measured_nodes(primary, small)
-    assert (alone["gtvn_count_10mm"], alone["gtvn_contralateral"]) == (0, 1)
+def test_parts_below_5_mm_have_a_side_only_if_there_are_no_others() -> None:
+    """Voxels of 2 mm along x and 5 mm along z. The mesh of a single voxel is 5 mm long, that of seven in a row 14 mm,
+    that of two in a row 5.4 mm: 5 mm along z and 2 mm along x between the sides of the two. On a grid of 2 mm along z a
+    single voxel has 2 mm. The primary lies on the right, the small part on the left."""
+    primary, large = [11], [12, 13, 14, 15, 16, 17, 18]
+    pair = measured_nodes(primary, [25, 26], large)
+    assert pair["gtvn_largest_diameter_mm"] == pytest.approx(14)
+    assert pair["gtvn_second_diameter_mm"] == pytest.approx(np.sqrt(5**2 + 2**2))
+    assert [pair[f"gtvn_count{least}"] for least in ("", "_5mm", "_10mm")] == [2, 2, 1]
+    assert pair["gtvn_contralateral"] == 1
+    thin = replace(WIDE, spacing_mm=(2.0, 2.0, 2.0))
+    single = measured_nodes(primary, [25], large, grid=thin)
+    assert single["gtvn_second_diameter_mm"] == pytest.approx(2)
+    assert [single[f"gtvn_count{least}"] for least in ("", "_5mm", "_10mm")] == [2, 1, 1]
+    assert (single["gtvn_bilateral"], single["gtvn_contralateral"]) == (1, 0)  # `gtvn_bilateral` counts every part
+    alone = measured_nodes(primary, [25], grid=thin)
+    assert (alone["gtvn_count_5mm"], alone["gtvn_contralateral"]) == (0, 1)
     assert alone["gtvn_second_diameter_mm"] is None
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.linear import Calibration, CentreShift, LinearHead, Term, parse_head
+from algorithm.heads.survival import Survival
 from algorithm.network.package import DEFAULT_PACKAGE
 from contract.errors import ModelPackageError
 
@@ -55,9 +56,9 @@ def test_every_score_is_finite(features: dict[str, float | None]) -> None:
 
 
 def test_a_head_is_the_same_after_json() -> None:
-    for head in (HEAD, replace(HEAD, median_days=900.0)):
+    for head in (HEAD, replace(HEAD, survival=Survival((100.0, 900.0), (0.1, 0.5)))):
         assert parse_head(json.loads(json.dumps(head.as_json())), "heads/rfs.json") == head
-    assert "median_days" not in HEAD.as_json()
+    assert "survival" not in HEAD.as_json()
 
 
 HARMONISED = LinearHead(
@@ -99,6 +100,10 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
     return content
 
 
+def with_survival(days: list[Any], hazard: list[Any]) -> Any:
+    return {**HEAD.as_json(), "survival": {"days": days, "cumulative_hazard": hazard}}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -116,8 +121,17 @@ def changed(path: tuple[Any, ...], value: Any) -> Any:
         (changed(("terms", 1, "weight"), True), "found True"),
         (changed(("terms", 1, "weight"), None), "found None"),
         (changed(("terms", 1, "sd"), 0), "sd 0.0 of age_years, expected a positive number"),
-        ({**HEAD.as_json(), "median_days": 0}, "median_days 0.0, expected a positive number of days"),
-        ({**HEAD.as_json(), "median_days": "900"}, "found 900, expected a finite number"),
+        (with_survival([], []), "survival with 0 days and 0 values of cumulative_hazard, expected the same number"),
+        (with_survival([1.0, 2.0], [0.1]), "survival with 2 days and 1 values of cumulative_hazard"),
+        (with_survival([float(n) for n in range(1, 66)], [0.1] * 65), "survival with 65 days .* 1 to 64"),
+        (with_survival([2.0, 2.0], [0.1, 0.2]), "survival that does not rise, expected ascending days and hazards"),
+        (with_survival([0.0, 2.0], [0.1, 0.2]), "survival that does not rise"),
+        (with_survival([1.0, 2.0], [0.2, 0.1]), "survival that does not rise"),
+        (with_survival([1.0], [0.0]), "survival that does not rise"),
+        (with_survival(["900"], [0.1]), "found 900, expected a finite number"),
+        (with_survival([900.0], [math.inf]), "found inf, expected a finite number"),
+        ({**HEAD.as_json(), "survival": {"days": [1.0]}}, "not a head"),
+        ({**HEAD.as_json(), "survival": 900.0}, "not a head"),
         ({**HEAD.as_json(), "calibration": 3}, "not a head"),
         ({**HEAD.as_json(), "calibration": {"slope": "1", "offset": 0}}, "found 1, expected a finite number"),
         (changed(("terms", 0, "centres"), {"A": {"shift": 0, "scale": 0}}), "scale 0.0 of gtvp_volume_ml, expected a"),

@@ -91,7 +91,7 @@ def test_without_lesions() -> None:
     assert zero == {
         *(f"{part}_{key}" for part in ("gtvp", "gtvn") for key in ("volume_ml", "tlg", *THRESHOLD_NAMES)),
         *THRESHOLD_NAMES,
-        *("gtvn_count", "gtvn_count_10mm", "gtvn_largest_ml", "gtvn_bilateral"),
+        *("gtvn_count", "gtvn_count_5mm", "gtvn_count_10mm", "gtvn_largest_ml", "gtvn_bilateral"),
         *("total_volume_ml", "total_lesion_glycolysis", "spread_mm"),
     }
 

@@ -11,6 +11,7 @@ import pytest
 
 from algorithm.heads.classes import ClassHead, Head, read_head
 from algorithm.heads.linear import Calibration, LinearHead, Term
+from algorithm.heads.survival import Survival
 from algorithm.heads.values import answer_value, check_head, class_probability
 from contract.editions import Answer, Socket
 from contract.errors import ModelPackageError
@@ -34,18 +35,27 @@ def test_a_risk_is_the_score() -> None:
     assert answer_value(RISK, head_of(0.5, 0.25), {"x": 3.0}) == 1.75
 
 
-def test_a_time_falls_with_the_score() -> None:
-    """Score 0 is the median of 900 days, score ln 2 half of it, score -ln 3 three times as long."""
-    head = head_of(1.0, median_days=900.0)
-    times = [answer_value(TIME, head, {"x": x}) for x in (0.0, math.log(2), -math.log(3))]
-    assert times == pytest.approx([900.0, 450.0, 2700.0])
+def test_a_time_is_the_expected_days_within_the_horizon() -> None:
+    """H rises by 1 to day 100 and by 1 to day 300. At score ln k the mean of e^-kH over the first 100 days is
+    (1 - e^-k) / k and over the other 200 days e^-k times that."""
+    head = head_of(1.0, survival=Survival((100.0, 300.0), (1.0, 2.0)))
+    times = [answer_value(TIME, head, {"x": math.log(k)}) for k in (1.0, 2.0, 0.5)]
+    expected = [(100 + 200 * math.exp(-k)) * (1 - math.exp(-k)) / k for k in (1.0, 2.0, 0.5)]
+    assert times == pytest.approx(expected)
+    assert times[0] == pytest.approx(109.72, abs=0.01)
 
 
-@pytest.mark.parametrize("weight", [1e99, -1e99])
-def test_a_time_is_finite_and_above_zero_for_any_head(weight: float) -> None:
-    days = answer_value(TIME, head_of(weight, median_days=1e9), {"x": 4.0})
-    assert math.isfinite(days)
-    assert days > 0
+def test_the_second_class_gives_way_where_it_is_excluded() -> None:
+    head = head_of(1.0, threshold=0.5)
+    assert answer_value(POSITIVE, head, {"x": 1.0}, excluded=(True,)) is False
+    assert answer_value(POSITIVE, head, {"x": 0.0}, excluded=(False,)) is True
+    assert answer_value(POSITIVE, head, {"x": 1.0}, excluded=(False,)) is True
+
+
+@pytest.mark.parametrize(("excluded", "stage"), [((), "T1"), (("T1",), "T2"), (("T1", "T2"), "T3"), (("T3",), "T1")])
+def test_an_excluded_class_is_never_given(excluded: tuple[str, ...], stage: str) -> None:
+    """Scores at -1: T1 2, T2 1, T3 -1."""
+    assert answer_value(STAGE, STAGES, {"x": -1.0}, excluded=excluded) == stage
 
 
 def test_the_second_of_two_classes_is_given_at_the_threshold_and_above() -> None:
@@ -75,7 +85,7 @@ def test_a_probability_by_hand() -> None:
     ("answer", "head", "message"),
     [
         (POSITIVE, head_of(1.0), "head 'name': no threshold, expected a number"),
-        (TIME, head_of(1.0), "head 'name': no median_days, expected the median time in days"),
+        (TIME, head_of(1.0), "head 'name': no survival, expected a baseline hazard"),
         (STAGE, head_of(1.0, threshold=0.0), "head 'name': a linear head, expected a head for each of 3 classes"),
         (RISK, STAGES, "head 'name': classes T2, T1, T3, expected a linear head for a risk"),
         (replace(STAGE, classes=("T1", "T2")), STAGES, "classes T2, T1, T3, expected classes T1, T2"),

@@ -21,9 +21,10 @@ from baseline.heads.cross_validation import (
 )
 from baseline.heads.fitting import fit_target
 from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
+from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import RISK_FEATURES, Target, only
+from baseline.heads.models.targets import RISK_FEATURES
 from benchmarks.cases.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS
 

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from algorithm.heads.measure import Features
+from algorithm.heads.values import answer_value
 from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
 from baseline.cache import cache
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all
-from baseline.heads.models.targets import Target, targets_of
+from baseline.heads.models.kinds import Target
+from baseline.heads.models.targets import targets_of
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
@@ -142,28 +144,44 @@ def test_the_dose_counts_only_where_inference_gets_it() -> None:
     assert not any("dose" in name for name in hpv)
 
 
-def test_a_class_of_four_values_gets_a_reason_instead_of_a_head() -> None:
-    """There is no model for more than two classes; the other answers of the edition get theirs."""
-    targets = targets_of(load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json")))
+def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
+    """Stages that follow the diameter and the count; the most frequent ones and the median time are the stand-ins."""
+    targets = targets_of(load_edition("hecktor2026"))
+    t_stages, n_stages = ("T1", "T1", "T2", "T3", "T4") * 8, ("N2", "N1", "N0", "N2", "N3") * 8
     cases = [
-        replace(case(n), outcomes={"T-stage": f"T{1 + n % 4}", "RFS": 100.0 + n, "Relapse": n % 3 == 0})
-        for n in range(12)
+        replace(case(n), outcomes={"T-stage": t, "N-stage": s, "RFS": 100.0 + n, "Relapse": n % 3 == 0})
+        for n, (t, s) in enumerate(zip(t_stages, n_stages, strict=True))
     ]
-    cohorts = [(target, cohort_of(target, cases, rows_of(cases))) for target in targets]
-    assert cohorts[0][1].outcomes.values.tolist() == [0, 1, 2, 3] * 3
-    assert cohorts[1][1].ids == ()
-    fitted = fit_all(cohorts, seed=0)
-    assert set(fitted.heads) == {"survival", "survival_clinical"}
-    assert fitted.why_not["t_stage"] == "t_stage: 4 classes, expected 2: there is no model for more"
-    document = cross_validation_document(cohorts, 0, fitted.why_not)
-    assert document["t_stage"]["nested"] == {"why_not": fitted.why_not["t_stage"]}
-    assert document["t_stage"]["patients"][1]["t_stage"] == "T2"
-    assert document["survival"]["patients"][3] == {
-        "id": "A-003",
-        "centre": "A",
-        "survival_days": 103.0,
-        "relapse": True,
+    diameter, count = {"T1": 15.0, "T2": 30.0, "T3": 50.0, "T4": 70.0}, {"N0": 0.0, "N1": 1.0, "N2": 3.0, "N3": 9.0}
+    rows = {
+        one.patient_id: {
+            "gtvp_diameter_mm": diameter[t] + number % 3,
+            "gtvn_count": count[s],
+            "gtvn_volume_ml": 5 * count[s],
+            "total_volume_ml": 10.0 + number % 5,
+        }
+        for number, (one, t, s) in enumerate(zip(cases, t_stages, n_stages, strict=True))
     }
+    cohorts = [(target, cohort_of(target, cases, rows)) for target in targets]
+    fitted = fit_all(cohorts, seed=0)
+    names = [f"{target.name}{suffix}" for target in targets for suffix in ("", "_clinical")]
+    assert (list(fitted.heads), fitted.why_not) == (names, {})
+    stand_ins = {name: one.stand_in for name, one in fitted.heads.items()}
+    assert (stand_ins["t_stage"], stand_ins["n_stage"], stand_ins["n_stage_clinical"]) == ("T1", "N2", "N2")
+    assert isinstance(stand_ins["rfs"], float)
+    assert 0 < stand_ins["rfs"] < 139
+    for target, cohort in cohorts[:2]:
+        head = fitted.heads[target.name].head
+        answers = [
+            answer_value(target.answer, head, row, excluded=() if row["gtvn_count"] == 0 else ("N0",))
+            for row in cohort.rows
+        ]
+        expected = t_stages if target.name == "t_stage" else n_stages
+        without_nodes = [row["gtvn_count"] == 0 for row in cohort.rows]
+        decided = [target.name == "n_stage" and absent for absent in without_nodes]
+        assert [a for a, skip in zip(answers, decided, strict=True) if not skip] == [
+            e for e, skip in zip(expected, decided, strict=True) if not skip
+        ]
 
 
 def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baseline.heads.models.targets import targets_of
 from baseline.report import page
 from baseline.report.figures import wilson_interval
 from baseline.report.models import BEHIND, GAP, best_of_random, coefficients, estimate_models, high_risk
 from baseline.report.sections import segmentation_section, target_section
 from baseline.report.segmentation import mean_dsc
+from contract.editions import load_edition
 from evaluation.studies.chance import random_balanced_accuracy, random_c_index
 from tests.baseline.prepared import HPV, RFS
+from tests.conftest import head_json
 
 PATIENTS = 60
 
@@ -138,7 +141,7 @@ def test_risk_groups_are_dealt_within_each_outer_fold() -> None:
 
 
 def test_steadiness_of_coefficients() -> None:
-    head = {"terms": [{"feature": "volume", "weight": 0.5}, {"feature": "age", "weight": -0.1}]}
+    head = head_json(("volume", 0.5), ("age", -0.1))
     folds = [{"coefficients": {"volume": 0.4, "age": 0.2}}, {"coefficients": {"volume": 0.6, "noise": -1.2}}]
     noise, volume, age = coefficients(head, folds)
     assert (noise.feature, noise.shipped, noise.folds, noise.used_in, noise.same_sign) == (
@@ -151,6 +154,14 @@ def test_steadiness_of_coefficients() -> None:
     assert (volume.feature, volume.used_in, volume.same_sign) == ("volume", 2, 2)
     assert (age.feature, age.folds, age.used_in, age.same_sign) == ("age", (0.2, 0.0), 1, 0)
     assert [one.folds for one in coefficients(head, [])] == [(), ()]
+
+
+def test_a_head_of_classes_shows_the_change_from_class_to_class() -> None:
+    """Weights 0.1, 0.4 and 1.3: the slope over -1, 0 and 1 is 0.6."""
+    head = {"classes": {f"T{n}": head_json(("volume", weight)) for n, weight in enumerate((0.1, 0.4, 1.3), start=1)}}
+    (volume,) = coefficients(head, [{"coefficients": {"volume": 0.5}}])
+    assert volume.shipped == pytest.approx(0.6)
+    assert (volume.folds, volume.same_sign) == ((0.5,), 1)
 
 
 def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
@@ -166,7 +177,7 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
 
 
 def test_the_sections_show_every_part() -> None:
-    head = {"terms": [{"feature": "total_volume_ml", "weight": 0.5}]}
+    head = head_json(("total_volume_ml", 0.5))
     tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
     chosen = {"model": "Cox, few features", "setting": {"penalty": 0.1}, "tried": tried}
     shipped = {"head": head, "metric": "c_index", "out_of_fold": 0.7, **chosen}
@@ -182,6 +193,43 @@ def test_the_sections_show_every_part() -> None:
     assert "area under the curve" in content
     assert plain["probability"]["nested"]["auc"] == 1
     assert plain["probability"]["leave_one_centre_out"]["auc"] == 0.5
+
+
+def stage_record() -> dict[str, Any]:
+    """Thirty patients of T1, fifteen of T2 and of T3, none of T4; T3 is always called T2."""
+    truth = ["T1"] * 30 + ["T2"] * 15 + ["T3"] * 15
+    given = ["T1"] * 30 + ["T2"] * 30
+    scored: dict[str, Any] = {
+        "class": given, "recall": {"T1": 1.0, "T2": 1.0, "T3": 0.0, "T4": None},
+        "confusion": [[30, 0, 0, 0], [0, 15, 0, 0], [0, 15, 0, 0], [0] * 4],
+        "fold_of_patient": [0] * PATIENTS, "by_centre": {"A": 2 / 3}, "folds": [{"coefficients": {}}],
+        "comparators": {"most_frequent": {"class": ["T1"] * PATIENTS}, "rule": {"class": truth}},
+    }  # fmt: skip
+    rows = [{"id": f"P{n}", "centre": "A", "t_stage": stage} for n, stage in enumerate(truth)]
+    why = {"why_not": "t_stage: 1 centre, expected at least 2 to leave one out"}
+    return {"metric": "balanced_accuracy", "patients": rows, "nested": scored, "leave_one_centre_out": why}
+
+
+def test_the_section_of_a_class_with_four_values() -> None:
+    """Mean recall of the heads 2/3, of the most frequent class 1/3, of the rule 1."""
+    target = targets_of(load_edition("hecktor2026"))[0]
+    content, plain = target_section(target, stage_record(), None, bootstraps=20, seed=0)
+    values = {name: one["nested"]["value"] for name, one in plain["models"].items()}
+    assert values == pytest.approx({"heads": 2 / 3, "most_frequent": 1 / 3, "rule": 1.0})
+    assert "7th edition&#x27;s rule on the mask" in content
+    row = "<tr><td>T3</td><td>15</td><td>0</td><td>15</td><td>0</td><td>0</td>"
+    assert row + '<td><span class="value">0.000</span></td></tr>' in content
+    assert "<tr><td>T4</td><td>0</td><td>0</td><td>0</td><td>0</td><td>0</td><td>-</td></tr>" in content
+    assert plain["by_class"]["nested"]["recall"]["T4"] is None
+    assert plain["best_of_random"]["1"] == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_time_is_explained() -> None:
+    target = targets_of(load_edition("hecktor2026"))[2]
+    head = head_json(("age_years", 0.1)) | {"survival": {"days": [100.0, 2000.0], "cumulative_hazard": [0.1, 0.5]}}
+    shipped = {"head": head, "model": "Cox, few features", "setting": {}, "tried": {}, "out_of_fold": 0.7}
+    content, _ = target_section(target, rfs_record(PERFECT, PERFECT), shipped, bootstraps=10, seed=0)
+    assert "within 2000 days, the longest follow-up of the training. Higher means later recurrence." in content
 
 
 def test_a_target_that_nothing_could_be_said_of_still_has_its_section() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,10 @@ from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cli import main
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
+from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.records import Activity
 from rehearsal.phantoms.scanner import Rendered, render
 
 CODES = ("CHUS", "HMR")
@@ -131,6 +134,21 @@ def test_platform_layout_and_resuming(tmp_path: Path) -> None:
         list(make_cohort(replace(options, seed=9), 2, tmp_path, jobs=1))
 
 
+def test_patients_of_the_2025_edition_stay_the_same(tmp_path: Path) -> None:
+    """Values from before editions could ask for stages; tolerances are those of float32 sums on other processors."""
+    (name,) = make_cohort(options_for("release"), 1, tmp_path, jobs=1)
+    assert name == "HMR-001"
+    digest = hashlib.sha256((tmp_path / "truth" / "truth.csv").read_bytes()).hexdigest()
+    assert digest.startswith("8b94ea1088ea4a0f")
+    digest = hashlib.sha256((tmp_path / "Task 2" / "HECKTOR_2025_Training_Task_2.csv").read_bytes()).hexdigest()
+    assert digest.startswith("63a4ff08bc22d59b")
+    ct, pet, mask = (images.read_volume(tmp_path / "Task 1" / name / f"{name}{role}.nii.gz").array
+                     for role in ("__CT", "__PT", ""))  # fmt: skip
+    assert ct.sum(dtype=np.int64) == pytest.approx(-233_350_684, rel=1e-7)
+    assert pet.sum(dtype=np.float64) == pytest.approx(278790.441, rel=1e-5)
+    assert np.bincount(mask.ravel()).tolist() == [245754, 1, 5]
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as table:
         return list(csv.DictReader(table))
@@ -141,8 +159,9 @@ def test_an_edition_decides_on_sockets_keys_and_columns(tmp_path: Path, layout: 
     options = replace(options_for(layout), edition=FOUR_ANSWERS)
     (name,) = make_cohort(options, 1, tmp_path, jobs=1)
     (case,) = cohort_cases(options, 1)
-    folder = tmp_path / ("Task 1" if layout == "release" else "ground_truth")
-    (row,) = rows_of(folder / "A_made-up_edition_with_four_answers_Training_Task_1.csv")
+    release = tmp_path / "A made-up edition with four answers Training Data"
+    folder = release if layout == "release" else tmp_path / "ground_truth"
+    (row,) = rows_of(folder / "A_made-up_edition_with_four_answers_Training_Task.csv")
     assert row == {
         "PatientID": name,
         "Site": "HMR",
@@ -155,7 +174,9 @@ def test_an_edition_decides_on_sockets_keys_and_columns(tmp_path: Path, layout: 
     }
     assert read_json(tmp_path / "truth" / "cohort.json")["edition"] == "four-answers"
     if layout == "release":
-        assert (tmp_path / "Task 1" / name / f"{name}.nii.gz").is_file()
+        images_of = {role: images.read_volume(release / name / f"{name}{role}.nii.gz") for role in ("__CT", "__PT", "")}
+        assert not images_of["__CT"].geometry.differences(images_of["__PT"].geometry)
+        assert not images_of["__CT"].geometry.differences(images_of[""].geometry)
         return
     assert sorted(path.name for path in (tmp_path / name / "input").iterdir()) == [
         "health-record.json", "images", "inputs.json",
@@ -196,3 +217,65 @@ def test_command_refuses_no_patients(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["--patients", "0", "--seed", "1", "--layout", "release", "--output", str(tmp_path)])
     assert stop.value.code == 2
+
+
+def test_release_of_2026(tmp_path: Path) -> None:
+    """Of the first three patients of seed 18 one has a PET in Bq/ml and another one whole numbers written as 1.0."""
+    options = replace(options_for("release"), edition="hecktor2026", seed=18)
+    list(make_cohort(options, 3, tmp_path, jobs=1))
+    folder = tmp_path / "HECKTOR 2026 Training Data"
+    rows = rows_of(folder / "HECKTOR_2026_Training_Task.csv")
+    assert list(rows[0]) == [
+        "PatientID", "CenterID", "Age", "Gender", "Tobacco Consumption", "Alcohol Consumption", "Performance Status",
+        "Treatment", "HPV Status", "T-stage", "N-stage", "Relapse", "RFS",
+    ]  # fmt: skip
+    assert {row["Relapse"] for row in rows} <= {"0", "1", "0.0", "1.0"}
+    assert any(row["RFS"].endswith(".0") for row in rows)
+    assert any(row["RFS"].isdigit() for row in rows)
+    cases = cohort_cases(options, 3)
+    assert [row["T-stage"] or None for row in rows] == [case.staging.t_stage for case in cases if case.staging]
+    assert [row["N-stage"] for row in rows] == [case.staging.n_stage for case in cases if case.staging]
+    factors = {row["pid"]: row for row in rows_of(folder / "suv_conversion_tags.csv")}
+    for case in cases:
+        name = case.patient_id
+        ct, pet, mask = (images.read_volume(folder / name / f"{name}{role}.nii.gz") for role in ("__CT", "__PT", ""))
+        assert not ct.geometry.differences(pet.geometry)
+        assert not ct.geometry.differences(mask.geometry)
+        assert (name in factors) == (pet.array.max() > 500)
+    (row,) = factors.values()
+    assert list(row) == ["pid", "patient_weight_kg", "dose_for_suv_bq", "bqml_to_suvbw_factor"]
+    weight_kg, dose_bq, factor = (float(row[column]) for column in list(row)[1:])
+    assert factor == pytest.approx(weight_kg * 1000 / dose_bq)
+    truth = read_json(tmp_path / "truth" / "truth.json")
+    assert set(truth["best_possible"]) == {"c_index", "t_balanced_accuracy", "n_balanced_accuracy"}
+    assert rows_of(tmp_path / "truth" / "truth.csv")[0]["t_stage_anatomy"] in ("T0", "T1", "T2", "T3", "T4")
+
+
+def test_platform_of_2026_gives_the_factor_of_some_pets_in_bq_per_ml(tmp_path: Path) -> None:
+    edition = load_edition("hecktor2026")
+    writer = LAYOUTS["platform"](edition)
+    cases = (make_case(8, index, CENTRES, "head", staged=True) for index in range(400))
+    activity = Activity(80.0, 200e6, factor_recorded=True)
+    case = next(case for case in cases if case.staging and not case.staging.unlisted_centre)
+    assert case.staging is not None
+    case = replace(case, protocol=coarsened(case.protocol, 8))
+    rendered = render(case)
+    unknown = replace(case.staging, activity=replace(activity, factor_recorded=False), unlisted_centre=True)
+    for number, staging in enumerate((case.staging, replace(case.staging, activity=activity), unknown)):
+        writer.write_case(tmp_path, replace(case, patient_id=f"P-{number}", staging=staging), rendered)
+    pets = [images.read_volume(next((tmp_path / f"P-{n}" / "input" / "images" / "pet").iterdir())) for n in range(3)]
+    np.testing.assert_allclose(pets[1].array / 2500, pets[0].array, atol=0.5 / 2500 + 1e-6)
+    np.testing.assert_array_equal(pets[1].array, pets[2].array)
+    ct = images.read_volume(next((tmp_path / "P-0" / "input" / "images" / "ct").iterdir()))
+    assert ct.geometry.differences(pets[0].geometry)
+    records = [read_json(tmp_path / f"P-{number}" / "input" / "ehr.json") for number in range(3)]
+    assert [record.get("SUV Factor") for record in records] == [None, pytest.approx(1 / 2500), None]
+    assert [record["CenterID"] for record in records] == [case.centre.code, case.centre.code, "X99"]
+
+
+def test_command_counts_one_patient(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rehearsal.phantoms.cli.make_cohort", lambda *_: iter(["CHUS-001"]))
+    assert main(["--patients", "1", "--seed", "8", "--layout", "release", "--output", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("1 patient in ")

@@ -1,18 +1,21 @@
-"""Stages from sizes, numbers and sides of planned lesions."""
+"""Stages from sizes, numbers and sides of planned lesions, and from invasion of bone."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm, scaled
 
 
 def lesion(label: int, diameter_mm: float, x_mm: float, aspect: tuple[float, float, float] = (1, 1, 1)) -> Lesion:
-    """A lesion with the volume of a ball of this diameter."""
+    """A smooth lesion with the volume of a ball of this diameter."""
     volume_ml = float(np.pi / 6 * diameter_mm**3 / 1000)
-    return Lesion(label, "tonsil", (x_mm, 0.0, 0.0), volume_ml, aspect, 0.1, 10.0, 80.0, 0.0, 1)
+    return Lesion(label, "tonsil", (x_mm, 0.0, 0.0), volume_ml, aspect, 1e-6, 10.0, 80.0, 0.0, 1)
 
 
 def disease(*lesions: Lesion) -> Disease:
@@ -20,7 +23,7 @@ def disease(*lesions: Lesion) -> Disease:
 
 
 @pytest.mark.parametrize(
-    ("diameter_mm", "stage"), [(19.9, "T1"), (20.1, "T2"), (39.9, "T2"), (40.1, "T3"), (49.9, "T3"), (50.1, "T4")]
+    ("diameter_mm", "stage"), [(19.7, "T1"), (20.3, "T2"), (39.5, "T2"), (40.5, "T3"), (55.0, "T3")]
 )
 def test_t_stage_by_size(diameter_mm: float, stage: str) -> None:
     assert t_stage(disease(lesion(1, diameter_mm, 19.0), lesion(2, 60.0, 30.0))) == stage
@@ -31,6 +34,26 @@ def test_t_stage_of_an_elongated_tumour() -> None:
     assert t_stage(disease(lesion(1, 15.0, 19.0, (2.0, 1.0, 1.0)))) == "T2"
 
 
+@pytest.mark.parametrize("diameter_mm", [12.0, 50.0])
+def test_invasion_of_bone_is_t4_at_any_size(diameter_mm: float) -> None:
+    assert t_stage(disease(replace(lesion(1, diameter_mm, 19.0), invades_bone=True))) == "T4"
+
+
+@pytest.mark.parametrize("aspect", [(1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (0.78, 0.86, 1.45)])
+def test_largest_diameter_of_an_ellipsoid(aspect: tuple[float, float, float]) -> None:
+    """Its longest axis: the ball's diameter, here 30 mm, times the largest aspect over the cube root of their product.
+
+    The surface is known to half a per cent of the radius, the volume to half a per cent.
+    """
+    expected = 30 * max(aspect) / np.prod(aspect) ** (1 / 3)
+    assert largest_diameter_mm(lesion(1, 30.0, 19.0, aspect)) == pytest.approx(expected, rel=0.008)
+
+
+def test_scaling_gives_the_wanted_diameter() -> None:
+    uneven = replace(lesion(1, 30.0, 19.0, (1.2, 0.9, 1.0)), bumpiness=0.15)
+    assert largest_diameter_mm(scaled(uneven, 41.0)) == pytest.approx(41.0, rel=1e-4)
+
+
 def test_without_a_primary_there_is_no_t_stage() -> None:
     assert t_stage(disease(lesion(2, 30.0, 30.0), lesion(0, 8.0, -30.0))) is None
 
@@ -39,13 +62,14 @@ def test_without_a_primary_there_is_no_t_stage() -> None:
     ("nodes", "stage"),
     [
         ((), "N0"),
-        (((29.9, 30.0),), "N1"),
-        (((30.1, 30.0),), "N2"),
+        (((29.6, 30.0),), "N1"),
+        (((30.4, 30.0),), "N2"),
         (((10.0, -30.0),), "N2"),
         (((10.0, 30.0), (12.0, 31.0)), "N2"),
-        (((60.1, 30.0),), "N3"),
+        (((59.4, 30.0),), "N2"),
+        (((60.6, 30.0),), "N3"),
     ],
-    ids=["none", "one small", "one large", "contralateral", "two", "very large"],
+    ids=["none", "one small", "one large", "contralateral", "two", "nearly 6 cm", "above 6 cm"],
 )
 def test_n_stage_by_number_size_and_side(nodes: tuple[tuple[float, float], ...], stage: str) -> None:
     """The primary lies on the left; reactive nodes on the right do not count."""

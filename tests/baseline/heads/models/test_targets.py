@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from algorithm.heads.linear import LinearHead, parse_head
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import FittedHead, fit_clinical, fit_target
+from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.logistic import best_threshold
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import Target, only
 from contract.errors import MetricError
 from tests.baseline.prepared import HPV, RFS
 

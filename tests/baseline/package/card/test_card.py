@@ -16,14 +16,15 @@ from baseline.package.description import DEFAULTS, read_description
 from baseline.release.cases import ReleaseCase, read_cases, write_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError
-from contract.files import write_json
+from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
 from tests.baseline.prepared import outcomes
+from tests.conftest import head_json
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
-HEAD = {"head": {"terms": [{}, {}]}, "model": "Cox, few features"}
+HEAD = {"head": head_json(("total_volume_ml", 0.5), ("age_years", 0.1)), "model": "Cox, few features"}
 COUNTS = (
     "Patients: 4. Centres: CHA, CHB. Excluded for errors in their files: 2 (suv: 2). "
     "With part of the reference mask outside the segmented region: 1."
@@ -174,7 +175,7 @@ def test_figures_with_their_intervals_and_by_centre(work: WorkFolders) -> None:
         "| CHB | 1 | undefined | undefined |",
         "| heads | 0.750 | - |",
         "There is no head: 1 negative.",
-        "Shipped: Cox, few features, 2 features.",
+        "Shipped: Cox, few features, 2 features. The answer is a risk: higher means earlier recurrence.",
     ):
         assert line in text.splitlines(), line
     assert "Leave one centre out: not computed (hpv: 1 centre, expected at least 2 to leave one out)." in text
@@ -191,6 +192,42 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None, 
     assert "| heads | 0.710 | 0.610 | - |" in text
     assert "No intervals: the report has not been made" in text
     assert "0.800" not in text
+
+
+def test_stages_and_a_time(work: WorkFolders) -> None:
+    """Two of three T1 and one of one T2 are right; N has no head, for which its stand-in is written."""
+    scored = {
+        "balanced_accuracy": 5 / 6, "by_centre": {"CHA": 5 / 6},
+        "recall": {"T1": 2 / 3, "T2": 1.0, "T3": None, "T4": None},
+        "confusion": [[2, 1, 0, 0], [0, 1, 0, 0], [0] * 4, [0] * 4],
+        "comparators": {"rule": {"balanced_accuracy": 0.5}, "most_frequent": {"balanced_accuracy": 0.5}},
+    }  # fmt: skip
+    why = {"why_not": "too few"}
+    patients = [{"centre": "CHA"}] * 4
+    none = {"patients": patients, "nested": why, "leave_one_centre_out": why}
+    document = {
+        "no_head": {"n_stage": "too few"},
+        "t_stage": {"metric": "balanced_accuracy", **none, "nested": scored},
+        "n_stage": {"metric": "balanced_accuracy", **none},
+        "rfs": {"metric": "c_index", **none},
+    }
+    write_json(work.cross_validation_json, document)
+    classes = {f"T{n}": head_json(("gtvp_diameter_mm", 0.1 * n)) for n in range(1, 5)}
+    time = head_json(("age_years", 0.1)) | {"survival": {"days": [1500.0], "cumulative_hazard": [0.5]}}
+    heads = {"t_stage": {"classes": classes}, "rfs": time}
+    write_json(work.heads_json, {name: {"head": head, "model": "model"} for name, head in heads.items()})
+    write_json(work.prepare_json, read_json(work.prepare_json) | {"options": {"edition": "hecktor2026"}})
+    text = model_card(work, DESCRIPTION)
+    for line in (
+        "For HECKTOR 2026.",
+        "Shipped: model, 1 features. The answer is one of T1, T2, T3, T4.",
+        "| 7th edition's rule on the mask | 0.500 | - |",
+        "| T1 | 2 | 1 | 0 | 0 | 0.667 |",
+        "| T3 | 0 | 0 | 0 | 0 | undefined |",
+        "- There is no head for n_stage: its stand-in is written.",
+    ):
+        assert line in text.splitlines(), line
+    assert "within 1500 days, the longest follow-up of the training. Higher means later recurrence." in text
 
 
 def test_scans_that_are_no_longer_there(work: WorkFolders) -> None:

@@ -1,0 +1,233 @@
+"""What a head predicts, by kind of answer: metric, folds, and the parts learnt from out-of-fold scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads.classes import ClassHead, Head
+from algorithm.heads.linear import LinearHead
+from baseline.heads.cohort import Floats, HeadCohort, Numbers
+from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
+from baseline.heads.models.classes import predicted
+from baseline.heads.models.logistic import with_threshold
+from baseline.heads.models.selection import INNER_FOLDS, Family, centre_folds, stratified_folds
+from baseline.heads.models.survival import baseline_survival
+from baseline.release.cases import event_key
+from contract.editions import Answer, ClinicalVariable
+from contract.editions.declaration import ClassValue
+from contract.errors import MetricError
+
+# Class numbers of the second cohort's patients, by a rule that may learn from the first cohort.
+ClassRule = Callable[[HeadCohort, HeadCohort], Numbers]
+_C_INDEX: Final = "c_index"
+_BALANCED_ACCURACY: Final = "balanced_accuracy"
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """One answer that a head predicts.
+
+    `families` compete; a later one must beat the first. `comparators` are the models that papers report alongside,
+    `rules` comparators without a model. `clinical` are the edition's variables; `with_dose` is True if inference may
+    get a dose.
+    """
+
+    answer: Answer
+    title: str
+    families: tuple[Family, ...]
+    comparators: Mapping[str, Family]
+    clinical: tuple[ClinicalVariable, ...]
+    with_dose: bool
+    rules: Mapping[str, ClassRule] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the head in the model package."""
+        return self.answer.head
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """The reported metric."""
+
+    @property
+    @abstractmethod
+    def scarce_outcome(self) -> str:
+        """The outcome that `scarce` counts, for messages."""
+
+    @abstractmethod
+    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+        """The metric by which models are selected."""
+
+    @abstractmethod
+    def stratum(self, cohort: HeadCohort) -> Numbers:
+        """The group of each patient that folds share out evenly."""
+
+    @abstractmethod
+    def scarce_of(self, stratum: Numbers) -> int:
+        """Number of patients with the outcome that every fold needs."""
+
+    def scarce(self, cohort: HeadCohort) -> int:
+        """Number of the cohort's patients with the outcome that every fold needs."""
+        return self.scarce_of(self.stratum(cohort))
+
+    def competing(self, cohort: HeadCohort) -> list[Family]:
+        """The first family, and those for which the cohort is large enough."""
+        scarce = self.scarce(cohort)
+        return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
+
+    def check(self, cohort: HeadCohort, least: int) -> None:
+        """Require `least` patients with the scarcer outcome.
+
+        Raises:
+            MetricError: there are fewer.
+        """
+        scarce = self.scarce(cohort)
+        if scarce < least:
+            raise MetricError(self.name, f"{scarce} training patients {self.scarce_outcome}", f"at least {least}")
+
+    def folds(self, cohort: HeadCohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
+        """Inner folds: one per centre if requested and every fold keeps both outcomes, otherwise stratified."""
+        stratum = self.stratum(cohort)
+        if by_centre and len(set(cohort.centres)) > 2:
+            folds = centre_folds(cohort)
+            if all(self.scarce_of(np.delete(stratum, fold)) > 1 for fold in folds):
+                return folds
+        return self.stratified(cohort, INNER_FOLDS, rng)
+
+    def stratified(self, cohort: HeadCohort, folds: int, rng: np.random.Generator) -> list[Numbers]:
+        """Folds balanced by outcome and centre, fewer if an outcome is scarcer."""
+        return stratified_folds(cohort, self.stratum(cohort).tolist(), min(folds, self.scarce(cohort)), rng)
+
+    def finish(self, head: Head, cohort: HeadCohort, scores: Floats, rng: np.random.Generator) -> Head:
+        """The head with the parts that are learnt from out-of-fold scores.
+
+        A time gets its baseline hazard, two classes get threshold and calibration. Of more classes the highest score
+        wins: tuned boundaries gained nothing (docs/heads.md).
+        """
+        if isinstance(head, ClassHead):
+            return head
+        if self.answer.is_binary:
+            named = replace(head, kind=f"{head.kind} of {positive_name(self.answer)}")
+            return with_threshold(named, cohort.outcomes.positive, scores, rng)
+        is_time = self.answer.direction == "time"
+        return replace(head, survival=baseline_survival(cohort.outcomes, scores)) if is_time else head
+
+    def stand_in(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
+        """The answer in place of a failed prediction: the most frequent class, or the median of the answers.
+
+        `scores` are out-of-fold scores of the training patients.
+        """
+        if self.answer.kind == "class":
+            return self.answer.classes[cohort.outcomes.most_frequent()]
+        survival = head.survival if isinstance(head, LinearHead) else None
+        answers = scores if survival is None else [survival.restricted_mean(score) for score in scores]
+        return float(np.median(answers))
+
+
+class RiskTarget(Target):
+    """A risk, or a time that falls with it."""
+
+    @property
+    def metric(self) -> str:
+        return _C_INDEX
+
+    @property
+    def scarce_outcome(self) -> str:
+        return f"with a {event_key(self.answer)}"
+
+    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+        """C-index of the risk."""
+        return c_index(cohort.outcomes, scores)
+
+    def stratum(self, cohort: HeadCohort) -> Numbers:
+        """1 for a patient with an event."""
+        return cohort.outcomes.positive.astype(np.int64)
+
+    def scarce_of(self, stratum: Numbers) -> int:
+        return int(stratum.sum())
+
+
+class BinaryTarget(Target):
+    """A class with two values."""
+
+    @property
+    def metric(self) -> str:
+        return _BALANCED_ACCURACY
+
+    @property
+    def scarce_outcome(self) -> str:
+        return "of the rarer class"
+
+    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+        """Area under the curve, which needs no threshold."""
+        return area_under_curve(cohort.outcomes, scores)
+
+    def stratum(self, cohort: HeadCohort) -> Numbers:
+        """1 for a patient of the negative class."""
+        return (~cohort.outcomes.positive).astype(np.int64)
+
+    def scarce_of(self, stratum: Numbers) -> int:
+        inside = int(stratum.sum())
+        return min(inside, len(stratum) - inside)
+
+
+class ManyClassesTarget(Target):
+    """A class with more than two values, some of which the mask may decide."""
+
+    @property
+    def metric(self) -> str:
+        return _BALANCED_ACCURACY
+
+    @property
+    def scarce_outcome(self) -> str:
+        return "outside the most frequent class"
+
+    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+        """Balanced accuracy of the possible classes with the highest score."""
+        value = class_accuracy(cohort.outcomes, predicted(scores, cohort.possible))
+        if np.isnan(value):
+            raise MetricError(self.name, "patients of one class", "of several")
+        return value
+
+    def stratum(self, cohort: HeadCohort) -> Numbers:
+        """The class."""
+        return cohort.outcomes.values
+
+    def scarce(self, cohort: HeadCohort) -> int:
+        """Counts only patients whose class the mask leaves open."""
+        return self.scarce_of(self.stratum(cohort.undecided()))
+
+    def scarce_of(self, stratum: Numbers) -> int:
+        return len(stratum) - int(np.bincount(stratum).max(initial=0))
+
+
+def positive_name(answer: Answer) -> str:
+    """Name of the second of two classes: "HPV positive", or the class itself."""
+    positive = answer.classes[1]
+    return f"{answer.name.upper()} positive" if positive is True else str(positive)
+
+
+def direction_in_words(answer: Answer, head: Mapping[str, Any]) -> str:
+    """How to read the answers of a head, which is given as JSON."""
+    if answer.kind == "class":
+        classes = ", ".join(map(str, answer.classes))
+        decided = [f"{value} is given exactly where the mask has no {name}" for name, value in answer.without.items()]
+        return ". ".join([f"The answer is one of {classes}", *decided]) + "."
+    if answer.direction == "risk":
+        return "The answer is a risk: higher means earlier recurrence."
+    horizon = head["survival"]["days"][-1]
+    return (
+        f"The answer is a time: the expected days without recurrence within {horizon:.0f} days, the longest follow-up "
+        "of the training. Higher means later recurrence."
+    )
+
+
+def only(target: Target, families: Sequence[Family]) -> Target:
+    """The target with these families as the only competitors."""
+    return replace(target, families=tuple(families))

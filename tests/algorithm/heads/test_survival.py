@@ -1,0 +1,55 @@
+"""Restricted mean survival under a baseline hazard."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.survival import Survival
+
+STEPS = Survival((100.0, 200.0, 400.0), (0.5, 0.5, 1.0))
+
+
+@pytest.mark.parametrize("ratio", [0.2, 1.0, 3.0])
+def test_a_restricted_mean_by_hand(ratio: float) -> None:
+    """Rates 0.005, 0 and 0.0025 a day. With q = e^(-ratio / 2): 100 days at the mean (1 - q) / (ratio / 2), 100 days at
+    q, then 200 days at q times the mean of the first part."""
+    q = math.exp(-ratio / 2)
+    first = (1 - q) / (ratio / 2)
+    assert STEPS.restricted_mean(math.log(ratio)) == pytest.approx(100 * first + 100 * q + 200 * q * first)
+
+
+def test_the_mean_is_the_integral_of_the_survival() -> None:
+    """Trapezes of exp(-2 H) at each hundredth of a day."""
+    t = np.linspace(0, 400, 40_001)
+    survival = np.exp(-2 * np.interp(t, (0, *STEPS.days), (0, *STEPS.cumulative_hazard)))
+    assert STEPS.restricted_mean(math.log(2)) == pytest.approx(np.trapezoid(survival, t), rel=1e-6)
+
+
+def test_answers_fall_strictly_over_any_score_that_a_model_gives() -> None:
+    days = [STEPS.restricted_mean(score) for score in np.arange(-25, 40, 0.01)]
+    assert all(high > low for high, low in itertools.pairwise(days))
+    assert days[0] == pytest.approx(400)
+
+
+ascending = st.lists(st.floats(1e-3, 1e5), min_size=1, max_size=64, unique=True).map(sorted)
+
+
+@given(
+    ascending, st.lists(st.floats(1e-6, 1e6), min_size=64, max_size=64).map(sorted), st.lists(st.floats(), max_size=9)
+)
+def test_answers_are_ordered_and_between_zero_and_the_horizon(
+    days: list[float], hazard: list[float], scores: list[float]
+) -> None:
+    """A hair of rounding is allowed, 1e-9 of the horizon."""
+    survival = Survival(tuple(days), tuple(hazard[: len(days)]))
+    known = sorted(score for score in scores if not math.isnan(score))
+    answers = [survival.restricted_mean(score) for score in [-sys.float_info.max, *known, sys.float_info.max]]
+    assert all(0 < answer <= survival.horizon_days * (1 + 1e-9) for answer in answers)
+    assert all(later <= earlier + 1e-9 * survival.horizon_days for earlier, later in itertools.pairwise(answers))

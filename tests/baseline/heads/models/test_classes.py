@@ -1,0 +1,234 @@
+"""Ordinal and multinomial models of more than two classes, and the classes that a mask rules out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.classes import ClassHead
+from algorithm.heads.linear import LinearHead, Term
+from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
+from baseline.heads.fitting import fit_target
+from baseline.heads.models.classes import (
+    NEVER,
+    boundaries,
+    fit_multinomial,
+    fit_ordinal,
+    predicted,
+    proportional_odds,
+    trend,
+)
+from baseline.heads.models.kinds import only
+from baseline.heads.models.selection import Family, scores_of
+from baseline.heads.models.targets import targets_of
+from baseline.heads.models.terms import scaled_terms
+from contract.editions import load_edition
+
+T_STAGE, N_STAGE, _ = targets_of(load_edition("hecktor2026"))
+CLASSES = ("T1", "T2", "T3", "T4")
+FEATURES = {"a": "identity", "b": "identity"}
+SETTINGS = ({"penalty": 0.1}, {"penalty": 0.01})
+FAMILIES = [
+    Family("ordinal", fit_ordinal, SETTINGS, FEATURES),
+    Family("multinomial", fit_multinomial, SETTINGS, FEATURES),
+]
+
+
+def cohort_of(columns: Floats, values: Numbers, classes: Sequence[str] = CLASSES) -> HeadCohort:
+    rows = tuple(dict(zip("abcd", map(float, row), strict=False)) for row in columns)
+    outcomes = Outcomes(np.asarray(values, dtype=np.int64), classes=tuple(classes))
+    return HeadCohort(tuple(f"P{n}" for n in range(len(rows))), ("A",) * len(rows), rows, outcomes)
+
+
+def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[Floats, Numbers]:
+    """Two standard normal columns; the latent score is 2 a - b with logistic noise, cut at `cuts`."""
+    rng = np.random.default_rng(seed)
+    columns = rng.normal(size=(patients, 2))
+    latent = columns @ [2.0, -1.0] + rng.logistic(size=patients)
+    return columns, np.digitize(latent, cuts)
+
+
+# Proportional odds
+
+
+def test_cut_points_without_features_by_hand() -> None:
+    """Classes weigh alike, so three, two and one quarters lie above the cuts: -logit(3/4), 0 and -logit(1/4)."""
+    codes = np.array([0] * 5 + [1] + [2] * 9 + [3] * 2)
+    weights, cuts = proportional_odds(np.zeros((17, 0)), codes, 4, 0.1)
+    assert weights.size == 0
+    assert cuts == pytest.approx([-np.log(3), 0, np.log(3)], abs=1e-4)
+
+
+def test_weights_and_cut_points_are_recovered() -> None:
+    """Cuts at the quartiles, so that weighting changes nothing. Standard errors of 20,000 patients are near 0.03."""
+    columns, _ = ordinal_data(20_000, (0.0,))
+    latent = columns @ [2.0, -1.0] + np.random.default_rng(1).logistic(size=len(columns))
+    cuts = np.quantile(latent, (0.25, 0.5, 0.75))
+    weights, fitted = proportional_odds(columns, np.digitize(latent, cuts), 4, 0.0)
+    assert weights == pytest.approx([2, -1], abs=0.1)
+    assert fitted == pytest.approx(cuts, abs=0.1)
+
+
+def test_the_fit_is_a_minimum() -> None:
+    """The penalised loss, written out, is higher at every neighbouring point."""
+    columns, codes = ordinal_data(300, (-2.0, 0.0, 2.0))
+    share = 1 / (4 * np.bincount(codes)[codes])
+
+    def loss(weights: Floats, cuts: Floats) -> float:
+        above = 1 / (1 + np.exp(np.append(np.insert(cuts, 0, -np.inf), np.inf) - (columns @ weights)[:, None]))
+        chance = above[:, :-1] - above[:, 1:]
+        return float(-share @ np.log(chance[np.arange(300), codes]) + 0.05 * weights @ weights)
+
+    weights, cuts = proportional_odds(columns, codes, 4, 0.1)
+    least = loss(weights, cuts)
+    for step in 1e-2 * np.concatenate([np.eye(5), -np.eye(5)]):
+        assert loss(weights + step[:2], cuts + step[2:]) > least
+
+
+@pytest.mark.parametrize(("odds", "upper"), [(3.0, np.log(7 / 3)), (5.0, np.log(4.6)), (2.0, 0.0), (1.2, 0.0)])
+def test_boundaries_by_hand(odds: float, upper: float) -> None:
+    """Cuts at +-ln A. With x = e^s the upper two classes are equally probable where A / (A + x) - 1 / (1 + A x) =
+    x / (A + x), so x = A - 2 / A. Up to A = 2 the middle class is nowhere the most probable, and both are 0."""
+    assert boundaries(np.array([-np.log(odds), np.log(odds)])) == pytest.approx([-upper, upper], abs=1e-6)
+
+
+@given(
+    st.lists(st.floats(-8, 8), min_size=1, max_size=4, unique=True).map(sorted),
+    st.lists(st.floats(-20, 20), min_size=1, max_size=9),
+)
+def test_the_highest_score_is_that_of_the_most_probable_class(cuts: list[float], scores: list[float]) -> None:
+    limits = boundaries(np.array(cuts))
+    ranks = np.arange(len(cuts) + 1)
+    for score in scores:
+        above = np.concatenate([[1.0], 1 / (1 + np.exp(np.array(cuts) - score)), [0.0]])
+        probability = above[:-1] - above[1:]
+        chosen = int(np.argmax(ranks * score - np.concatenate([[0.0], np.cumsum(limits)])))
+        assert probability[chosen] >= probability.max() - 1e-6
+
+
+# Heads
+
+
+def test_an_ordinal_head_is_k_times_one_score() -> None:
+    patients = cohort_of(*ordinal_data(200, (-2.0, 0.0, 2.0)))
+    (head,) = fit_ordinal(patients, scaled_terms(patients, FEATURES), SETTINGS[:1], np.random.default_rng(0))
+    weights = {name: {term.feature: term.weight for term in one.terms} for name, one in head.classes.items()}
+    assert weights["T1"] == {}
+    assert weights["T4"]["a"] == pytest.approx(3 * weights["T2"]["a"])
+    assert trend(head) == pytest.approx(weights["T2"])
+    cuts = -np.diff([one.intercept for one in head.classes.values()])
+    assert (np.diff(cuts) >= 0).all()
+
+
+def test_the_trend_of_a_multinomial_head_by_hand() -> None:
+    """Weights 0, 1, 5 at places -1, 0, 1: (5 - 0) / 2. The class that never wins does not count."""
+    heads = {
+        name: LinearHead("", intercept, (Term("a", "identity", 0.0, 0.0, 1.0, weight),) if weight else (), None)
+        for name, intercept, weight in (("N0", NEVER, 0.0), ("N1", 0.0, 0.0), ("N2", 0.0, 1.0), ("N3", 0.0, 5.0))
+    }
+    assert trend(ClassHead(heads)) == {"a": 2.5}
+
+
+@pytest.mark.parametrize("fit", [fit_ordinal, fit_multinomial])
+@pytest.mark.parametrize("values", [[0, 1, 2, 3], [1, 3], [2]])
+def test_classes_without_patients_never_win(fit: object, values: list[int]) -> None:
+    """Well separated patients of the other classes get their own."""
+    truth = np.array(values * 6)
+    columns = np.stack([10.0 * truth, np.arange(len(truth)) % 5], axis=1)
+    patients = cohort_of(columns, truth)
+    (head,) = fit(patients, scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))  # type: ignore[operator]
+    assert list(head.classes) == list(CLASSES)
+    assert predicted(scores_of(head, patients), patients.possible).tolist() == truth.tolist()
+    absent = [one for name, one in head.classes.items() if CLASSES.index(name) not in values]
+    assert all((one.intercept, one.terms) == (NEVER, ()) for one in absent)
+
+
+# Classes that the mask rules out
+
+
+def test_possible_classes_by_hand() -> None:
+    """Nodes of 0 ml leave N0 alone; any other volume, or an unknown one, leaves N1 to N3. T has no such rule."""
+    rows = [{"gtvn_volume_ml": 0.0}, {"gtvn_volume_ml": 3.0}, {"gtvn_volume_ml": None}]
+    expected = [[True, False, False, False], [False, True, True, True], [False, True, True, True]]
+    assert possible_classes(N_STAGE.answer, rows).tolist() == expected
+    assert possible_classes(T_STAGE.answer, rows).size == 0
+
+
+def test_heads_learn_from_patients_whose_class_is_open() -> None:
+    """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
+    rows = [{"gtvn_volume_ml": volume} for volume in (0.0, 0.0, 3.0, 3.0, 3.0)]
+    outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
+    patients = HeadCohort(tuple("abcde"), ("A",) * 5, tuple(rows), outcomes, possible_classes(N_STAGE.answer, rows))
+    assert patients.undecided().ids == ("d", "e")
+    assert patients.without_mask().undecided().ids == tuple("abcde")
+    assert patients.pick(np.array([4, 0])).possible.tolist() == [[False, True, True, True], [True, False, False, False]]
+    assert N_STAGE.scarce(patients) == 1
+
+
+def test_the_answer_is_the_best_possible_class() -> None:
+    scores = np.array([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+    possible = np.array([[False, True, True], [True, False, False], [False, True, True]])
+    assert predicted(scores, possible).tolist() == [2, 0, 1]
+    assert predicted(scores, np.zeros((0, 0), dtype=np.bool_)).tolist() == [0, 0, 0]
+
+
+# Selection
+
+
+def test_ordinal_data_select_the_ordinal_model() -> None:
+    """The multinomial model has twice the weights and gains nothing; both are far above chance, 0.25."""
+    patients = cohort_of(*ordinal_data(240, (-2.0, 0.5, 2.0)))
+    fitted = fit_target(only(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    assert fitted.model == "ordinal"
+    assert fitted.tried["ordinal"] > 0.45
+    assert fitted.head.as_json().keys() == {"classes"}
+
+
+def test_classes_without_an_order_select_the_multinomial_model() -> None:
+    """The lowest and the highest class have a high `a`; `b` tells them apart."""
+    rng = np.random.default_rng(0)
+    values = np.arange(240) % 4
+    centres = np.array([[2.0, 2.0], [-2.0, 2.0], [-2.0, -2.0], [2.0, -2.0]])
+    patients = cohort_of(centres[values] + rng.normal(size=(240, 2)), values)
+    fitted = fit_target(only(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    assert fitted.model == "multinomial"
+    assert fitted.out_of_fold > 0.9
+
+
+def test_permuted_classes_are_not_predicted() -> None:
+    """Balanced accuracy of 240 patients in four classes has a standard error near 0.03 around 0.25."""
+    columns, values = ordinal_data(240, (-2.0, 0.5, 2.0))
+    patients = cohort_of(columns, np.random.default_rng(5).permutation(values))
+    fitted = fit_target(only(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    assert 0.15 < fitted.out_of_fold < 0.37
+
+
+def test_rare_classes_are_predicted_as_often_as_they_occur_in_balance() -> None:
+    """One patient in twenty is T4: without class weights hardly any would be called so."""
+    columns, values = ordinal_data(400, (-2.0, 0.5, 4.5))
+    patients = cohort_of(columns, values)
+    fitted = fit_target(only(T_STAGE, FAMILIES[:1]), patients, np.random.default_rng(0))
+    answers = predicted(scores_of(fitted.head, patients), patients.possible)
+    recall = np.mean(answers[values == 3] == 3)
+    assert (values == 3).mean() < 0.06
+    assert recall > 0.6
+
+
+def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
+    """Every second patient has no node and is N0; `a` separates the rest without error, so all are right."""
+    values = np.array([0, 1, 0, 2, 0, 3] * 10)
+    columns = np.stack([values * 4.0, np.arange(60) % 7], axis=1)
+    patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
+    volumes = [{"gtvn_volume_ml": 0.0 if value == 0 else 4.0} for value in values]
+    patients = replace(patients, possible=possible_classes(N_STAGE.answer, volumes))
+    fitted = fit_target(only(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
+    assert fitted.out_of_fold == 1.0
+    assert fitted.stand_in == "N0"
+    head = fitted.head
+    assert isinstance(head, ClassHead)
+    assert head.classes["N0"].intercept == NEVER
