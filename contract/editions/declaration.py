@@ -99,8 +99,8 @@ class Answer:
 class Algorithm:
     """One algorithm image: inputs by name (`CT`, `PET`, `EHR`, ...), answers and the time limit per case in seconds.
 
-    `image` is the name of the container image, without a tag. `stale_outputs` maps output paths of older descriptions of
-    the challenge to the names of the answers that replace them, none if nothing does.
+    `image` is the name of the container image, without a tag. `stale_outputs` maps output paths of older descriptions
+    to the names of the answers that replace them, none if nothing does.
     """
 
     name: str
