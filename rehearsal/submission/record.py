@@ -79,7 +79,7 @@ class SubmissionRecord:
             return ["No image archives were made: this is only the model, rehearsed with plain processes."]
         notes = [
             "The platform refuses an image that was uploaded before. If only the model is new, upload only the model.",
-            "`--revision TEXT` makes a new image of unchanged content.",
+            "`hecktor submission --revision TEXT` makes new images of unchanged content.",
         ]
         if self.torch == "cpu":
             notes.append("These images contain the CPU build of PyTorch and do not use the platform's GPU.")
