@@ -1,5 +1,6 @@
 """A container engine, toy images that misbehave, and the project's own images, each made once."""
 
+import csv
 import fcntl
 import os
 import shutil
@@ -148,5 +149,15 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def phantoms_2026(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two phantoms of HECKTOR 2026."""
-    return make_phantoms(tmp_path_factory.mktemp("phantoms-2026"), "hecktor2026")
+    """Two phantoms of HECKTOR 2026, with relapses on different days, so that a C-index is defined."""
+    folder = make_phantoms(tmp_path_factory.mktemp("phantoms-2026"), "hecktor2026")
+    (table,) = (folder / "ground_truth").glob("*.csv")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows, start=1):
+        row |= {"Relapse": "1", "RFS": str(300 * number)}
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder

@@ -144,13 +144,12 @@ def test_a_server_answers_two_phantoms(server_images: ContainerEngine, phantoms:
 
 @pytest.mark.slow
 def test_four_answers_of_2026_are_scored(images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
-    """Two patients may have no comparable pair, so a C-index and with it a rank is not asked for."""
     result = rehearsed(images, COMBINED, phantoms_2026, tmp_path, scored=True)
-    assert (result.refusals, result.failures) == ((), ())
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
     check_four_answers(tmp_path / "predictions", phantoms_2026)
     aggregates = json.loads((tmp_path / "metrics.json").read_text())["aggregates"]
     assert 0.5 < aggregates["dsc_mean"]["value"] <= 1
-    assert 0 <= aggregates["tn_balanced_accuracy"]["value"] <= 1
+    assert aggregates["c_index"]["value"] in (0.0, 0.5, 1.0)  # of one pair of patients
 
 
 @pytest.mark.slow
