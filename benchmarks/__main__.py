@@ -16,7 +16,7 @@ SUITES: Final = {
     "--heads": "benchmarks.cases.heads",
     "--gpu-smoke": "benchmarks.smoke.gpu",
 }
-STAGES: Final = "benchmarks.cases.stages"
+STAGES: Final = "benchmarks.stages"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -28,11 +28,11 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_edition_option(parser: argparse.ArgumentParser) -> None:
+def add_edition_option(parser: argparse.ArgumentParser, default: str = DEFAULT_EDITION) -> None:
     """Add `--edition` alone, for a command without `--task`; `load_edition` reads its value."""
     parser.add_argument(
         "--edition",
-        default=DEFAULT_EDITION,
+        default=default,
         metavar="NAME|FILE",
         help="edition of the challenge: a name, or a declaration.json (default: %(default)s)",
     )

@@ -1,5 +1,7 @@
-# The algorithm images: one target per task (segmentation, rfs, hpv). The targets differ only in their entry point.
+# The algorithm images. They differ only in the last layer, the entry point of one algorithm of an edition.
 #
+#   EDITION      edition of the challenge, such as hecktor2026
+#   TASK         algorithm of the edition, such as combined
 #   BASE_IMAGE   any image with Python 3.11 and venv; scripts/engine makes a local one without a registry
 #   TORCH        cpu, or cuda for the CUDA 12.8 build, which runs on the platform's T4
 #   VERSION      version of the packages
@@ -7,7 +9,6 @@
 #   secret `ca`  the host's CA bundle, for networks that need one; optional
 #   build/wheelhouse  wheels that pip prefers to an index; may be empty
 ARG BASE_IMAGE=python:3.11-slim-bookworm
-ARG API_METHOD=exec
 
 FROM ${BASE_IMAGE} AS dependencies
 ARG TORCH=cpu
@@ -38,7 +39,7 @@ RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
     && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
 
-FROM ${BASE_IMAGE} AS common
+FROM ${BASE_IMAGE}
 RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
@@ -49,32 +50,16 @@ RUN mkdir /opt/app/hecktor.dist-info \
     && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \
     && /opt/venv/bin/python -m compileall -q /opt/app
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-ARG API_METHOD
-LABEL org.grand-challenge.api-method=${API_METHOD}
 WORKDIR /opt/app
+# An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place.
+ARG EDITION
+ARG TASK
+ARG API_METHOD=exec
+RUN if [ "$API_METHOD" = invoke ]; then SERVE=--serve; fi; \
+    printf '#!/bin/sh\nexec /opt/venv/bin/python -m algorithm --edition %s --task %s %s "$@"\n' \
+        "${EDITION:?}" "${TASK:?}" "${SERVE:-}" > /opt/app/answer \
+    && chmod 0755 /opt/app/answer
+LABEL org.grand-challenge.api-method=${API_METHOD}
 USER hecktor
+ENTRYPOINT ["/opt/app/answer"]
 CMD []
-
-FROM common AS segmentation-exec
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "segmentation"]
-
-FROM common AS segmentation-invoke
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "segmentation", "--serve"]
-
-FROM common AS rfs-exec
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "rfs"]
-
-FROM common AS rfs-invoke
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "rfs", "--serve"]
-
-FROM common AS hpv-exec
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "hpv"]
-
-FROM common AS hpv-invoke
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "algorithm", "--task", "hpv", "--serve"]
-
-FROM segmentation-${API_METHOD} AS segmentation
-
-FROM rfs-${API_METHOD} AS rfs
-
-FROM hpv-${API_METHOD} AS hpv

@@ -1,5 +1,8 @@
-# The evaluation images: one target per task (segmentation, rfs, hpv), without torch.
+# The evaluation images, without torch. They differ only in the last layer, the entry point of one algorithm's evaluation.
 # Arguments, secret and wheelhouse are those of algorithm.Dockerfile. The ground truth is uploaded separately.
+#
+#   PROFILE      evaluation profile of the edition, such as hecktor2026
+#   TASK         algorithm of the edition, such as combined
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS dependencies
@@ -16,7 +19,7 @@ RUN pip-check /opt/venv/bin/python \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
     && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
 
-FROM ${BASE_IMAGE} AS common
+FROM ${BASE_IMAGE}
 RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
@@ -29,14 +32,12 @@ RUN mkdir /opt/app/hecktor.dist-info \
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.grand-challenge.api-method=exec
 WORKDIR /opt/app
+# An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place.
+ARG PROFILE
+ARG TASK
+RUN printf '#!/bin/sh\nexec /opt/venv/bin/python -m evaluation --edition %s --task %s "$@"\n' \
+        "${PROFILE:?}" "${TASK:?}" > /opt/app/evaluate \
+    && chmod 0755 /opt/app/evaluate
 USER hecktor
+ENTRYPOINT ["/opt/app/evaluate"]
 CMD []
-
-FROM common AS segmentation
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "evaluation", "--task", "segmentation"]
-
-FROM common AS rfs
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "evaluation", "--task", "rfs"]
-
-FROM common AS hpv
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "evaluation", "--task", "hpv"]

@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Final
 
 from contract.cpus import usable_cpus
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
 from hecktor.cli import COMMANDS, command
 
-# With this seed six patients include each field of view, relapses, censored patients and both HPV classes.
+# The newest edition that has a shipped model package.
+DEMO_EDITION: Final = "hecktor2026"
+# With this seed the patients include each field of view, relapses, censored patients and all classes of each answer.
 DEFAULT_SEED: Final = 152
 DEFAULT_PATIENTS: Final = 6
+# One segmentation serves all answers of an edition with one algorithm, which leaves time for more patients.
+PATIENTS_OF_ONE_ALGORITHM: Final = 12
 # Arguments to the algorithm of each team.
 TEAMS: Final = {"baseline": "", "pet-threshold": "--method threshold", "clinical-only": "--method clinical"}
 
@@ -49,15 +53,10 @@ class Demo:
     def task_dir(self, task: Algorithm) -> Path:
         return self.output / f"task{task.number}"
 
-    def edition_option(self, name_or_path: str) -> tuple[str, ...]:
-        """`--edition` with this name or path for an edition other than the default."""
-        return () if self.edition.source == DEFAULT_EDITION else ("--edition", name_or_path)
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
-    arguments = _parser().parse_args(argv)
-    demo = Demo(**{**vars(arguments), "edition": load_edition(arguments.edition)})
+    demo = _demo(_parser().parse_args(argv))
     begun = time.monotonic()
     _make_phantoms(demo)
     for task in demo.edition.algorithms:
@@ -67,10 +66,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         _rank(demo, task)
     _step("report")
     report = demo.output / "report.html"
-    edition = demo.edition_option(demo.edition.source)
+    edition = ("--edition", demo.edition.source)
     _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report, *edition)
     _print_results(demo, report, time.monotonic() - begun)
     return 0
+
+
+def _demo(arguments: argparse.Namespace) -> Demo:
+    """The demonstration with the defaults of its edition."""
+    edition = load_edition(arguments.edition)
+    folder = "demo" if edition.source == DEMO_EDITION else f"demo-{edition.name}"
+    patients = PATIENTS_OF_ONE_ALGORITHM if len(edition.algorithms) == 1 else DEFAULT_PATIENTS
+    return Demo(
+        edition=edition,
+        output=arguments.output or Path("out") / folder,
+        patients=arguments.patients or patients,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        containers=arguments.containers,
+    )
 
 
 def teams(task: Algorithm) -> tuple[str, ...]:
@@ -83,27 +97,26 @@ def _make_phantoms(demo: Demo) -> None:
     _call(
         "phantoms",
         *("--patients", demo.patients, "--seed", demo.seed, "--layout", "platform"),
-        *("--output", demo.cohort, "--jobs", demo.jobs, *demo.edition_option(demo.edition.source)),
+        *("--output", demo.cohort, "--jobs", demo.jobs, "--edition", demo.edition.source),
     )
 
 
 def _rehearse(demo: Demo, task: Algorithm, team: str) -> None:
     how: tuple[object, ...] = ("--process",)
     if demo.containers:
-        algorithm, evaluation = f"hecktor-{task.name}:latest", f"hecktor-evaluation-{task.name}:latest"
-        how = ("--algorithm-image", algorithm, "--evaluation-image", evaluation)
+        how = ("--algorithm-image", f"{task.image}:latest", "--evaluation-image", f"{task.evaluation_image}:latest")
     _call(
         "rehearse",
-        *("--task", task.number, "--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
+        *("--edition", demo.edition.source, "--task", task.number, *how),
+        *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
         *("--output", demo.task_dir(task) / team, "--team", team, "--jobs", demo.jobs),
-        *(*how, *demo.edition_option(demo.edition.source)),
         *([f"--arguments={TEAMS[team]}"] if TEAMS[team] else []),
     )
 
 
 def _rank(demo: Demo, task: Algorithm) -> None:
     _step(f"task {task.number}: ranking")
-    profile = demo.edition_option(demo.edition.evaluation_profile)
+    profile = ("--edition", demo.edition.evaluation_profile)
     _call("rank", "--task", task.name, *demo.metrics(task), "--output", demo.task_dir(task), *profile)
 
 
@@ -130,10 +143,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor demo", description="Run synthetic patients through all steps to a leaderboard and a report."
     )
     add = parser.add_argument
-    add("--output", type=Path, default=Path("out/demo"), help="folder for the results (default: %(default)s)")
-    add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (default: %(default)s)")
+    output = "folder for the results (default: out/demo, or out/demo-EDITION for another edition)"
+    add("--output", type=Path, help=output)
+    patients = (
+        f"number of patients (default: {PATIENTS_OF_ONE_ALGORITHM}, or {DEFAULT_PATIENTS} with several algorithms)"
+    )
+    add("--patients", type=whole_number(1), help=patients)
     add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (default: %(default)s)")
     add("--jobs", type=whole_number(1), default=usable_cpus(), help="number of cases at a time (default: %(default)s)")
     add("--containers", action="store_true", help="run the container images instead of plain processes")
-    add_edition_option(parser)
+    add_edition_option(parser, DEMO_EDITION)
     return parser

@@ -43,3 +43,17 @@ die() {
 human_size() {
     numfmt --to=si --suffix=B --format=%.2f "$1"
 }
+
+# One line for each algorithm of the declared editions: its image, evaluation image, edition, task, evaluation profile
+# and time limit in seconds.
+declared_images() {
+    local python=.venv/bin/python
+    [ -x "$python" ] || python=python3
+    "$python" -c '
+from contract.editions import known_editions, load_edition
+for edition in map(load_edition, known_editions()):
+    for task in edition.algorithms:
+        limit = f"{task.time_limit_s:g}"
+        print(task.image, task.evaluation_image, edition.name, task.name, edition.evaluation_profile, limit)
+'
+}

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.declaration import KINDS, Kind
-from contract.errors import HecktorError
+from contract.errors import HecktorError, ModelPackageError
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Method:
     Attributes:
         name: name on the command line.
         segmenter: finds the lesions; None for clinical variables alone.
-        kinds: kinds of answers that the method can give.
+        kinds: kinds of answers that the method gives itself; for other risks and classes it gives their stand-ins.
         head_suffix: added to the name of an answer's head in the model package.
     """
 
@@ -27,12 +27,21 @@ class Method:
     head_suffix: str = ""
 
     def head_name(self, answer: Answer) -> str:
-        """Name of the model package's head for a risk or class answer."""
+        """Name of the model package's head for a risk or class answer.
+
+        Raises:
+            ModelPackageError: the method reads no heads of this kind.
+        """
+        if answer.kind not in self.kinds:
+            raise ModelPackageError(f"method {self.name!r}", f"no head for {answer.name}")
         return answer.head + self.head_suffix
 
     def answers(self, algorithm: Algorithm) -> bool:
-        """True if the method can give every answer of the algorithm."""
-        return all(answer.kind in self.kinds for answer in algorithm.answers)
+        """True if the method can give every answer of the algorithm, by itself or by a stand-in for a head."""
+        return all(answer.kind in self.kinds or self._has_stand_in(answer) for answer in algorithm.answers)
+
+    def _has_stand_in(self, answer: Answer) -> bool:
+        return self.segmenter is not None and answer.stand_in is not None
 
 
 METHODS: Final[dict[str, Method]] = {

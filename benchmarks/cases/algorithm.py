@@ -158,11 +158,11 @@ class PatientStages:
         return lambda: passes.Passes(data, (windows.Pass(0),), ready, Deadline(600.0), device).run()
 
     def _restore(self, _: Path) -> Work:
-        segmentation, ct = self._reference_segmentation()
+        segmentation, ct = self.reference_segmentation()
         return partial(segmentation.mask_on, ct)
 
     def _measure(self, _: Path) -> Work:
-        segmentation, _ct = self._reference_segmentation()
+        segmentation, _ct = self.reference_segmentation()
         return partial(image_features, segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid)
 
     def _write(self, scratch: Path) -> Work:
@@ -174,7 +174,7 @@ class PatientStages:
         extra = ("--device", "cpu", *extra)
         return Command(algorithm_command(task, self.model, self.data.input_dir(self.size), scratch, *extra))
 
-    def _reference_segmentation(self) -> tuple[Segmentation, Geometry]:
+    def reference_segmentation(self) -> tuple[Segmentation, Geometry]:
         """The segmentation of a network that reproduces the reference, and the CT's grid."""
         case = patient_case(self.data.input_dir(self.size))
         grid = network_grid(case, load_package(self.model))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from contract.editions.clinical import ClinicalVariable
-from contract.errors import HecktorError
+from contract.errors import Finding, HecktorError
 
 Kind = Literal["mask", "risk", "class"]
 Direction = Literal["risk", "time"]
@@ -99,7 +99,8 @@ class Answer:
 class Algorithm:
     """One algorithm image: inputs by name (`CT`, `PET`, `EHR`, ...), answers and the time limit per case in seconds.
 
-    `image` is the name of the container image, without a tag.
+    `image` is the name of the container image, without a tag. `stale_outputs` maps output paths of older descriptions
+    to the names of the answers that replace them, none if nothing does.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Algorithm:
     answers: tuple[Answer, ...]
     time_limit_s: float
     image: str
+    stale_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -138,6 +140,17 @@ class Algorithm:
             KeyError: no answer has that name.
         """
         return {answer.name: answer for answer in self.answers}[name]
+
+    def stale_output(self, path: str) -> Finding | None:
+        """A warning for an output path of an older description, or for a file below it; None for other paths.
+
+        `path` is relative to `/output`.
+        """
+        for stale, names in self.stale_outputs.items():
+            if path == stale or path.startswith(f"{stale}/"):
+                expected = " and ".join(self.answer(name).socket.relative_path for name in names)
+                return Finding(stale, "an output of an older description", expected or "no output in its place")
+        return None
 
 
 @dataclass(frozen=True)

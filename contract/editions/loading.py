@@ -150,7 +150,10 @@ def _algorithms(edition: DeclaredObject, inputs: Mapping[str, Socket]) -> tuple[
 
 def _algorithm(raw: object, where: str, inputs: Mapping[str, Socket], number: int, first_pk: int) -> Algorithm:
     declared = DeclaredObject.of(
-        raw, where, ("name", "title", "inputs", "time_limit_s", "answers"), ("optional_inputs", "image")
+        raw,
+        where,
+        ("name", "title", "inputs", "time_limit_s", "answers"),
+        ("optional_inputs", "image", "stale_outputs"),
     )
     answers = tuple(read_answer(one, place, first_pk + i) for i, (one, place) in enumerate(declared.items("answers")))
     for names in (
@@ -176,7 +179,19 @@ def _algorithm(raw: object, where: str, inputs: Mapping[str, Socket], number: in
         answers=answers,
         time_limit_s=time_limit_s,
         image=declared.name("image", f"{IMAGE_PREFIX}{name}"),
+        stale_outputs=_stale_outputs(declared, answers),
     )
+
+
+def _stale_outputs(declared: DeclaredObject, answers: Sequence[Answer]) -> dict[str, tuple[str, ...]]:
+    """Output paths of older descriptions, with the names of the answers that replace them."""
+    stale, names = declared.mapping("stale_outputs"), [answer.name for answer in answers]
+    for path, replacements in stale.items():
+        if not isinstance(replacements, list) or not all(name in names for name in replacements):
+            raise declared.fault("stale_outputs", f"a list of {', '.join(names)} for each path")
+        if path in [answer.socket.relative_path for answer in answers]:
+            raise HecktorError(f"{declared.where}.stale_outputs", f"found {path!r}", "no path of an answer")
+    return {path: tuple(replacements) for path, replacements in stale.items()}
 
 
 def _check_mask(answers: Sequence[Answer], where: str) -> None:

@@ -140,7 +140,7 @@ def outputs_or_failure(
         return CheckedOutputs((), ()), failure
     ct_geometry = None if task.mask is None else read_header(case.file(task.inputs[CT])).geometry
     try:
-        return check_outputs(output_dir, task.answers, ct_geometry), None
+        return check_outputs(output_dir, task, ct_geometry), None
     except OutputError as problem:
         return CheckedOutputs((), ()), problem.message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract import labels
-from contract.editions import Answer, Socket
+from contract.editions import Algorithm, Answer, Socket
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
@@ -21,7 +22,7 @@ from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES
 _IMPORTABLE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".mhd")
 _MASK_TYPES: Final = ("8-bit unsigned integer", "8-bit signed integer")
 _FAILS_JOB: Final = "the platform would fail this job, and with it the whole submission"
-_JSON_NAMES: Final = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
+_MAX_SHOWN: Final = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,18 @@ class CheckedOutputs:
     warnings: tuple[str, ...]
 
 
-def check_outputs(output_dir: Path, answers: Sequence[Answer], ct_geometry: Geometry | None) -> CheckedOutputs:
-    """Check all declared answers below `output_dir`, the container's `/output`, as the platform does.
+def check_outputs(output_dir: Path, task: Algorithm, ct_geometry: Geometry | None) -> CheckedOutputs:
+    """Check all answers of a task below `output_dir`, the container's `/output`, as the platform does.
 
     A mask is expected on the grid `ct_geometry`; None skips this check. Raises OutputError with the reason if the
     platform would fail the job.
     """
     outputs: list[CheckedOutput] = []
     warnings: list[str] = []
+    surplus = _surplus_files(output_dir, task.answers)
+    stale = {str(finding) for finding in map(task.stale_output, surplus) if finding is not None}
     try:
-        for answer in answers:
+        for answer in task.answers:
             if answer.kind == "mask":
                 path, remarks = _check_mask(output_dir, answer, ct_geometry)
                 outputs.append(CheckedOutput(answer, path))
@@ -58,11 +61,12 @@ def check_outputs(output_dir: Path, answers: Sequence[Answer], ct_geometry: Geom
             else:
                 outputs.append(_check_value(output_dir, answer))
     except OutputError as problem:
-        raise OutputError(f"{problem.message}; {_FAILS_JOB}") from None
-    surplus = _surplus_files(output_dir, answers)
-    if surplus:
-        shown = ", ".join(surplus[:3])
-        warnings.append(f"{shown}: no output of this task; the platform would drop {len(surplus)} such file(s)")
+        raise OutputError("; ".join([problem.message, *sorted(stale), _FAILS_JOB])) from None
+    warnings += [f"{finding}; the platform would drop it" for finding in sorted(stale)]
+    others = [path for path in surplus if task.stale_output(path) is None]
+    if others:
+        shown = ", ".join(others[:3])
+        warnings.append(f"{shown}: no output of this task; the platform would drop {len(others)} such file(s)")
     return CheckedOutputs(tuple(outputs), tuple(warnings))
 
 
@@ -119,13 +123,28 @@ def _check_value(output_dir: Path, answer: Answer) -> CheckedOutput:
     if not path.is_file():
         raise OutputError(f"no output {name}", "", "a JSON file there")
     value = read_json(path, error=OutputError, accept_nan=True)
-    expected = _JSON_NAMES[float if answer.kind == "risk" else type(answer.classes[0])]
-    found = "null (NaN and infinities become null)" if value is None else _JSON_NAMES.get(type(value), "an object")
-    if found != expected:
-        raise OutputError(name, f"found {found}", expected)
-    if answer.kind == "class" and value not in answer.classes:
-        raise OutputError(name, f"found {value!r}", f"one of {', '.join(map(str, answer.classes))}")
+    if not _is_valid(value, answer):
+        raise OutputError(name, f"found {_shown(value)}", _expected_value(answer))
     return CheckedOutput(answer, path, value)
+
+
+def _is_valid(value: Any, answer: Answer) -> bool:
+    if answer.kind == "risk":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return any(type(value) is type(one) and value == one for one in answer.classes)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null (NaN and infinities become null)"
+    text = json.dumps(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def _expected_value(answer: Answer) -> str:
+    if answer.kind == "risk":
+        return "a number"
+    return f"one of {', '.join(map(json.dumps, answer.classes))}"
 
 
 def _surplus_files(output_dir: Path, answers: Sequence[Answer]) -> list[str]:

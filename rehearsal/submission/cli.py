@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     missing: EngineError | None = None
     if not arguments.model_only:
         try:
-            images = find_images(arguments.engine, arguments.images, arguments.gpus, arguments.level)
+            images = find_images(
+                arguments.engine, arguments.images, arguments.gpus, arguments.level, arguments.revision
+            )
         except EngineError as problem:
             missing = problem
             print(f"{problem.message}: only the model is made, and rehearsed with plain processes", flush=True)
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--package", type=Path, required=True, help="folder of a model package")
     add("--output", type=Path, required=True, help="folder for model.tar.gz, the image archives and README.md")
-    only = "make only this task: segmentation, rfs, hpv, or 1, 2, 3; may be repeated"
+    only = "make only this task of the edition, by name or number; may be repeated"
     add("--task", action="append", default=[], help=only)
     add_edition_option(parser)
     build = "PyTorch build of the images; the platform's T4 needs cuda (default: %(default)s)"
@@ -75,5 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=sorted(FIELDS_OF_VIEW),
         help="rehearse only this field of view; may be repeated",
     )
+    label = "label of the images, so that the platform does not refuse them as known; any new text"
+    add("--revision", default="", metavar="TEXT", help=label)
     add("--level", type=int, choices=range(1, 10), default=5, help="gzip level, 1 (fast) to 9 (small) (default: 5)")
     return parser

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Algorithm
+from contract.editions.declaration import IMAGE_PREFIX
 from contract.errors import EngineError
 from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerRunner
@@ -26,6 +27,7 @@ _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 class BuiltImages:
     """Makes the image archives of a submission from this source tree; `torch` is cuda or cpu.
 
+    `revision` labels the images, so that they differ from earlier ones of equal content; empty for no label.
     The output of the scripts goes to a `log`; a script that fails raises EngineError.
     """
 
@@ -34,15 +36,17 @@ class BuiltImages:
     torch: str
     with_gpus: bool
     level: int
+    revision: str = ""
 
     def name(self, task: Algorithm) -> str:
         """The image's name in the engine."""
-        return f"hecktor-{task.name}:{TAGS[self.torch]}"
+        return f"{task.image}:{TAGS[self.torch]}"
 
     def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for each task; images that are already built take seconds."""
         flags = ["--cuda"] if self.torch == "cuda" else []
-        self._script("build", *(task.name for task in tasks), *flags, log=log)
+        flags += ["--revision", self.revision] if self.revision else []
+        self._script("build", *(task.image.removeprefix(IMAGE_PREFIX) for task in tasks), *flags, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
@@ -77,11 +81,14 @@ class BuiltImages:
             raise EngineError(f"scripts/{script} ended with status {done.returncode}", message)
 
 
-def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, source: Path = SOURCE) -> BuiltImages:
+def find_images(
+    engine: str | None, torch: str, with_gpus: bool, level: int, revision: str = "", source: Path = SOURCE
+) -> BuiltImages:
     """The image builder of this machine, with the engine's client `engine` or the first that can build.
 
-    `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small).
-    Raises EngineError if there is no source tree, or no engine that can build.
+    `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small);
+    `revision` labels the images. Raises EngineError if there is no source tree, or no engine that
+    can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
@@ -93,4 +100,4 @@ def find_images(engine: str | None, torch: str, with_gpus: bool, level: int, sou
     if done.returncode != 0:
         tried = "docker, podman" if engine is None else engine
         raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
-    return BuiltImages(find_engine(done.stdout.strip()), source, torch, with_gpus, level)
+    return BuiltImages(find_engine(done.stdout.strip()), source, torch, with_gpus, level, revision)

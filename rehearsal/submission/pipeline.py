@@ -46,7 +46,7 @@ class SubmissionOptions:
 
 def archive_name(task: Algorithm) -> str:
     """File name of a task's image."""
-    return f"hecktor-{task.name}.tar.gz"
+    return f"{task.image}.tar.gz"
 
 
 def make_submission(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:

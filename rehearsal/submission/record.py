@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contract.editions import Algorithm, Socket
+from contract.editions.declaration import Direction
 from contract.markdown import bullets, section, table
 from rehearsal.submission.tries import MEMORY_BYTES, TriedTask
 
@@ -14,6 +15,10 @@ FORMAT_VERSION: Final = 1
 RECORD: Final = "submission.json"
 README: Final = "README.md"
 MODEL: Final = "model.tar.gz"
+_DIRECTIONS: Final[Mapping[Direction, str]] = {
+    "risk": "a risk: a higher value means earlier recurrence",
+    "time": "a time in days: a higher value means later recurrence",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class SubmissionRecord:
 
     def readme(self) -> str:
         """The content of `README.md`."""
-        settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB."]
+        settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.", *self._directions()]
         title = f"Files to upload: {self.package['name']}"
         sections = [
             section(1, title, f"Purpose: {self.package['purpose']}.", self._files(), bullets(self._notes())),
@@ -73,7 +78,8 @@ class SubmissionRecord:
         if not self.archives:
             return ["No image archives were made: this is only the model, rehearsed with plain processes."]
         notes = [
-            "The platform refuses an image that was uploaded before. If only the model is new, upload only the model."
+            "The platform refuses an image that was uploaded before. If only the model is new, upload only the model.",
+            "`hecktor submission --revision TEXT` makes new images of unchanged content.",
         ]
         if self.torch == "cpu":
             notes.append("These images contain the CPU build of PyTorch and do not use the platform's GPU.")
@@ -89,7 +95,12 @@ class SubmissionRecord:
             ]
             for one in self.tried
         ]
-        return table(["Task", "Inputs", "Optional inputs", "Output"], rows)
+        return table(["Task", "Inputs", "Optional inputs", "Outputs"], rows)
+
+    def _directions(self) -> list[str]:
+        """What a higher value of each risk means: editions differ in it."""
+        risks = [answer for one in self.tried for answer in one.task.answers if answer.kind == "risk"]
+        return [f"`{answer.socket.relative_path}` is {_DIRECTIONS[answer.direction]}." for answer in risks]
 
     def _how(self) -> str:
         if not self.archives:

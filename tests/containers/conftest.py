@@ -1,5 +1,6 @@
 """A container engine, toy images that misbehave, and the project's own images, each made once."""
 
+import csv
 import fcntl
 import os
 import shutil
@@ -110,29 +111,53 @@ def toy_evaluation_image(engine: ContainerEngine, base_image: str, tmp_path_fact
     return build_toy(engine, folder, base_image, "hecktor-test-evaluation:latest", "toy_evaluation.py")
 
 
+def build(*arguments: str) -> None:
+    """Run `scripts/build`."""
+    done = subprocess.run([ROOT / "scripts" / "build", *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
 @pytest.fixture(scope="session")
 def images(engine: ContainerEngine) -> ContainerEngine:
-    """The engine, with the project's six images built from this tree."""
+    """The engine, with the project's images built from this tree."""
     with one_at_a_time():
-        done = subprocess.run([ROOT / "scripts" / "build", "all"], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        build("all")
     return engine
 
 
 @pytest.fixture(scope="session")
 def server_images(images: ContainerEngine) -> ContainerEngine:
-    """The engine, with the three algorithm images as servers beside the six."""
+    """The engine, with the algorithm images as servers beside the others."""
     with one_at_a_time():
-        command = [ROOT / "scripts" / "build", "algorithm", "--api-method", "invoke"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        build("algorithm", "--api-method", "invoke")
     return images
+
+
+def make_phantoms(folder: Path, edition: str) -> Path:
+    """Two head-and-neck phantoms of an edition in the platform's layout."""
+    command = [sys.executable, "-m", "hecktor", "phantoms", "--patients", "2", "--seed", "5", "--layout", "platform"]
+    options = ["--edition", edition, "--head-and-neck-only", "--output", str(folder)]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two head-and-neck phantoms in the platform's layout."""
-    folder = tmp_path_factory.mktemp("phantoms")
-    command = [sys.executable, "-m", "hecktor", "phantoms", "--patients", "2", "--seed", "5", "--layout", "platform"]
-    subprocess.run([*command, "--head-and-neck-only", "--output", str(folder)], check=True, capture_output=True)
+    """Two phantoms of HECKTOR 2025."""
+    return make_phantoms(tmp_path_factory.mktemp("phantoms"), "hecktor2025")
+
+
+@pytest.fixture(scope="session")
+def phantoms_2026(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two phantoms of HECKTOR 2026, with relapses on different days, so that a C-index is defined."""
+    folder = make_phantoms(tmp_path_factory.mktemp("phantoms-2026"), "hecktor2026")
+    (table,) = (folder / "ground_truth").glob("*.csv")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows, start=1):
+        row |= {"Relapse": "1", "RFS": str(300 * number)}
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
     return folder

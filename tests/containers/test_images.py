@@ -18,6 +18,7 @@ from rehearsal.record import RehearsalResult
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Limits
+from tests.containers.conftest import build, one_at_a_time
 
 pytestmark = pytest.mark.container
 
@@ -25,8 +26,10 @@ ROOT = Path(__file__).parents[2]
 SCANS = ROOT.parent / "shared" / "data" / "sts_petct"
 SOCKETS, TASKS = load_edition().inputs, load_edition().algorithms
 SEGMENTATION, RFS, HPV = TASKS
+COMBINED = load_edition("hecktor2026").algorithm()
 RANKED = {"rfs": ["c_index"], "hpv": ["balanced_accuracy", "specificity"]}
-NAMES = [*(f"hecktor-{task.name}" for task in TASKS), *(f"hecktor-evaluation-{task.name}" for task in TASKS)]
+ALGORITHMS = (*TASKS, COMBINED)
+NAMES = [*(task.image for task in ALGORITHMS), *(task.evaluation_image for task in ALGORITHMS)]
 
 
 def inside(engine: ContainerEngine, image: str, script: str, program: str = "python") -> str:
@@ -44,13 +47,25 @@ def test_the_platform_accepts_the_image(images: ContainerEngine, name):
     assert facts.stripped_variables == ()
 
 
-@pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
+@pytest.mark.parametrize("task", ALGORITHMS, ids=[task.image for task in ALGORITHMS])
 def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine, task: Algorithm):
     """The label says invoke, and the image of the other kind keeps its name and its label."""
-    facts = server_images.image_facts(f"hecktor-{task.name}:invoke")
+    facts = server_images.image_facts(f"{task.image}:invoke")
     assert upload_problems(facts) == []
     assert facts.api_method == "invoke"
-    assert server_images.image_facts(f"hecktor-{task.name}:latest").api_method == "exec"
+    assert server_images.image_facts(f"{task.image}:latest").api_method == "exec"
+
+
+def test_two_revisions_of_an_image_have_the_same_layers_and_different_identities(images: ContainerEngine):
+    """The platform knows an image by the checksum of its archive, which holds the labels."""
+    name, identities, layers = f"{COMBINED.evaluation_image}:latest", set(), set()
+    with one_at_a_time():
+        for revision in (["--revision", "first try"], ["--revision", "second try"], []):
+            build(COMBINED.evaluation_image.removeprefix("hecktor-"), *revision)
+            identities.add(images.command("image", "inspect", "--format", "{{.Id}}", name))
+            layers.add(images.command("image", "inspect", "--format", "{{json .RootFS.Layers}}", name))
+    assert len(identities) == 3
+    assert len(layers) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,9 +102,9 @@ def rehearsed(
             task=task,
             cohort=cohort,
             output_dir=output,
-            algorithm=ContainerRunner(engine, f"hecktor-{task.name}:{tag}", arguments),
+            algorithm=ContainerRunner(engine, f"{task.image}:{tag}", arguments),
             limits=Limits(16 * GIB, task.time_limit_s),
-            evaluation=ContainerRunner(engine, f"hecktor-evaluation-{task.name}:latest") if scored else None,
+            evaluation=ContainerRunner(engine, f"{task.evaluation_image}:latest") if scored else None,
             ground_truth_dir=cohort / "ground_truth" if scored else None,
             only=only,
         )
@@ -125,6 +140,39 @@ def test_a_server_answers_two_phantoms(server_images: ContainerEngine, phantoms:
     assert len(result.startup_s) == 1
     assert [job.outcome.http_status for job in result.jobs] == [201, 201]
     assert not any("is kept open" in line for line in result.warnings)
+
+
+@pytest.mark.slow
+def test_four_answers_of_2026_are_scored(images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
+    result = rehearsed(images, COMBINED, phantoms_2026, tmp_path, scored=True)
+    assert result.succeeded, (result.refusals, result.failures, result.problems)
+    check_four_answers(tmp_path / "predictions", phantoms_2026)
+    aggregates = json.loads((tmp_path / "metrics.json").read_text())["aggregates"]
+    assert 0.5 < aggregates["dsc_mean"]["value"] <= 1
+    assert aggregates["c_index"]["value"] in (0.0, 0.5, 1.0)  # of one pair of patients
+
+
+@pytest.mark.slow
+def test_a_server_gives_the_same_four_answers(server_images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
+    for tag in ("latest", "invoke"):
+        result = rehearsed(server_images, COMBINED, phantoms_2026, tmp_path / tag, tag=tag, arguments=("--passes", "1"))
+        assert result.succeeded, (result.refusals, result.failures)
+        check_four_answers(tmp_path / tag / "predictions", phantoms_2026)
+    executed = tmp_path / "latest" / "predictions"
+    for path in executed.rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "invoke" / "predictions" / path.relative_to(executed)).read_bytes()
+
+
+def check_four_answers(predictions: Path, cohort: Path) -> None:
+    """A mask on the CT's grid, T1 to T4, N0 to N3 and a positive number of days for each patient."""
+    for patient in patients(cohort):
+        answers = {name: read_json(predictions / name / f"{patient}.json") for name in ("t_stage", "n_stage", "rfs")}
+        assert answers["t_stage"] in ("T1", "T2", "T3", "T4")
+        assert answers["n_stage"] in ("N0", "N1", "N2", "N3")
+        assert answers["rfs"] > 0
+        ct = next(COMBINED.inputs[CT].path_under(cohort / patient / "input").iterdir())
+        mask = read_header(predictions / "segmentation" / f"{patient}.mha")
+        assert mask.geometry.differences(read_header(ct).geometry) == []
 
 
 @pytest.fixture(scope="session")
@@ -183,20 +231,22 @@ def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path:
             assert isinstance(read_json(path), bool if task is HPV else float)
 
 
-def test_the_scripts_run_and_save(server_images: ContainerEngine, toy_image: str, phantoms: Path, tmp_path: Path):
-    """try-run on one patient; save says the size and writes the archive."""
-    patient = next(path for path in sorted(phantoms.iterdir()) if (path / "input").is_dir())
+def test_the_scripts_run_and_save(server_images: ContainerEngine, toy_image: str, phantoms_2026: Path, tmp_path: Path):
+    """try-run on one patient, by exec and invoke; save says the size and writes the archive."""
+    patient = phantoms_2026 / patients(phantoms_2026)[0]
     output = tmp_path / "output"
     done = subprocess.run(
-        [ROOT / "scripts" / "try-run", "hpv", patient / "input", output], check=False, capture_output=True, text=True
+        [ROOT / "scripts" / "try-run", "2026", patient / "input", output], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert isinstance(json.loads((output / "hpv-status.json").read_text()), bool)
-    run = ["hpv", patient / "input", tmp_path / "served", "--invoke"]
+    names = ["images/head-neck-tumor-segmentation/output.mha", "n-stage.json", "rfs.json", "t-stage.json"]
+    assert sorted(path.relative_to(output).as_posix() for path in output.rglob("*.*")) == names
+    run = ["2026", patient / "input", tmp_path / "served", "--invoke"]
     served = subprocess.run([ROOT / "scripts" / "try-run", *run], check=False, capture_output=True, text=True)
     assert served.returncode == 0, served.stderr
     assert '"status": 201' in served.stdout
-    assert (tmp_path / "served" / "hpv-status.json").read_bytes() == (output / "hpv-status.json").read_bytes()
+    for name in names:
+        assert (tmp_path / "served" / name).read_bytes() == (output / name).read_bytes()
     missing = subprocess.run(
         [ROOT / "scripts" / "try-run", "no-such", patient / "input", output],
         check=False,

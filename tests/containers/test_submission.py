@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from algorithm.network.package import default_package_path
 from contract.editions import load_edition
 from contract.errors import EngineError
 from contract.files import read_json
@@ -21,13 +22,14 @@ def built(images: ContainerEngine) -> BuiltImages:
     return find_images(None, "cpu", with_gpus=False, level=1)
 
 
-def test_an_archive_answers_with_the_package(built: BuiltImages, tiny_package: Path, tmp_path: Path) -> None:
-    output = tmp_path / "submission"
+def test_an_archive_gives_the_four_answers_of_2026(built: BuiltImages, tmp_path: Path) -> None:
+    """With the shipped package, by the model alone: a stand-in would be a failed check."""
+    edition, output = load_edition("hecktor2026"), tmp_path / "submission"
     request = SubmissionOptions(
-        tiny_package, output, (load_edition().algorithm("hpv"),), torch="cpu", kinds=("head",), coarsening=8
+        default_package_path(edition.name), output, edition=edition, torch="cpu", kinds=("head",), coarsening=4
     )
     made = make_submission(request, built, print)
-    archive = output / "hecktor-hpv.tar.gz"
+    archive = output / "hecktor-2026.tar.gz"
     assert read_json(output / "submission.json")["images"][0]["size"] == archive.stat().st_size > 1e8
     (tried,) = made.tried
     assert tried.isolated

@@ -47,21 +47,23 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
         image: str,
         behave: str = "well",
         *,
-        task: str = "segmentation",
+        task: str | None = "segmentation",
+        edition: str = "hecktor2025",
         evaluation: str | None = None,
         time_limit_s: float = 60,
         memory_mib: int = 256,
         api_method: str = "auto",
         cases: int = 1,
+        arguments: tuple[str, ...] = (),
     ) -> RehearsalResult:
         for number in range(2, cases + 1):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
         return rehearse(
             Rehearsal(
-                task=load_edition().algorithm(task),
+                task=load_edition(edition).algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
-                algorithm=ContainerRunner(engine, image, ("--behave", behave)),
+                algorithm=ContainerRunner(engine, image, ("--behave", behave, *arguments)),
                 limits=Limits(memory_mib * MIB, time_limit_s, cpus=1),
                 evaluation=None if evaluation is None else ContainerRunner(engine, evaluation),
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
@@ -77,6 +79,34 @@ def test_rehearsal_and_evaluation_in_containers(rehearse_image, toy_image, toy_e
     assert result.succeeded, (result.failures, result.problems)
     assert result.metrics["aggregates.c_index.value"] == 1.0
     assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
+
+
+FOUR = {"task": None, "edition": "hecktor2026", "arguments": ("--four-answers",)}
+
+
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+def test_four_answers_of_one_container(rehearse_image, toy_image, invoke_image, tmp_path: Path, api_method: str):
+    image = {"exec": toy_image, "invoke": invoke_image}[api_method]
+    result = rehearse_image(image, **FOUR)
+    assert result.succeeded, (result.refusals, result.failures)
+    values = {
+        path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "out").rglob("predictions/*/A-1.json")
+    }
+    assert values == {"t_stage": "T2", "n_stage": "N1", "rfs": 800.5}
+    assert (tmp_path / "out" / "predictions" / "segmentation" / "A-1.mha").is_file()
+
+
+@pytest.mark.parametrize(
+    ("behave", "message"),
+    [
+        ("T2a", 't-stage.json: found "T2a", expected one of "T1", "T2", "T3", "T4"'),
+        ("stale", "tumor-lymph-node-segmentation: an output of an older description"),
+        ("label-3", "label 3"),
+    ],
+)
+def test_one_bad_answer_of_four_fails_the_job(rehearse_image, toy_image, behave, message):
+    (failure,) = rehearse_image(toy_image, behave, **FOUR).failures
+    assert message in failure
 
 
 def test_environment_of_a_container(rehearse_image, toy_image):

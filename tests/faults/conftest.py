@@ -52,7 +52,7 @@ def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds:
     files = sorted(path.relative_to(case.output).as_posix() for path in case.output.rglob("*") if path.is_file())
     ended = Ended(status, said, files, seconds)
     if ended.status == 0 or ended.files:
-        checked = check_outputs(case.output, task.answers, case.ct.geometry)
+        checked = check_outputs(case.output, task, case.ct.geometry)
         (output,) = checked.outputs
         assert checked.warnings == (), ended
         assert ended.files == [output.path.relative_to(case.output).as_posix()], ended

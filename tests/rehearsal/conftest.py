@@ -52,7 +52,9 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
     def run(
         behave: str = "well",
         *,
-        task: str = "segmentation",
+        task: str | None = "segmentation",
+        edition: str = "hecktor2025",
+        arguments: tuple[str, ...] = (),
         evaluation: str | None = None,
         time_limit_s: float = 30,
         on_failure: str = "abort",
@@ -64,10 +66,10 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
         return rehearse(
             Rehearsal(
-                task=load_edition().algorithm(task),
+                task=load_edition(edition).algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",
-                algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave)),
+                algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave, *arguments)),
                 limits=Limits(2**30, time_limit_s, ready_within_s=ready_within_s),
                 evaluation=None if evaluation is None else scored,
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from contract.files import read_json
+from contract.predictions import read_predictions
 from rehearsal.cli import main
 from rehearsal.jobs.execute import Rehearsal
+from tests.rehearsal.conftest import Rehearse
 
 FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")
 
@@ -41,6 +44,24 @@ def test_commands_name_an_edition_other_than_the_default(
     assert rehearsal.algorithm.description.split(" ", 1)[1] == algorithm
     assert rehearsal.evaluation is not None
     assert rehearsal.evaluation.description.split(" ", 1)[1] == evaluation
+
+
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+def test_four_answers_reach_the_evaluation(rehearse_toy: Rehearse, tmp_path: Path, api_method: str) -> None:
+    """By the paths of HECKTOR 2026, in `predictions.json` and as files by answer."""
+    result = rehearse_toy(
+        task=None, edition="hecktor2026", arguments=("--four-answers",), evaluation="well", api_method=api_method
+    )
+    assert result.succeeded, (result.failures, result.problems)
+    jobs = read_predictions(tmp_path / "out" / "evaluation" / "input" / "predictions.json")
+    slugs = ["head-neck-tumor-segmentation", "t-stage", "n-stage", "rfs"]
+    assert [[job.output(slug).relative_path for slug in slugs] for job in jobs] == [
+        ["images/head-neck-tumor-segmentation", "t-stage.json", "n-stage.json", "rfs.json"]
+    ] * 2
+    predictions = tmp_path / "out" / "predictions"
+    assert {path.name: read_json(path / "A-1.json") for path in predictions.iterdir() if path.name != "segmentation"} == {
+        "t_stage": "T2", "n_stage": "N1", "rfs": 800.5
+    }  # fmt: skip
 
 
 def test_an_unknown_task_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """An algorithm that misbehaves on demand, with the standard library alone, as a process or in a container.
 
-Without a behaviour it writes an empty mask on the CT's grid, a risk of 0.5 and a positive HPV status.
+Without a behaviour it writes an empty mask on the CT's grid, a risk of 0.5 and a positive HPV status, or with
+`--four-answers` the outputs of HECKTOR 2026: the mask, stages T2 and N1, and 800.5 days.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import time
 from pathlib import Path
 
 MASK_FOLDER = "images/tumor-lymph-node-segmentation"
+HEAD_NECK_MASK_FOLDER = "images/head-neck-tumor-segmentation"
+VALUES = {"rfs.json": "0.5", "hpv-status.json": "true"}
+FOUR_VALUES = {"t-stage.json": '"T2"', "n-stage.json": '"N1"', "rfs.json": "800.5"}
 GEOMETRY_KEYS = ("Offset", "TransformMatrix", "ElementSpacing", "DimSize")
 
 
@@ -39,13 +43,17 @@ def write_mask(path: Path, header: dict[str, str], *, element: str = "MET_UCHAR"
 
 def answer(options: argparse.Namespace) -> None:
     header = header_of(options.input / "images" / "ct")
-    mask = options.output / MASK_FOLDER / "output.mha"
+    mask = options.output / (HEAD_NECK_MASK_FOLDER if options.four_answers else MASK_FOLDER) / "output.mha"
     write_mask(mask, header)
-    (options.output / "rfs.json").write_text("0.5")
-    (options.output / "hpv-status.json").write_text("true")
+    for name, value in (FOUR_VALUES if options.four_answers else VALUES).items():
+        (options.output / name).write_text(value)
     if options.record and options.recorded != "null":
         options.record.write_text(options.recorded)
-    behaviour = options.behave
+    spoil_mask(options.behave, mask, header)
+    spoil_values(options.behave, options.output)
+
+
+def spoil_mask(behaviour: str, mask: Path, header: dict[str, str]) -> None:
     if behaviour == "two-images":
         write_mask(mask.with_name("again.mha"), header)
     elif behaviour == "float-mask":
@@ -58,9 +66,16 @@ def answer(options: argparse.Namespace) -> None:
         mask.rename(mask.with_name("output.nii.gz"))
     elif behaviour == "truncated":
         mask.write_bytes(mask.read_bytes()[:-5])
+    elif behaviour == "stale":
+        mask.parent.rename(mask.parent.with_name("tumor-lymph-node-segmentation"))
+
+
+def spoil_values(behaviour: str, output: Path) -> None:
+    if behaviour == "T2a":
+        (output / "t-stage.json").write_text('"T2a"')
     elif behaviour in {"NaN", "Infinity", "null", '"0.5"', "true", "7"}:
-        (options.output / "rfs.json").write_text(behaviour)
-        (options.output / "hpv-status.json").write_text(behaviour)
+        (output / "rfs.json").write_text(behaviour)
+        (output / "hpv-status.json").write_text(behaviour)
 
 
 def surroundings(options: argparse.Namespace) -> dict[str, object]:
@@ -152,6 +167,7 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=Path("/output"))
     parser.add_argument("--model", type=Path)
     parser.add_argument("--behave", default="well")
+    parser.add_argument("--four-answers", action="store_true", help="write the outputs of HECKTOR 2026")
     parser.add_argument("--record", type=Path)
     parser.add_argument("--recorded", default="null", help="content of the run record")
     parser.add_argument("--serve", action="store_true", default=os.environ.get("TOY_SERVES") == "1")

@@ -8,7 +8,7 @@ import pytest
 
 from algorithm.heads.methods import METHODS, method_for
 from contract.editions import Algorithm, load_edition
-from contract.errors import HecktorError
+from contract.errors import HecktorError, ModelPackageError
 from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
 
 FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
@@ -20,7 +20,8 @@ FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.j
         (SEGMENTATION, {"baseline", "threshold"}),
         (RFS, {"baseline", "clinical"}),
         (HPV, {"baseline", "clinical"}),
-        (FOUR.algorithms[0], {"baseline"}),
+        (FOUR.algorithms[0], {"baseline", "threshold"}),
+        (load_edition("hecktor2026").algorithm(), {"baseline", "threshold"}),
     ],
 )
 def test_methods_of_an_algorithm(algorithm: Algorithm, names: set[str]) -> None:
@@ -30,6 +31,12 @@ def test_methods_of_an_algorithm(algorithm: Algorithm, names: set[str]) -> None:
 def test_each_method_reads_its_own_heads() -> None:
     assert METHODS["baseline"].head_name(RFS.answers[0]) == "rfs"
     assert METHODS["clinical"].head_name(HPV.answers[0]) == "hpv_clinical"
+
+
+def test_the_threshold_gives_stand_ins_for_heads() -> None:
+    """All four answers of 2026, the heads' by their stand-ins: the threshold itself reads no head."""
+    with pytest.raises(ModelPackageError, match=r"^method 'threshold': no head for t_stage$"):
+        METHODS["threshold"].head_name(FOUR.algorithms[0].answer("t_stage"))
 
 
 def test_a_method_that_cannot_answer() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cases import algorithm, evaluation
+from benchmarks.cases import algorithm, evaluation, four_answers
 from benchmarks.cases.data import BenchData
 from benchmarks.harness.measurement import Measurement, Work, run, run_all
 from benchmarks.harness.timing import Command, Timing
@@ -51,7 +51,11 @@ def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
 
 def test_declarations_are_unique_picklable_and_come_after_their_partners(tmp_path: Path) -> None:
     data = BenchData(tmp_path, quick=True)
-    stages = [*algorithm.measurements(data, tmp_path), *evaluation.measurements(data)]
+    stages = [
+        *algorithm.measurements(data, tmp_path),
+        *four_answers.measurements(data),
+        *evaluation.measurements(data),
+    ]
     for declared in (stages, list(peer_measurements(tmp_path))):
         keys = [measurement.key for measurement in declared]
         assert len(set(keys)) == len(keys)

@@ -13,6 +13,7 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 
 SOURCE = Path(__file__).parents[3] / "contract" / "editions" / "hecktor2026.json"
+OLDER = "an output of an older description"
 
 
 def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
@@ -45,6 +46,33 @@ def test_images_of_2025_are_named_after_the_tasks() -> None:
     assert names[2] == ("hecktor-hpv", "hecktor-evaluation-hpv")
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "images/tumor-lymph-node-segmentation/output.mha",
+            f"images/tumor-lymph-node-segmentation: {OLDER}, expected images/head-neck-tumor-segmentation",
+        ),
+        (
+            "tn-staging.json",
+            f"tn-staging.json: {OLDER}, expected t-stage.json and n-stage.json",
+        ),
+        (
+            "recurrence-free-survival.json",
+            f"recurrence-free-survival.json: {OLDER}, expected rfs.json",
+        ),
+        ("hpv-status.json", f"hpv-status.json: {OLDER}, expected no output in its place"),
+    ],
+)
+def test_outputs_of_older_descriptions_are_named(path: str, message: str) -> None:
+    assert str(load_edition("hecktor2026").algorithm().stale_output(path)) == message
+
+
+@pytest.mark.parametrize("path", ["rfs.json", "images/head-neck-tumor-segmentation/output.mha", "tn-staging.json.bak"])
+def test_other_outputs_are_not_stale(path: str) -> None:
+    assert load_edition("hecktor2026").algorithm().stale_output(path) is None
+
+
 def _answer(content: Any, name: str) -> dict[str, Any]:
     return next(one for one in content["algorithms"][0]["answers"] if one["name"] == name)
 
@@ -61,6 +89,8 @@ def _keep_only(content: Any, name: str) -> None:
         (lambda content: _answer(content, "n_stage").update(without={"GTVx": "N0"}), "found 'GTVx'"),
         (lambda content: _keep_only(content, "t_stage"), "a mask among the answers"),
         (lambda content: content["algorithms"][0].update(image="Hecktor 2026"), "a name of lower-case letters"),
+        (lambda content: content["algorithms"][0].update(stale_outputs={"a.json": ["hpv"]}), "a list of segmentation"),
+        (lambda content: content["algorithms"][0].update(stale_outputs={"rfs.json": []}), "no path of an answer"),
     ],
 )
 def test_a_spoilt_declaration_names_the_place(tmp_path: Path, spoil: Callable[[Any], object], message: str) -> None:

@@ -29,10 +29,10 @@ from rehearsal.runners.runner import Call, Limits, ProcessRunner
         ("NaN", "rfs", "found null (NaN and infinities become null), expected a number"),
         ("Infinity", "rfs", "found null"),
         ("null", "rfs", "found null"),
-        ('"0.5"', "rfs", "found a text, expected a number"),
-        ("true", "rfs", "found a boolean, expected a number"),
-        ("7", "hpv", "found a number, expected a boolean"),
-        ("null", "hpv", "expected a boolean"),
+        ('"0.5"', "rfs", 'found "0.5", expected a number'),
+        ("true", "rfs", "found true, expected a number"),
+        ("7", "hpv", "found 7, expected one of false, true"),
+        ("null", "hpv", "expected one of false, true"),
         ("exit-3", "hpv", "exit status 3"),
         ("exit-3", "hpv", "show the submitter its last line on stderr: the scanner was off"),
         ("write-input", "hpv", "/input is read-only"),
@@ -155,27 +155,28 @@ def test_more_than_a_thousand_files_fail(tmp_path: Path):
     for number in range(1001):
         (folder / f"{number}.txt").touch()
     with pytest.raises(OutputError, match="1001 files, expected at most 1000"):
-        check_outputs(tmp_path, segmentation.answers, None)
+        check_outputs(tmp_path, segmentation, None)
     with pytest.raises(OutputError, match=r"no output rfs\.json"):
-        check_outputs(tmp_path, rfs.answers, None)
+        check_outputs(tmp_path, rfs, None)
 
 
-FOUR = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json")).algorithm()
+FOUR = load_edition("hecktor2026").algorithm()
 GRID = Geometry((4, 3, 2), (1.0, 1.0, 2.0), (0.0, 0.0, 0.0))
+T_STAGES, N_STAGES = '"T1", "T2", "T3", "T4"', '"N0", "N1", "N2", "N3"'
 
 
 def write_four_answers(folder: Path, **values: object) -> None:
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[0, 0, 0] = 2
-    write_mask(FOUR.answer("mask").socket.path_under(folder) / "output.mha", mask, GRID)
-    for name, value in ({"t_stage": "T3", "n_stage": "N0", "survival": 812.5} | values).items():
+    write_mask(FOUR.answer("segmentation").socket.path_under(folder) / "output.mha", mask, GRID)
+    for name, value in ({"t_stage": "T3", "n_stage": "N0", "rfs": 812.5} | values).items():
         write_json(FOUR.answer(name).socket.path_under(folder), value)
 
 
 def test_four_answers_are_checked_in_one_job(tmp_path: Path):
     write_four_answers(tmp_path)
-    checked = check_outputs(tmp_path, FOUR.answers, GRID)
-    assert [output.answer.name for output in checked.outputs] == ["mask", "t_stage", "n_stage", "survival"]
+    checked = check_outputs(tmp_path, FOUR, GRID)
+    assert [output.answer.name for output in checked.outputs] == ["segmentation", "t_stage", "n_stage", "rfs"]
     assert [output.value for output in checked.outputs] == [None, "T3", "N0", 812.5]
     assert checked.warnings == ()
 
@@ -183,16 +184,59 @@ def test_four_answers_are_checked_in_one_job(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("t_stage", "T5", "t-stage.json: found 'T5', expected one of T1, T2, T3, T4"),
-        ("n_stage", 2, "n-stage.json: found a number, expected a text"),
-        ("survival", "long", "survival.json: found a text, expected a number"),
-        ("survival", None, "survival.json: found null"),
+        ("t_stage", "T2a", f't-stage.json: found "T2a", expected one of {T_STAGES}'),
+        ("t_stage", "t2", f't-stage.json: found "t2", expected one of {T_STAGES}'),
+        ("t_stage", 2, f"t-stage.json: found 2, expected one of {T_STAGES}"),
+        ("t_stage", {"T_stage": "T2"}, f't-stage.json: found {{"T_stage": "T2"}}, expected one of {T_STAGES}'),
+        ("t_stage", "T5", f't-stage.json: found "T5", expected one of {T_STAGES}'),
+        ("n_stage", "N2b", f'n-stage.json: found "N2b", expected one of {N_STAGES}'),
+        ("n_stage", ["N2"] * 20, 'n-stage.json: found ["N2", "N2"'),
+        ("rfs", "long", 'rfs.json: found "long", expected a number'),
+        ("rfs", None, "rfs.json: found null (NaN and infinities become null), expected a number"),
     ],
 )
 def test_one_bad_answer_of_four_fails_the_job(tmp_path: Path, name: str, value: object, message: str):
     write_four_answers(tmp_path, **{name: value})
-    with pytest.raises(OutputError, match=f"^{message}"):
-        check_outputs(tmp_path, FOUR.answers, GRID)
+    with pytest.raises(OutputError) as stop:
+        check_outputs(tmp_path, FOUR, GRID)
+    assert str(stop.value).startswith(message)
+    assert len(str(stop.value)) < 250
+
+
+def test_a_stage_without_quotes_is_no_json(tmp_path: Path):
+    write_four_answers(tmp_path)
+    (tmp_path / "t-stage.json").write_text("T2")
+    with pytest.raises(OutputError, match=r"^t-stage\.json: not valid JSON"):
+        check_outputs(tmp_path, FOUR, GRID)
+
+
+@pytest.mark.parametrize(
+    ("name", "stale", "message"),
+    [
+        ("segmentation", "images/tumor-lymph-node-segmentation", "no output images/head-neck-tumor-segmentation"),
+        ("t_stage", "tn-staging.json", "no output t-stage.json"),
+        ("rfs", "recurrence-free-survival.json", "no output rfs.json"),
+    ],
+)
+def test_an_output_under_a_stale_name_is_explained(tmp_path: Path, name: str, stale: str, message: str):
+    """As a missing output: the message names the stale file, and what is expected in its place."""
+    write_four_answers(tmp_path)
+    FOUR.answer(name).socket.path_under(tmp_path).rename(tmp_path / stale)
+    with pytest.raises(OutputError) as stop:
+        check_outputs(tmp_path, FOUR, GRID)
+    assert str(stop.value).startswith(message)
+    assert f"; {stale}: an output of an older description, expected " in str(stop.value)
+
+
+def test_a_surplus_output_under_a_stale_name_is_a_warning(tmp_path: Path):
+    write_four_answers(tmp_path)
+    for name in ("hpv-status.json", "notes.txt"):
+        (tmp_path / name).write_text("true")
+    older, notes = check_outputs(tmp_path, FOUR, GRID).warnings
+    assert older == (
+        "hpv-status.json: an output of an older description, expected no output in its place; the platform would drop it"
+    )
+    assert notes == "notes.txt: no output of this task; the platform would drop 1 such file(s)"
 
 
 def test_a_missing_command_is_an_error(tmp_path: Path):

@@ -28,6 +28,7 @@ from rehearsal.submission.tries import KINDS, _cases, make_phantoms
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms
+NEWEST = load_edition("hecktor2026")
 RECORD = {"method": "toy", "segmented_by": "network", "passes_done": 4, "passes_planned": 4, "stand_ins": []}
 UNSURE = {"found_by": "lung apices", "sure": False}
 
@@ -39,10 +40,11 @@ class StubImages:
     behave: dict[str, str] = field(default_factory=dict)
     record: dict[str, Any] | None = field(default_factory=lambda: RECORD)
     refuse: str = ""
+    options: tuple[str, ...] = ()
     built: list[str] = field(default_factory=list)
 
     def name(self, task: Algorithm) -> str:
-        return f"toy-{task.name}:cpu"
+        return f"toy-{task.image}:cpu"
 
     def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
         log.write_text("built\n")
@@ -57,7 +59,7 @@ class StubImages:
         task = archive.read_text()
         if task == self.refuse:
             raise EngineError(f"{archive.name}: built for arm64, expected amd64")
-        command = (*shlex.split(sys.executable), str(TOY))
+        command = (*shlex.split(sys.executable), str(TOY), *self.options)
         return ProcessRunner(
             command, ("--behave", self.behave.get(task, "well"), "--recorded", json.dumps(self.record))
         )
@@ -72,7 +74,7 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
 
 @pytest.fixture(autouse=True)
 def phantom_made_once(phantom: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The phantom is not made again for each test."""
+    """The phantom is not made again for each test; HECKTOR 2026 has the same paths of inputs."""
     cohort, kinds = phantom
 
     def copied(folder: Path, _: Edition, __: Sequence[str], coarsening: int) -> dict[str, str]:
@@ -108,7 +110,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     record = read_json(output / "submission.json")
     assert record["images"][1] == {
         "file": "hecktor-rfs.tar.gz", "sha256": hashlib.sha256(b"rfs").hexdigest(), "size": 3, "task": "rfs",
-        "image": "toy-rfs:cpu", "torch": "cpu",
+        "image": "toy-hecktor-rfs:cpu", "torch": "cpu",
     }  # fmt: skip
     assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
         ("segmentation", 600), ("rfs", 900), ("hpv", 600),
@@ -121,6 +123,38 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert "toy: 4 of 4 passes |" in text
     assert "on a CPU, not on a GPU" in text
     assert "do not use the platform's GPU" in text
+    assert "- `rfs.json` is a risk: a higher value means earlier recurrence." in text
+
+
+def test_one_image_for_the_four_answers_of_2026(tiny_package: Path, tmp_path: Path) -> None:
+    """Named after the declaration's image; the README gives the direction of the recurrence-free survival."""
+    output, images = tmp_path / "submission", StubImages(options=("--four-answers",))
+    made = make_submission(request(tiny_package, output, edition=NEWEST), images, ignore)
+    assert names(output) == ["README.md", "hecktor-2026.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
+    assert images.built == ["combined"]
+    assert made.tried[0].time_limit_s == 25 * 60
+    predictions = output / "rehearsal" / "combined" / "predictions"
+    assert names(predictions) == ["n_stage", "rfs", "segmentation", "t_stage"]
+    text = (output / "README.md").read_text()
+    assert "| head-neck-tumor-segmentation, t-stage, n-stage, rfs |" in text
+    assert "- `rfs.json` is a time in days: a higher value means later recurrence." in text
+
+
+@pytest.mark.parametrize(
+    ("behave", "says"),
+    [
+        ("T2a", r't-stage\.json: found "T2a", expected one of "T1", "T2", "T3", "T4"'),
+        (
+            "stale",
+            r"images/tumor-lymph-node-segmentation: an output of an older description, expected images/head-neck-tumor",
+        ),
+    ],
+)
+def test_one_bad_answer_of_four_leaves_no_files(tiny_package: Path, tmp_path: Path, behave: str, says: str) -> None:
+    images = StubImages({"combined": behave}, options=("--four-answers",))
+    with pytest.raises(HecktorError, match=says):
+        make_submission(request(tiny_package, tmp_path / "submission", edition=NEWEST), images, ignore)
+    assert names(tmp_path / "submission") == ["failed"]
 
 
 def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: Path) -> None:
@@ -231,8 +265,13 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text('#!/bin/sh\necho "$HECKTOR_ENGINE $*"\necho "error: no wheels"\nexit 4\n')
     script.chmod(0o755)
-    images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1)
+    images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1, "third try")
     with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
         images.build((SEGMENTATION, RFS), tmp_path / "log")
-    assert (tmp_path / "log").read_text().splitlines()[0] == "toy-client segmentation rfs --cuda"
+    assert (tmp_path / "log").read_text().splitlines()[0] == "toy-client segmentation rfs --cuda --revision third try"
     assert images.name(HPV) == "hecktor-hpv:cuda"
+    (four_answers,) = NEWEST.algorithms
+    with pytest.raises(EngineError):
+        images.build((four_answers,), tmp_path / "log")
+    assert "toy-client 2026 --cuda" in (tmp_path / "log").read_text()
+    assert images.name(four_answers) == "hecktor-2026:cuda"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
-from benchmarks.cases import algorithm, evaluation
+from benchmarks.cases import algorithm, evaluation, four_answers
 from benchmarks.cases.data import bench_data, describe, facts, make_data
 from benchmarks.harness.suite import progress, run_suite, suite_parser
 
@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in make_data(data):
         progress(f"data: {line}")
     inputs = facts(data, model)
-    measurements = [*algorithm.measurements(data, options.model), *evaluation.measurements(data)]
+    measurements = [
+        *algorithm.measurements(data, options.model),
+        *four_answers.measurements(data),
+        *evaluation.measurements(data),
+    ]
     run_suite("bench", measurements, options, inputs, describe(inputs))
     return 0

@@ -1,0 +1,59 @@
+"""The commands that the demonstration runs, without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from hecktor import demo
+
+Commands = list[list[str]]
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """The subcommands with their arguments, in order."""
+    calls: Commands = []
+
+    def recorded(name: str) -> Callable[[Sequence[str]], int]:
+        def main(arguments: Sequence[str]) -> int:
+            calls.append([name, *arguments])
+            return 0
+
+        return main
+
+    monkeypatch.setattr(demo, "command", recorded)
+    return calls
+
+
+def value(command: list[str], option: str) -> str:
+    return command[command.index(option) + 1]
+
+
+def test_the_newest_edition_has_one_image_and_twelve_patients(commands: Commands) -> None:
+    """Two teams, both of which give all four answers."""
+    assert demo.main(["--containers"]) == 0
+    assert [command[0] for command in commands] == ["phantoms", "rehearse", "rehearse", "rank", "report"]
+    assert all(value(command, "--edition") == "hecktor2026" for command in commands)
+    phantoms, baseline, threshold, *_ = commands
+    assert (value(phantoms, "--patients"), value(phantoms, "--output")) == ("12", "out/demo/cohort")
+    assert value(baseline, "--algorithm-image") == "hecktor-2026:latest"
+    assert value(baseline, "--evaluation-image") == "hecktor-evaluation-2026:latest"
+    assert "--arguments=--method threshold" in threshold
+
+
+def test_the_older_edition_has_three_tasks_and_a_folder_of_its_own(commands: Commands) -> None:
+    assert demo.main(["--edition", "hecktor2025"]) == 0
+    names = [command[0] for command in commands]
+    assert names == ["phantoms", *["rehearse", "rehearse", "rank"] * 3, "report"]
+    assert (value(commands[0], "--patients"), value(commands[0], "--output")) == ("6", "out/demo-hecktor2025/cohort")
+    assert "--arguments=--method clinical" in commands[-3]
+    assert all("--process" in command for command in commands if command[0] == "rehearse")
+
+
+def test_given_options_replace_the_defaults(commands: Commands) -> None:
+    assert demo.main(["--patients", "3", "--seed", "4", "--output", "elsewhere"]) == 0
+    assert [value(commands[0], option) for option in ("--patients", "--seed", "--output")] == [
+        "3", "4", "elsewhere/cohort"
+    ]  # fmt: skip
