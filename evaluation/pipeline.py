@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from contract.editions.clinical import CENTRE
 from contract.editions.declaration import CT
-from contract.errors import GroundTruthError, HecktorError, OutputError, PredictionError
+from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
@@ -24,7 +25,8 @@ from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import read_bounding_boxes
-from evaluation.inputs.submission import Submission, read_submission
+from evaluation.inputs.prediction_folder import find_table
+from evaluation.inputs.submission import JobSockets, Submission, read_submission
 from evaluation.results import metrics_json
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow, scorer_of
@@ -78,15 +80,15 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     profile = load_profile(request.edition)
     task = with_options(profile.task(request.task), request.options)
     _check_request(request, task)
-    references = _read_references(request, task)
-    submissions = _read_submissions(request, profile, task, references)
+    references = _read_references(request, profile, task)
+    submissions, findings = _read_submissions(request, profile, task, references)
     answers = [
         _score(request, answer, references[name], submissions[name], several=task.has_several_answers)
         for name, answer in task.answers.items()
     ]
-    cohort = joined_cohort(answers)
+    cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(request, task, cohort)
-    report = _report(request, task, cohort, estimates)
+    report = _report(request, task, cohort, estimates, findings)
     if request.output_dir is not None:
         write_json(request.output_dir / METRICS_JSON, report)
     return report
@@ -103,10 +105,6 @@ def _remove_earlier(request: EvaluationRequest) -> None:
 
 
 def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
-    if request.predictions is not None and task.has_several_answers:
-        raise HecktorError(
-            "--predictions", f"task {task.algorithm.name} has {len(task.answers)} answers", "--input for several"
-        )
     rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
     given = request.bounding_boxes is not None
     if rules is None:
@@ -122,10 +120,13 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
         )
 
 
-def _read_references(request: EvaluationRequest, task: TaskProfile) -> dict[str, Reference[Any]]:
+def _read_references(
+    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile
+) -> dict[str, Reference[Any]]:
+    centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
     references = {}
     for name, answer in task.answers.items():
-        reference = scorer_of(answer).read_reference(request.ground_truth)
+        reference = scorer_of(answer).read_reference(request.ground_truth, centre_columns)
         if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
             reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
         references[name] = reference
@@ -134,18 +135,24 @@ def _read_references(request: EvaluationRequest, task: TaskProfile) -> dict[str,
 
 def _read_submissions(
     request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
-) -> dict[str, Submission]:
-    """The submitted answers; names that any reference knows are not reported as unknown."""
-    known = {case for one in references.values() for case in (*one.targets, *one.without_target)}
+) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
+    """The submitted answers, and findings about their files; names that any reference has are not unknown."""
+    known = {case for one in references.values() for case in one.cases}
+    source, table = request.predictions, request.predictions
+    findings: tuple[Finding, ...] = ()
+    if source is not None and task.has_several_answers:
+        table, findings = find_table(source, task.algorithm.heads)
+    outputs = tuple(answer.socket for answer in task.algorithm.answers)
     submissions = {}
-    for name, answer in task.answers.items():
+    for name, one in task.answers.items():
         cases = references[name].targets.keys()
-        if request.predictions is not None:
-            submissions[name] = scorer_of(answer).read_files(request.predictions, cases, known - cases)
+        path = source if one.answer.kind == "mask" else table
+        if path is not None:
+            submissions[name] = scorer_of(one).read_files(path, cases, known - cases)
         else:
-            ct, output = profile.declaration.inputs[CT], answer.answer.socket
-            submissions[name] = read_submission(request.submission, ct, output, cases, known - cases)
-    return submissions
+            sockets = JobSockets(profile.declaration.inputs[CT], one.answer.socket, outputs)
+            submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
+    return submissions, findings
 
 
 def _score(
@@ -160,7 +167,13 @@ def _score(
     workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
     rows = scorer.score(reference, submission, workers)
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
-    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
+    try:
+        measurement = scorer.measure(counted)
+    except MetricError as problem:
+        if not several:
+            raise
+        raise MetricError(f"{profile.answer.name}: {problem.message}") from None
+    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, measurement)
 
 
 def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str) -> list[CaseRow]:
@@ -191,7 +204,11 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
 
 
 def _report(
-    request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort, estimates: Estimates
+    request: EvaluationRequest,
+    task: TaskProfile,
+    cohort: ScoredCohort,
+    estimates: Estimates,
+    findings: Sequence[Finding],
 ) -> dict[str, Any]:
     values = {name: estimates.by_metric[name].value for name in task.metrics}
     return {
@@ -199,7 +216,7 @@ def _report(
         "centres": metrics_json.centres(cohort, public=request.public),
         "analyses": cohort.prefixed("public_analyses" if request.public else "analyses"),
         "cases": metrics_json.case_counts(cohort, public=request.public),
-        "warnings": metrics_json.warnings(cohort, values),
+        "warnings": [*map(str, findings), *metrics_json.warnings(cohort, values)],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,

@@ -2,13 +2,13 @@
 
 | case | what counts by default |
 |---|---|
-| GTVp empty in reference and prediction | the case does not enter the mean DSC (`skip`), and is listed |
-| GTVp empty in the reference only | DSC 0 |
-| GTVp empty in the prediction only | DSC 0, by the formula |
+| GTVp or GTVn empty in reference and prediction | the case does not enter its mean DSC (`skip`), and is listed |
+| GTVp or GTVn empty in the reference only | DSC 0 |
+| GTVp or GTVn empty in the prediction only | DSC 0, by the formula |
 | precision and recall of GTVp | as its DSC; an empty prediction of a tumour has precision 0 |
 | surface distances, both masks empty | the case does not count |
 | surface distances, one mask empty or no prediction | infinite, the surface DSC 0 |
-| GTVn empty anywhere | no special rule: its volumes and lesions enter the sums |
+| GTVn empty, aggregated DSC and lesions | no special rule: its volumes and lesions enter the sums |
 | no prediction, or an unusable one | worst score: DSC 0 (an empty GTVp reference too), all reference \
 voxels and lesions missed, risk non-concordant, class wrong |
 | risk NaN, infinite or not a number | counts as missing |
@@ -16,6 +16,8 @@ voxels and lesions missed, risk non-concordant, class wrong |
 | no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
 | a case without a probability while others have one | the worst one: 0 for a positive, 1 for a negative |
 | an undefined extra metric | null, without a warning |
+| a class of the reference that the declaration does not count, such as T0 | the answer is not evaluated for this \
+case, which is listed |
 | no target in the reference | the answer is not evaluated for this case, which is listed |
 """
 
@@ -53,7 +55,7 @@ INFINITE: Final = "{metric}: infinite, since in half of the cases or more one ma
 SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
 DIRECTIONS: Final[dict[str, str]] = {
     "risk": "a risk, higher = earlier recurrence",
-    "time": "a time, higher = later recurrence",
+    "time": "a time, higher = later recurrence; submit expected days, or the negated risk",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from evaluation.editions.rules import Rules
 from evaluation.editions.task import AnswerProfile, TaskProfile
 from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.scored import metrics_on, places_among
+from evaluation.results.scored import metrics_on, places_among, weighted_sums
 from evaluation.rows.kinds import CaseRow, scorer_of
 
 # Sums over cases in another order differ by rounding alone.
@@ -93,10 +93,12 @@ def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile
 
 def _rules(team: TeamMetrics, rules: Rules, options: Any) -> Rules:
     # Boxes are applied before rows exist, so files written before that rule can still be ranked.
-    known = {rule.name for rule in fields(rules)} - {"bounding_box"}
-    if not isinstance(options, dict) or not known <= set(options):
-        raise HecktorError(team.team, "its options are not those of the edition", ", ".join(sorted(known)))
-    stated: Rules = replace(rules, **{name: options[name] for name in known})
+    names = {rule.name for rule in fields(rules)} - {"bounding_box"}
+    # Files written before a rule with a default have rows under that default.
+    defaults = {rule.name: rule.default for rule in fields(rules) if rule.default is not MISSING}
+    if not isinstance(options, dict) or not names <= {*options, *defaults}:
+        raise HecktorError(team.team, "its options are not those of the edition", ", ".join(sorted(names)))
+    stated: Rules = replace(rules, **{name: {**defaults, **options}[name] for name in names})
     return stated
 
 
@@ -123,6 +125,7 @@ def _stored_team(
         places = places_among(cases, counted)
         answers[name] = StoredRows(counted, places)
         measured |= metrics_on(places, len(cases), one, scorer_of(one).measure(counted))
+    measured |= weighted_sums(measured, profile.metrics)
     metrics = {name: measured[name] for name in profile.metrics if name in measured}
     _check_stated(team, metrics, len(cases))
     return StoredTeam(team.team, answers, metrics)

@@ -72,8 +72,8 @@ class ClassScorer:
     answer: Answer
     public_centres: bool = False
 
-    def read_reference(self, source: Path) -> Reference[ClassValue]:
-        return read_classes(source, self.answer)
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[ClassValue]:
+        return read_classes(source, self.answer, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_class_table(source, self.answer, cases, not_evaluated)

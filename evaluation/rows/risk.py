@@ -63,11 +63,11 @@ class RiskScorer:
     rules: RiskRules
     public_centres: bool = False
 
-    def read_reference(self, source: Path) -> Reference[FollowUp]:
-        return read_follow_up(source, self.answer)
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[FollowUp]:
+        return read_follow_up(source, self.answer, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        return read_risk_table(source, self.answer.socket.title, cases, not_evaluated)
+        return read_risk_table(source, self.answer, cases, not_evaluated)
 
     def score(self, reference: Reference[FollowUp], submission: Submission, _workers: int | Workers) -> list[RiskRow]:
         read = partial(submitted_value, read=read_risk)

@@ -47,8 +47,8 @@ class Scorer(Protocol):
     @property
     def public_centres(self) -> bool: ...
 
-    def read_reference(self, source: Path) -> Reference[Any]:
-        """The targets of all cases, from a folder or file."""
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Any]:
+        """The targets of all cases, from a folder or file; `centre_columns` are spellings of the centre's column."""
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         """A submission in plain files, matched to the cases."""
