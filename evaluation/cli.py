@@ -82,7 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     add_task_option(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--predictions", type=Path, help="folder of masks, or a CSV table for tasks 2 and 3")
+    source.add_argument(
+        "--predictions",
+        type=Path,
+        help="folder of masks, CSV table of risks or classes, or for several answers a folder with both",
+    )
     source.add_argument(
         "--input",
         type=Path,

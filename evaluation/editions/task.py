@@ -53,6 +53,25 @@ class TaskProfile:
         options = {name: asdict(profile.rules) for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
 
+    def completed(self, options: Any) -> Any:
+        """Options of a metrics.json, with the defaults of rules that did not exist when it was written."""
+        if not isinstance(options, dict):
+            return options
+        if not self.has_several_answers:
+            (profile,) = self.answers.values()
+            return {**default_rules(profile.rules), **options}
+        return {
+            name: {**default_rules(self.answers[name].rules), **stated}
+            if name in self.answers and isinstance(stated, dict)
+            else stated
+            for name, stated in options.items()
+        }
+
+
+def default_rules(rules: Rules | type[Rules]) -> dict[str, Any]:
+    """Rules that a profile may leave out, with their defaults."""
+    return {field.name: field.default for field in fields(rules) if field.default is not MISSING}
+
 
 def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, str]]:
     """The answer and the plain name of every metric that the rules measure, by its full name.
@@ -74,7 +93,7 @@ def parse_rules(raw: Any, answer: Answer, where: str, *, may_lack_direction: boo
     """Check the rules of an answer; an absent direction is the declaration's, if `may_lack_direction`."""
     kind: type[Any] = RULES_OF_KIND[answer.kind]
     names = tuple(field.name for field in fields(kind))
-    defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+    defaults = default_rules(kind)
     if may_lack_direction and "direction" in names:
         defaults["direction"] = answer.direction
     content = object_with({**defaults, **raw} if isinstance(raw, dict) else raw, where, names)

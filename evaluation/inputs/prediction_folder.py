@@ -18,7 +18,7 @@ def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Fin
     Raises:
         PredictionError: no folder, no CSV file or several, or an unreadable one.
     """
-    columns = [ID_COLUMN, *(value_columns(answer)[0] for answer in answers)]
+    columns = [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
     wanted = f"one CSV file with the columns {', '.join(columns)}"
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -83,7 +83,7 @@ def _check_same_reference(who: str, first: Sequence[CaseRow], rows: Sequence[Cas
 
 def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile]:
     """The answers with the rules that the team's file states."""
-    options = team.provenance.get("options")
+    options = profile.completed(team.provenance.get("options"))
     nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
     stated = nested if isinstance(nested, dict) else {}
     return {
@@ -93,12 +93,10 @@ def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile
 
 def _rules(team: TeamMetrics, rules: Rules, options: Any) -> Rules:
     # Boxes are applied before rows exist, so files written before that rule can still be ranked.
-    names = {rule.name for rule in fields(rules)} - {"bounding_box"}
-    # Files written before a rule with a default have rows under that default.
-    defaults = {rule.name: rule.default for rule in fields(rules) if rule.default is not MISSING}
-    if not isinstance(options, dict) or not names <= {*options, *defaults}:
-        raise HecktorError(team.team, "its options are not those of the edition", ", ".join(sorted(names)))
-    stated: Rules = replace(rules, **{name: {**defaults, **options}[name] for name in names})
+    known = {rule.name for rule in fields(rules)} - {"bounding_box"}
+    if not isinstance(options, dict) or not known <= set(options):
+        raise HecktorError(team.team, "its options are not those of the edition", ", ".join(sorted(known)))
+    stated: Rules = replace(rules, **{name: options[name] for name in known})
     return stated
 
 

@@ -45,8 +45,8 @@ class MaskRow:
     failed: bool = False
     gtvp_precision: float | None = None
     gtvp_recall: float | None = None
-    gtvn_dsc: float | None = None
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
+    gtvn_dsc: float | None = None
 
     @property
     def reference(self) -> tuple[object, ...]:
