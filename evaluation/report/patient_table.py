@@ -60,7 +60,8 @@ def _cells(answer: Answer, row: Row) -> list[str]:
         lesions = f"{row['gtvn_lesions_tp']} / {row['gtvn_lesions_fp']} / {row['gtvn_lesions_fn']}"
         return [*scores, *_volumes_ml(row, "predicted"), lesions]
     if answer.kind == "risk":
-        return ["-" if row["risk"] is None else f"{row['risk']:.3g}"]
+        digits = 4 if answer.direction == "time" else 3  # thousands of days in full
+        return ["-" if row["risk"] is None else f"{row['risk']:.{digits}g}"]
     predicted = row[f"predicted_{answer.row_key}"]
     return ["-" if predicted is None else _class_name(predicted)]
 
