@@ -73,8 +73,9 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     """The content of `metrics.json`, which is written whole or not at all.
 
     Raises:
-        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric is undefined. An
-            unusable prediction is not an error; it counts by the edition's rule for missing cases.
+        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
+            answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing
+            cases.
     """
     _remove_earlier(request)
     profile = load_profile(request.edition)
@@ -167,12 +168,10 @@ def _score(
     workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
     rows = scorer.score(reference, submission, workers)
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
-    try:
-        measurement = scorer.measure(counted)
-    except MetricError as problem:
-        if not several:
-            raise
-        raise MetricError(f"{profile.answer.name}: {problem.message}") from None
+    measurement = scorer.measure(counted)
+    # A public null would reveal the class, or the follow-up, of all patients.
+    if measurement.undefined and (request.public or not several):
+        raise MetricError(f"{profile.prefix}{measurement.undefined[0]}")
     return ScoredAnswer(profile, scorer, reference, submission, rows, counted, measurement)
 
 
@@ -216,7 +215,7 @@ def _report(
         "centres": metrics_json.centres(cohort, public=request.public),
         "analyses": cohort.prefixed("public_analyses" if request.public else "analyses"),
         "cases": metrics_json.case_counts(cohort, public=request.public),
-        "warnings": [*map(str, findings), *metrics_json.warnings(cohort, values)],
+        "warnings": [*map(str, findings), *metrics_json.warnings(cohort, values, task.metrics)],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,

@@ -12,7 +12,8 @@
 | no prediction, or an unusable one | worst score: DSC 0 (an empty GTVp reference too), all reference \
 voxels and lesions missed, risk non-concordant, class wrong |
 | risk NaN, infinite or not a number | counts as missing |
-| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json |
+| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json; of several \
+answers in a result that is not public, this one's metric is null, with a warning |
 | no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
 | a case without a probability while others have one | the worst one: 0 for a positive, 1 for a negative |
 | an undefined extra metric | null, without a warning |
@@ -51,6 +52,7 @@ NOTHING_TO_MEASURE: Final = (
     "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
     "so the value is null"
 )
+PART_IS_NULL: Final = "{metric}: null, since {parts} has no value"
 INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
 SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
 DIRECTIONS: Final[dict[str, str]] = {

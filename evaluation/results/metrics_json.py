@@ -18,7 +18,8 @@ import numpy as np
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.versions import installed_version
-from evaluation.editions.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE
+from evaluation.editions.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE, PART_IS_NULL
+from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates
@@ -84,9 +85,17 @@ def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
     return blocks
 
 
-def warnings(cohort: ScoredCohort, values: Mapping[str, float | None]) -> list[str]:
+def warnings(
+    cohort: ScoredCohort, values: Mapping[str, float | None], ranked: Mapping[str, MetricProfile]
+) -> list[str]:
     """One line for each ranked metric that is undefined or infinite, and the warnings of each answer."""
-    lines = [NOTHING_TO_MEASURE.format(metric=name) for name, value in values.items() if value is None]
+    reasons = [f"{one.profile.prefix}{why}" for one in cohort.answers for why in one.measurement.undefined]
+    reason_of = {why.partition(":")[0]: why for why in reasons}
+    lines = []
+    for name in (name for name, value in values.items() if value is None):
+        null = [term for term in ranked[name].terms if values.get(term, 0.0) is None]
+        because = PART_IS_NULL.format(metric=name, parts=", ".join(null)) if null else None
+        lines.append(because or reason_of.get(name) or NOTHING_TO_MEASURE.format(metric=name))
     lines += [INFINITE.format(metric=name) for name, value in values.items() if value is not None and math.isinf(value)]
     for answer in cohort.answers:
         lines += [f"{answer.profile.prefix}{line}" for line in answer.measurement.warnings]

@@ -77,10 +77,12 @@ class RiskScorer:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
         cohort, missing = survival_cohort(rows, self.rules), self.rules.missing_risk
         metric = c_index_metric(cohort, missing)
-        value = whole_cohort(metric, len(rows), NO_COMPARABLE_PAIR.format(n=len(rows)))
+        value = whole_cohort(metric, len(rows))
         flipped = SIGN_MAY_BE_FLIPPED.format(value=value, direction=DIRECTIONS[self.rules.direction])
         warnings = (flipped,) if value < 0.5 else ()
-        return RowMetrics({"c_index": metric, **censoring_metrics(cohort, missing)}, warnings=warnings)
+        undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
+        metrics = {"c_index": metric, **censoring_metrics(cohort, missing)}
+        return RowMetrics(metrics, warnings=warnings, undefined=undefined)
 
     def restore(self, raw: Mapping[str, Any]) -> RiskRow:
         follow_up = FollowUp(raw["rfs_days"], raw["relapse"])

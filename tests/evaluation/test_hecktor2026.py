@@ -175,11 +175,26 @@ def test_stop_at_a_missing_stage(truth, plain):
         run(truth, predictions=plain, options={"t_stage.missing": "stop"})
 
 
-def test_one_class_in_the_reference_is_an_error_that_names_the_answer(tmp_path, grid, plain):
+def test_an_undefined_metric_costs_the_sums_that_contain_it(tmp_path, grid, plain):
+    """All reference T stages are T1: all other metrics keep their values; a public null would reveal the stages."""
     table = TABLE.replace("T2", "T1").replace("T4a", "T1")
     truth = write_truth(tmp_path / "one", grid, table)
-    with pytest.raises(MetricError, match="t_stage: balanced_accuracy: the reference holds one class only"):
-        run(truth, predictions=plain)
+    found = run(truth, predictions=plain)
+    null = {"t_balanced_accuracy", "tn_balanced_accuracy", "score", "score_pooled_dsc"}
+    assert {name for name, value in values(found).items() if value is None and name in BY_HAND} - {
+        "t_recall_T2",
+        "t_recall_T3",
+        "t_recall_T4",
+    } == null
+    assert values(found)["dsc_mean"] == pytest.approx(BY_HAND["dsc_mean"])
+    assert found["warnings"][:4] == [
+        "score: null, since t_balanced_accuracy has no value",
+        "tn_balanced_accuracy: null, since t_balanced_accuracy has no value",
+        "t_balanced_accuracy: the reference holds one class only, expected at least two",
+        "score_pooled_dsc: null, since t_balanced_accuracy has no value",
+    ]
+    with pytest.raises(MetricError, match="t_balanced_accuracy: the reference holds one class only"):
+        run(truth, predictions=plain, public=True)
 
 
 @pytest.mark.parametrize(
