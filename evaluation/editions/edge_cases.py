@@ -54,10 +54,13 @@ NOTHING_TO_MEASURE: Final = (
 )
 PART_IS_NULL: Final = "{metric}: null, since {parts} has no value"
 INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
-SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
+SIGN_MAY_BE_FLIPPED: Final = (
+    "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction}; negating a risk gives a time "
+    "and the reverse)"
+)
 DIRECTIONS: Final[dict[str, str]] = {
     "risk": "a risk, higher = earlier recurrence",
-    "time": "a time, higher = later recurrence; submit expected days, or the negated risk",
+    "time": "a time, higher = later recurrence",
 }
 
 

@@ -119,8 +119,8 @@ def test_cases_that_do_not_count_are_named(truth, plain):
 def test_a_low_c_index_names_the_direction(truth, plain):
     (warning,) = run(truth, predictions=plain)["warnings"]
     assert warning == (
-        "c_index is 0.375, below 0.5: the sign may be flipped (expected: a time, higher = later recurrence; submit "
-        "expected days, or the negated risk)"
+        "c_index is 0.375, below 0.5: the sign may be flipped (expected: a time, higher = later recurrence; negating "
+        "a risk gives a time and the reverse)"
     )
 
 
@@ -400,7 +400,9 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
         arguments = ["--edition", "hecktor2026", "--predictions", str(folder), "--ground-truth", str(truth)]
         output = str(results / "task1" / team)
         assert main([*arguments, "--output", output, "--bootstraps", "20", "--workers", "0"]) == 0
-    assert "\nscore" in f"\n{capsys.readouterr().out}"
+    printed = capsys.readouterr().out
+    assert printed.startswith("score ")
+    assert "rfs is read as a time, higher = later recurrence\n" in printed
     files = [str(results / "task1" / team / "metrics.json") for team in ("ours", "theirs")]
     assert rank_command([*files, "--output", str(results / "task1"), "--bootstraps", "20"]) == 0
     assert (results / "task1" / "leaderboard.csv").read_text().startswith("rank,team,score_value,score_ci95_low")
