@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from contract.editions.clinical import CENTRE
-from contract.editions.declaration import CT
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
+from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
-from evaluation.inputs.plain_files import read_bounding_boxes
-from evaluation.inputs.prediction_folder import find_table
-from evaluation.inputs.submission import JobSockets, Submission, read_submission
+from evaluation.inputs.submission import Submission
 from evaluation.results import metrics_json
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow, scorer_of
+from evaluation.rows.reading import Sources, read_references, read_submissions
 from evaluation.statistics.bootstrap import (
     DEFAULT_BOOTSTRAPS,
     DEFAULT_SEED,
@@ -81,8 +78,9 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     profile = load_profile(request.edition)
     task = with_options(profile.task(request.task), request.options)
     _check_request(request, task)
-    references = _read_references(request, profile, task)
-    submissions, findings = _read_submissions(request, profile, task, references)
+    sources = Sources(request.ground_truth, request.submission, request.predictions, request.bounding_boxes)
+    references = read_references(sources, profile, task)
+    submissions, findings = read_submissions(sources, profile, task, references)
     answers = [
         _score(request, answer, references[name], submissions[name], several=task.has_several_answers)
         for name, answer in task.answers.items()
@@ -119,41 +117,6 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
             f"none, but {task.edition} scores inside a bounding box",
             "a CSV file of boxes or --option bounding_box=whole_image to score the whole image",
         )
-
-
-def _read_references(
-    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile
-) -> dict[str, Reference[Any]]:
-    centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
-    references = {}
-    for name, answer in task.answers.items():
-        reference = scorer_of(answer).read_reference(request.ground_truth, centre_columns)
-        if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
-            reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
-        references[name] = reference
-    return references
-
-
-def _read_submissions(
-    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
-) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
-    """The submitted answers, and findings about their files; names that any reference has are not unknown."""
-    known = {case for one in references.values() for case in one.cases}
-    source, table = request.predictions, request.predictions
-    findings: tuple[Finding, ...] = ()
-    if source is not None and task.has_several_answers:
-        table, findings = find_table(source, task.algorithm.heads)
-    outputs = tuple(answer.socket for answer in task.algorithm.answers)
-    submissions = {}
-    for name, one in task.answers.items():
-        cases = references[name].targets.keys()
-        path = source if one.answer.kind == "mask" else table
-        if path is not None:
-            submissions[name] = scorer_of(one).read_files(path, cases, known - cases)
-        else:
-            sockets = JobSockets(profile.declaration.inputs[CT], one.answer.socket, outputs)
-            submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
-    return submissions, findings
 
 
 def _score(

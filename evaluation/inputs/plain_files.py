@@ -12,8 +12,9 @@ from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import list_images
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.submission import PredictedClass, Submission, SubmittedAnswer, matched, unusable
+from evaluation.inputs.submission import Submission, SubmittedAnswer, matched, unusable
 from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_table, read_table_with
+from evaluation.inputs.values import PredictedClass
 
 RISK_COLUMN: Final = "risk"
 PROBABILITY_COLUMN: Final = "probability"

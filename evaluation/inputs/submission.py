@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from contract import platform
-from contract.editions import Answer, Socket
-from contract.editions.declaration import ClassValue
-from contract.editions.fields import is_member, is_number
+from contract.editions import Socket
 from contract.errors import PredictionError, printable
-from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix
 from contract.predictions import SUCCEEDED, Job, read_predictions
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.hostile import hostile
+from evaluation.inputs.values import PredictedClass
 
-MAX_VALUE_BYTES = 64 * 1024
 Entry = TypeVar("Entry")
-
-
-@dataclass(frozen=True)
-class PredictedClass:
-    """A predicted class; of two classes, also the probability of the second where one is given."""
-
-    value: ClassValue
-    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +59,9 @@ class JobSockets:
 
     def undeclared(self, job: Job) -> list[str]:
         """Outputs of a job, images for an image and JSON files for a value, that the algorithm does not declare."""
-        slugs = {output.slug for output in self.outputs}
-        names = [output.relative_path or output.slug for output in job.outputs if output.slug not in slugs]
+        declared = {name for output in self.outputs for name in (output.slug, output.relative_path)}
+        others = [output for output in job.outputs if not declared.intersection((output.slug, output.relative_path))]
+        names = [output.relative_path or output.slug for output in others]
         return [name for name in names if name.endswith(".json") != self.answer.is_image]
 
 
@@ -176,46 +165,3 @@ def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
     if not regular:
         raise PredictionError(path.name, "a link or no regular file", "a regular file")
     return path
-
-
-def read_risk(path: Path) -> float:
-    """A predicted risk or time: one finite JSON number.
-
-    Raises:
-        PredictionError: not JSON, or not a finite number; texts such as "0.7" and booleans are refused.
-    """
-    value = _read_value(path)
-    if is_number(value):
-        return float(value)
-    if _json_name(value) == "number":
-        raise PredictionError(path.name, "the number is too large", "a finite one")
-    raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
-
-
-def read_class(path: Path, answer: Answer) -> PredictedClass:
-    """A predicted class: one of the answer's classes as a JSON document.
-
-    Raises:
-        PredictionError: not JSON, or not one of the classes; of a boolean answer, 0, 1 and "true" are refused.
-    """
-    value = _read_value(path)
-    if is_member(value, answer.classes):
-        return PredictedClass(value)
-    with hostile(path.name):
-        shown = json.dumps(value, ensure_ascii=False)[:40]
-    raise PredictionError(path.name, f"found {shown}", _class_names(answer))
-
-
-def _class_names(answer: Answer) -> str:
-    names = [json.dumps(value, ensure_ascii=False) for value in answer.classes]
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def _read_value(path: Path) -> Any:
-    with hostile(path.name):
-        return read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
-
-
-def _json_name(value: object) -> str:
-    names = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
-    return names.get(type(value), "null")

@@ -17,7 +17,8 @@ from evaluation.editions.rules import RECALL_PREFIX
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
-from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
+from evaluation.inputs.submission import Submission, SubmittedAnswer
+from evaluation.inputs.values import read_class
 from evaluation.metrics.classification import (
     binary_metrics,
     calibration_table,

@@ -16,7 +16,8 @@ from evaluation.editions.rules import RiskRules
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
-from evaluation.inputs.submission import Submission, read_risk
+from evaluation.inputs.submission import Submission
+from evaluation.inputs.values import read_risk
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric, censoring_metrics
 from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 

@@ -243,6 +243,17 @@ def test_an_output_under_a_stale_name_is_named(truth, tmp_path, grid, name):
     assert found["results"][0][name]["failed"]
 
 
+def test_a_declared_file_under_another_slug_is_no_stale_name(truth, tmp_path, grid):
+    """The organisers print no slugs of outputs: N's own file is not named as the reason why T's is absent."""
+    answers = {**ANSWERS, "P1": {key: value for key, value in ANSWERS["P1"].items() if key != "t_stage"}}
+    jobs = write_jobs(tmp_path / "jobs", predictions(grid), answers, grid)
+    content = (jobs / "predictions.json").read_text()
+    (jobs / "predictions.json").write_text(content.replace('"slug": "n-stage"', '"slug": "predicted-n-stage"'))
+    found = run(truth, submission=jobs)
+    assert failures(found)["P1"] == "t_stage: no t-stage.json"
+    assert found["results"][0]["n_stage"]["predicted_n_stage"] == "N0"
+
+
 def test_the_published_scores():
     """GASP: 0.25 * 0.652 + 0.35 * (0.461 + 0.564) / 2 + 0.40 * 0.558 = 0.565575, printed 0.5654 from exact inputs."""
     profile = load_profile("hecktor2026").task(None)
