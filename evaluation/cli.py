@@ -11,7 +11,9 @@ from typing import Any
 from contract import platform
 from contract.errors import HecktorError
 from contract.options import add_task_option
+from evaluation.editions.edge_cases import DIRECTIONS
 from evaluation.editions.profile import DEFAULT_PROFILE, known_profiles, load_profile
+from evaluation.editions.task import TaskProfile
 from evaluation.execution.options import add_bootstrap, add_workers, chosen_task
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.statistics.bootstrap import INTERVAL_METHODS
@@ -38,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         bounding_boxes=options.bounding_boxes,
         options=_by_name(options.option),
     )
-    _print_report(evaluate_submission(request))
+    report = evaluate_submission(request)
+    _print_report(report)
+    _print_directions(task, report["provenance"]["options"])
     print(f"written: {options.output / platform.METRICS_JSON}")
     return 0
 
@@ -57,6 +61,13 @@ def _print_report(report: Mapping[str, Any]) -> None:
     lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases[word]]
     for line in [*lines, *report["warnings"]]:
         print(f"warning: {line}", file=sys.stderr)
+
+
+def _print_directions(task: TaskProfile, options: Mapping[str, Any]) -> None:
+    for name in task.answers:
+        direction = (options[name] if task.has_several_answers else options).get("direction")
+        if direction is not None:
+            print(f"{name} is read as {DIRECTIONS[direction]}")
 
 
 def _shown(value: float | None) -> str:
@@ -82,7 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     add_task_option(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--predictions", type=Path, help="folder of masks, or a CSV table for tasks 2 and 3")
+    source.add_argument(
+        "--predictions",
+        type=Path,
+        help="folder of masks, CSV table of risks or classes, or for several answers a folder with both",
+    )
     source.add_argument(
         "--input",
         type=Path,

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from contract.editions.declaration import CT
-from contract.errors import GroundTruthError, HecktorError, OutputError, PredictionError
+from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
+from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
-from evaluation.inputs.plain_files import read_bounding_boxes
-from evaluation.inputs.submission import Submission, read_submission
+from evaluation.inputs.submission import Submission
 from evaluation.results import metrics_json
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow, scorer_of
+from evaluation.rows.reading import Sources, read_references, read_submissions
 from evaluation.statistics.bootstrap import (
     DEFAULT_BOOTSTRAPS,
     DEFAULT_SEED,
@@ -71,22 +70,24 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     """The content of `metrics.json`, which is written whole or not at all.
 
     Raises:
-        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric is undefined. An
-            unusable prediction is not an error; it counts by the edition's rule for missing cases.
+        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
+            answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing
+            cases.
     """
     _remove_earlier(request)
     profile = load_profile(request.edition)
     task = with_options(profile.task(request.task), request.options)
     _check_request(request, task)
-    references = _read_references(request, task)
-    submissions = _read_submissions(request, profile, task, references)
+    sources = Sources(request.ground_truth, request.submission, request.predictions, request.bounding_boxes)
+    references = read_references(sources, profile, task)
+    submissions, findings = read_submissions(sources, profile, task, references)
     answers = [
         _score(request, answer, references[name], submissions[name], several=task.has_several_answers)
         for name, answer in task.answers.items()
     ]
-    cohort = joined_cohort(answers)
+    cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(request, task, cohort)
-    report = _report(request, task, cohort, estimates)
+    report = _report(request, task, cohort, estimates, findings)
     if request.output_dir is not None:
         write_json(request.output_dir / METRICS_JSON, report)
     return report
@@ -103,10 +104,6 @@ def _remove_earlier(request: EvaluationRequest) -> None:
 
 
 def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
-    if request.predictions is not None and task.has_several_answers:
-        raise HecktorError(
-            "--predictions", f"task {task.algorithm.name} has {len(task.answers)} answers", "--input for several"
-        )
     rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
     given = request.bounding_boxes is not None
     if rules is None:
@@ -122,32 +119,6 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
         )
 
 
-def _read_references(request: EvaluationRequest, task: TaskProfile) -> dict[str, Reference[Any]]:
-    references = {}
-    for name, answer in task.answers.items():
-        reference = scorer_of(answer).read_reference(request.ground_truth)
-        if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
-            reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
-        references[name] = reference
-    return references
-
-
-def _read_submissions(
-    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
-) -> dict[str, Submission]:
-    """The submitted answers; names that any reference knows are not reported as unknown."""
-    known = {case for one in references.values() for case in (*one.targets, *one.without_target)}
-    submissions = {}
-    for name, answer in task.answers.items():
-        cases = references[name].targets.keys()
-        if request.predictions is not None:
-            submissions[name] = scorer_of(answer).read_files(request.predictions, cases, known - cases)
-        else:
-            ct, output = profile.declaration.inputs[CT], answer.answer.socket
-            submissions[name] = read_submission(request.submission, ct, output, cases, known - cases)
-    return submissions
-
-
 def _score(
     request: EvaluationRequest,
     profile: AnswerProfile,
@@ -160,7 +131,11 @@ def _score(
     workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
     rows = scorer.score(reference, submission, workers)
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
-    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
+    measurement = scorer.measure(counted)
+    # A public null would reveal the class, or the follow-up, of all patients.
+    if measurement.undefined and (request.public or not several):
+        raise MetricError(f"{profile.prefix}{measurement.undefined[0]}")
+    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, measurement)
 
 
 def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str) -> list[CaseRow]:
@@ -191,7 +166,11 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
 
 
 def _report(
-    request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort, estimates: Estimates
+    request: EvaluationRequest,
+    task: TaskProfile,
+    cohort: ScoredCohort,
+    estimates: Estimates,
+    findings: Sequence[Finding],
 ) -> dict[str, Any]:
     values = {name: estimates.by_metric[name].value for name in task.metrics}
     return {
@@ -199,7 +178,7 @@ def _report(
         "centres": metrics_json.centres(cohort, public=request.public),
         "analyses": cohort.prefixed("public_analyses" if request.public else "analyses"),
         "cases": metrics_json.case_counts(cohort, public=request.public),
-        "warnings": metrics_json.warnings(cohort, values),
+        "warnings": [*map(str, findings), *metrics_json.warnings(cohort, values, task.metrics)],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,

@@ -67,7 +67,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     Args:
         ground_truth: folder of reference masks and CSV tables, or one CSV file.
         task: name or number; None for the only task of the edition.
-        predictions: folder of masks, or CSV table of risks or classes; for tasks with one answer.
+        predictions: folder of masks, CSV table of risks or classes, or a folder with both for several answers.
         submission: folder in the platform's layout, with `predictions.json`, instead of `predictions`.
         edition: name or path of the evaluation profile.
         output: folder for metrics.json; None writes no file.

@@ -2,20 +2,23 @@
 
 | case | what counts by default |
 |---|---|
-| GTVp empty in reference and prediction | the case does not enter the mean DSC (`skip`), and is listed |
-| GTVp empty in the reference only | DSC 0 |
-| GTVp empty in the prediction only | DSC 0, by the formula |
+| GTVp or GTVn empty in reference and prediction | the case does not enter its mean DSC (`skip`), and is listed |
+| GTVp or GTVn empty in the reference only | DSC 0 |
+| GTVp or GTVn empty in the prediction only | DSC 0, by the formula |
 | precision and recall of GTVp | as its DSC; an empty prediction of a tumour has precision 0 |
 | surface distances, both masks empty | the case does not count |
 | surface distances, one mask empty or no prediction | infinite, the surface DSC 0 |
-| GTVn empty anywhere | no special rule: its volumes and lesions enter the sums |
+| GTVn empty, aggregated DSC and lesions | no special rule: its volumes and lesions enter the sums |
 | no prediction, or an unusable one | worst score: DSC 0 (an empty GTVp reference too), all reference \
 voxels and lesions missed, risk non-concordant, class wrong |
 | risk NaN, infinite or not a number | counts as missing |
-| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json |
+| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json; of several \
+answers in a result that is not public, this one's metric is null, with a warning |
 | no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
 | a case without a probability while others have one | the worst one: 0 for a positive, 1 for a negative |
 | an undefined extra metric | null, without a warning |
+| a class of the reference that the declaration does not count, such as T0 | the answer is not evaluated for this \
+case, which is listed |
 | no target in the reference | the answer is not evaluated for this case, which is listed |
 """
 
@@ -49,8 +52,12 @@ NOTHING_TO_MEASURE: Final = (
     "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
     "so the value is null"
 )
+PART_IS_NULL: Final = "{metric}: null, since {parts} has no value"
 INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
-SIGN_MAY_BE_FLIPPED: Final = "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction})"
+SIGN_MAY_BE_FLIPPED: Final = (
+    "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction}; negating a risk gives a time "
+    "and the reverse)"
+)
 DIRECTIONS: Final[dict[str, str]] = {
     "risk": "a risk, higher = earlier recurrence",
     "time": "a time, higher = later recurrence",

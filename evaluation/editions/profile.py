@@ -7,6 +7,7 @@ HECKTOR 2025; format 2 names its declaration and holds rules for each answer of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -16,12 +17,14 @@ from typing import Any, Final
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
-from evaluation.editions.checks import choice, nonempty, object_with, text
+from evaluation.editions.checks import choice, nonempty, object_with, shown, text
+from evaluation.editions.metrics import parse_metrics
 from evaluation.editions.schemes import parse_ranking
-from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_metrics, parse_rules
+from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_rules
 
 FORMATS: Final = (1, 2)
 DEFAULT_PROFILE: Final = DEFAULT_EDITION
+_PREFIX: Final = re.compile(r"([a-z][a-z0-9_-]*)?")
 # The kinds of answers as format 1 spells them.
 _KINDS_OF_FORMAT_1: Final = {"segmentation": "mask", "survival": "risk", "classification": "class"}
 
@@ -137,8 +140,12 @@ def _task(raw: Any, edition: str, algorithm: Algorithm, where: str) -> TaskProfi
     answers = {}
     for answer in algorithm.answers:
         place = f"{where}.answers.{answer.name}"
-        rules = parse_rules(object_with(named[answer.name], place, ("rules",))["rules"], answer, f"{place}.rules")
-        answers[answer.name] = AnswerProfile(answer, rules, f"{answer.name}_" if several else "")
+        entry = object_with(named[answer.name], place, ("rules",), ("prefix",))
+        rules = parse_rules(entry["rules"], answer, f"{place}.rules")
+        prefix = entry.get("prefix", f"{answer.name}_" if several else "")
+        if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+            raise HecktorError(f"{place}.prefix", f"found {shown(prefix)}", "lower-case letters, digits, - and _")
+        answers[answer.name] = AnswerProfile(answer, rules, prefix)
     return _task_profile(edition, algorithm, answers, content, where)
 
 
@@ -146,6 +153,6 @@ def _task_profile(
     edition: str, algorithm: Algorithm, answers: Mapping[str, AnswerProfile], content: Mapping[str, Any], where: str
 ) -> TaskProfile:
     raw = nonempty(content, "metrics", where, "metric")
-    metrics = parse_metrics(raw, known_metrics(answers), f"{where}.metrics")
+    metrics = parse_metrics(raw, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = parse_ranking(content["ranking"], metrics, f"{where}.ranking")
     return TaskProfile(edition, algorithm, answers, metrics, ranking)

@@ -1,7 +1,7 @@
 """The rules that an evaluation profile chooses for each answer: a class for each kind of answer.
 
-Each field of a class is a key of the profile's `rules`. `CHOICES` lists the values of a field, `RANGES` the lower
-and upper bound of a number. docs/editions.md explains every value.
+Each field of a class is a key of the profile's `rules`; a field with a default may be left out. `CHOICES` lists the
+values of a field, `RANGES` the lower and upper bound of a number. docs/editions.md explains every value.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ class MaskRules:
     hd95: str
     surface_tolerance_mm: float
     bounding_box: str
+    gtvn_empty: str = "skip"
 
     CHOICES: ClassVar[Choices] = {
         "missing": MISSING_RULES,
         "geometry": ("exact", "resample_nearest"),
         "gtvp_empty": tuple(EMPTY_RULES),
+        "gtvn_empty": tuple(EMPTY_RULES),
         "volume_unit": ("mm3", "voxels"),
         "connectivity": (6, 18, 26),
         "iou_strict": (True, False),
@@ -79,11 +81,16 @@ class RiskRules:
 
 @dataclass(frozen=True)
 class ClassRules:
-    """How predicted classes are compared."""
+    """How predicted classes are compared.
+
+    `not_counted` says what becomes of a patient whose class in the reference is one of the declaration's `not_counted`:
+    the patient is left out and named (`skip`), or each of these is a class of its own (`class`).
+    """
 
     missing: str
+    not_counted: str = "skip"
 
-    CHOICES: ClassVar[Choices] = {"missing": MISSING_RULES}
+    CHOICES: ClassVar[Choices] = {"missing": MISSING_RULES, "not_counted": ("skip", "class")}
     RANGES: ClassVar[Ranges] = {}
 
 
@@ -100,6 +107,7 @@ SURFACE_METRICS: Final[dict[str, tuple[str, str, str]]] = {
 METRICS_OF_KIND: Final[dict[Kind, tuple[str, ...]]] = {
     "mask": (
         "gtvp_dsc_mean",
+        "gtvn_dsc_mean",
         "gtvp_dsc_agg",
         "gtvn_dsc_agg",
         "dsc_agg_mean",

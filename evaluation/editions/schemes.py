@@ -100,10 +100,11 @@ def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
     parts = tuple(parse_scheme(part, metrics, f"{where}.{word}") for part in node[word])
     if "weights" not in node:
         return COMBINATIONS[word](parts)
-    return (MeanRank if word == "mean_rank" else Borda)(parts, _weights(node["weights"], len(parts), where))
+    return (MeanRank if word == "mean_rank" else Borda)(parts, parse_weights(node["weights"], len(parts), where))
 
 
-def _weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
+def parse_weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
+    """Check `weights`, one for each of `count` parts."""
     numbers = raw if isinstance(raw, list) else []
     if len(numbers) != count or not all(is_number(weight) and 0 < weight <= MAX_WEIGHT for weight in numbers):
         raise HecktorError(f"{where}.weights", f"found {shown(raw)}", f"{count} numbers above 0, one a part")

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
 from contract.files import parse_json
-from evaluation.editions.checks import choice, number, object_with, text
-from evaluation.editions.rules import LOWER_IS_BETTER, RULES_OF_KIND, WITHOUT_GOOD_END, Rules, measurable
+from evaluation.editions.checks import choice, number, object_with
+from evaluation.editions.metrics import MetricProfile, check_measured
+from evaluation.editions.rules import RULES_OF_KIND, ClassRules, Rules, measurable
 from evaluation.editions.schemes import TIE_RULES, RankingProfile
 
 
 @dataclass(frozen=True)
-class MetricProfile:
-    """A ranked metric: its title, its direction, and the answer and metric that it stands for.
-
-    `measure` is the metric's name without the answer's prefix.
-    """
-
-    title: str
-    higher_is_better: bool
-    answer: str = ""
-    measure: str = ""
-
-
-@dataclass(frozen=True)
 class AnswerProfile:
-    """An answer with its rules; `prefix` precedes the names of its metrics, empty if the task has one answer."""
+    """A declared answer with its rules; `prefix` precedes the names of its metrics."""
 
     answer: Answer
     rules: Rules
     prefix: str = ""
+
+    @property
+    def scored_answer(self) -> Answer:
+        """The answer with all classes that are scored, also those that the declaration does not count."""
+        if not isinstance(self.rules, ClassRules) or self.rules.not_counted == "skip":
+            return self.answer
+        return replace(self.answer, classes=(*self.answer.not_counted, *self.answer.classes), not_counted=())
 
 
 @dataclass(frozen=True)
@@ -58,43 +53,50 @@ class TaskProfile:
         options = {name: asdict(profile.rules) for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
 
-
-def known_metrics(answers: Mapping[str, AnswerProfile]) -> dict[str, tuple[str, str]]:
-    """The answer and the plain name of every metric that the rules measure, by its full name."""
-    return {
-        f"{profile.prefix}{metric}": (name, metric)
-        for name, profile in answers.items()
-        for metric in measurable(profile.answer, profile.rules)
-    }
-
-
-def parse_metrics(raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], where: str) -> dict[str, MetricProfile]:
-    """Check the ranked metrics of a task."""
-    _check_measured(raw, known, where)
-    metrics = {}
-    for name, value in raw.items():
-        place, (answer, measure) = f"{where}.{name}", known[name]
-        content = object_with(value, place, ("title", "higher_is_better"))
-        if measure in WITHOUT_GOOD_END:
-            raise HecktorError(place, "is best at 0", "a metric that is best at one end")
-        higher = choice(content, "higher_is_better", (measure not in LOWER_IS_BETTER,), place)
-        metrics[name] = MetricProfile(text(content, "title", place), higher, answer, measure)
-    return metrics
+    def completed(self, options: Any) -> Any:
+        """Options of a metrics.json, with the defaults of rules that did not exist when it was written."""
+        if not isinstance(options, dict):
+            return options
+        if not self.has_several_answers:
+            (profile,) = self.answers.values()
+            return {**default_rules(profile.rules), **options}
+        return {
+            name: {**default_rules(self.answers[name].rules), **stated}
+            if name in self.answers and isinstance(stated, dict)
+            else stated
+            for name, stated in options.items()
+        }
 
 
-def _check_measured(metrics: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
-    for name in metrics:
-        if name not in known:
-            raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(known)}")
+def default_rules(rules: Rules | type[Rules]) -> dict[str, Any]:
+    """Rules that a profile may leave out, with their defaults."""
+    return {field.name: field.default for field in fields(rules) if field.default is not MISSING}
+
+
+def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, str]]:
+    """The answer and the plain name of every metric that the rules measure, by its full name.
+
+    Raises:
+        HecktorError: two answers have a metric of the same name.
+    """
+    known: dict[str, tuple[str, str]] = {}
+    for name, profile in answers.items():
+        for metric in measurable(profile.scored_answer, profile.rules):
+            full = f"{profile.prefix}{metric}"
+            if full in known:
+                raise HecktorError(where, f"metric {full!r} of {known[full][0]} and {name}", "different prefixes")
+            known[full] = (name, metric)
+    return known
 
 
 def parse_rules(raw: Any, answer: Answer, where: str, *, may_lack_direction: bool = True) -> Rules:
-    """Check the rules of an answer; a direction that they may lack is the declaration's."""
+    """Check the rules of an answer; an absent direction is the declaration's, if `may_lack_direction`."""
     kind: type[Any] = RULES_OF_KIND[answer.kind]
     names = tuple(field.name for field in fields(kind))
-    if may_lack_direction and "direction" in names and isinstance(raw, dict):
-        raw = {"direction": answer.direction, **raw}
-    content = object_with(raw, where, names)
+    defaults = default_rules(kind)
+    if may_lack_direction and "direction" in names:
+        defaults["direction"] = answer.direction
+    content = object_with({**defaults, **raw} if isinstance(raw, dict) else raw, where, names)
     choices = {name: choice(content, name, values, where) for name, values in kind.CHOICES.items()}
     numbers = {name: number(content, name, bounds, where) for name, bounds in kind.RANGES.items()}
     rules: Rules = kind(**choices, **numbers)
@@ -127,7 +129,7 @@ def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfil
         name: replace(one, rules=parse_rules({**asdict(one.rules), **changes[name]}, one.answer, _OPTION))
         for name, one in profile.answers.items()
     }
-    _check_measured(profile.metrics, known_metrics(answers), f"{_OPTION}.metrics")
+    check_measured(profile.metrics, known_metrics(answers, _OPTION), f"{_OPTION}.metrics")
     return replace(profile, answers=answers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -13,7 +13,16 @@ from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.images.volumes import image_suffix, list_images
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.tables import CENTRE_COLUMN, ID_COLUMN, Table, class_value, flag, number, read_table
+from evaluation.inputs.tables import (
+    CENTRE_COLUMN,
+    CENTRE_COLUMNS,
+    ID_COLUMN,
+    Table,
+    class_value,
+    flag,
+    number,
+    read_table_with,
+)
 
 Target = TypeVar("Target")
 
@@ -22,15 +31,21 @@ CT_MARK: Final = "__CT"
 
 @dataclass(frozen=True)
 class Reference(Generic[Target]):
-    """Targets by case, cases without a target (not evaluated), known centres, and bounding boxes.
+    """Targets by case, known centres, and bounding boxes inside which masks are compared.
 
-    Masks are compared inside the bounding box only.
+    Cases `without_target`, and those whose class is `not_counted`, are not evaluated.
     """
 
     targets: Mapping[str, Target]
     without_target: tuple[str, ...] = ()
+    not_counted: tuple[str, ...] = ()
     centres: Mapping[str, str] = field(default_factory=dict)
     boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
+
+    @property
+    def cases(self) -> frozenset[str]:
+        """All cases, evaluated or not."""
+        return frozenset((*self.targets, *self.without_target, *self.not_counted))
 
 
 @dataclass(frozen=True)
@@ -49,10 +64,10 @@ def case_of(image_name: str) -> str:
     return stem.removesuffix(CT_MARK)
 
 
-def read_mask_folder(folder: Path) -> Reference[Path]:
+def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[Path]:
     """The reference masks `<case>.mha` or `<case>.nii.gz` in a folder, by case.
 
-    A CSV file beside them with the columns PatientID and CenterID gives the centres.
+    A CSV file beside them with the column PatientID and one of `centre_columns` gives the centres.
 
     Raises:
         GroundTruthError: no folder, no mask, or two masks of one case.
@@ -69,18 +84,19 @@ def read_mask_folder(folder: Path) -> Reference[Path]:
         raise GroundTruthError("ground truth", "no image found", "one mask a case, <case>.mha or <case>.nii.gz")
     centres: dict[str, str] = {}
     for path in sorted(folder.glob("*.csv")):
-        table = read_table(path, GroundTruthError)
+        table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)
         if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
             centres |= _centres(table)
     return Reference(dict(sorted(masks.items())), centres=centres)
 
 
-def read_follow_up(source: Path, answer: Answer) -> Reference[FollowUp]:
+def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[FollowUp]:
     """Follow-up time in days and recurrence from the CSV file with PatientID and the answer's reference columns.
 
     Args:
         source: the file, or a folder that holds it.
         answer: a risk; its `columns` name the time and the event.
+        centre_columns: spellings of the centre's column, which need not be there.
 
     Raises:
         GroundTruthError: no or several such files, a patient twice, or an impossible value.
@@ -96,11 +112,13 @@ def read_follow_up(source: Path, answer: Answer) -> Reference[FollowUp]:
             raise GroundTruthError(where, f"{time} is negative", "days, 0 or more")
         return FollowUp(days, relapse)
 
-    return _read_targets(source, (event, time), parse)
+    return _read_targets(source, (event, time), parse, centre_columns)
 
 
-def read_classes(source: Path, answer: Answer) -> Reference[ClassValue]:
+def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[ClassValue]:
     """The class of each patient from the CSV file with PatientID and the answer's reference column.
+
+    Arguments as for `read_follow_up`.
 
     Raises:
         GroundTruthError: as `read_follow_up`.
@@ -110,39 +128,48 @@ def read_classes(source: Path, answer: Answer) -> Reference[ClassValue]:
     def parse(row: Mapping[str, str], where: str) -> ClassValue | None:
         return class_value(row[column], answer, f"{where}: {column}", GroundTruthError)
 
-    return _read_targets(source, (column,), parse)
+    def counts(row: Mapping[str, str]) -> bool:
+        return row[column].strip().upper() not in answer.not_counted
+
+    return _read_targets(source, (column,), parse, centre_columns, counts)
 
 
 def _read_targets(
-    source: Path, columns: tuple[str, ...], parse: Callable[[Mapping[str, str], str], Target | None]
+    source: Path,
+    columns: tuple[str, ...],
+    parse: Callable[[Mapping[str, str], str], Target | None],
+    centre_columns: Sequence[str],
+    counts: Callable[[Mapping[str, str]], bool] = lambda _: True,
 ) -> Reference[Target]:
-    table = _table_with((ID_COLUMN, *columns), source)
+    table = _table_with((ID_COLUMN, *columns), centre_columns, source)
     targets: dict[str, Target] = {}
     without: set[str] = set()
+    not_counted: set[str] = set()
     for index, row in enumerate(table.rows):
         case, where = row[ID_COLUMN].strip(), table.where(index)
         if not case:
             raise GroundTruthError(where, f"no {ID_COLUMN}", "the patient's identifier")
-        if case in targets or case in without:
+        if case in targets or case in without | not_counted:
             raise GroundTruthError(where, f"{case} stands twice", "each patient once")
-        target = parse(row, where)
-        if target is None:
-            without.add(case)
-        else:
+        target = parse(row, where) if counts(row) else None
+        if target is not None:
             targets[case] = target
+        else:
+            (without if counts(row) else not_counted).add(case)
     if not targets:
         raise GroundTruthError(table.name, f"no patient with {' and '.join(columns)}", "at least one")
-    return Reference(dict(sorted(targets.items())), tuple(sorted(without)), _centres(table))
+    return Reference(dict(sorted(targets.items())), tuple(sorted(without)), tuple(sorted(not_counted)), _centres(table))
 
 
-def _table_with(columns: tuple[str, ...], source: Path) -> Table:
+def _table_with(columns: tuple[str, ...], centre_columns: Sequence[str], source: Path) -> Table:
+    spellings = {**dict.fromkeys(columns, ()), CENTRE_COLUMN: centre_columns}
     wanted = f"expected one CSV file with the columns {', '.join(columns)}"
     if not source.is_dir():
-        table = read_table(source, GroundTruthError)
+        table = read_table_with(source, spellings, GroundTruthError)
         if not set(columns) <= set(table.header):
             raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
-    tables = (read_table(path, GroundTruthError) for path in sorted(source.glob("*.csv")))
+    tables = (read_table_with(path, spellings, GroundTruthError) for path in sorted(source.glob("*.csv")))
     matching = [table for table in tables if set(columns) <= set(table.header)]
     if len(matching) != 1:
         names = ", ".join(table.name for table in matching) or "none"

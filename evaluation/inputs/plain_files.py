@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Answer
+from contract.editions.clinical import normalised_key
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import list_images
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.submission import PredictedClass, Submission, SubmittedAnswer, matched, unusable
-from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_submitted_table, read_table
+from evaluation.inputs.submission import Submission, SubmittedAnswer, matched, unusable
+from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_table, read_table_with
+from evaluation.inputs.values import PredictedClass
 
 RISK_COLUMN: Final = "risk"
 PROBABILITY_COLUMN: Final = "probability"
@@ -34,33 +36,49 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     return matched(paths_of, cases, set(paths_of) - set(cases) - set(not_evaluated), "masks", SubmittedAnswer)
 
 
-def read_risk_table(path: Path, title: str, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Risks from a CSV file with the columns `PatientID` and `risk`, or `title` as the platform calls the answer.
+def value_columns(answer: Answer) -> tuple[str, ...]:
+    """Spellings of the column that holds a risk or class; a time must not stand under `risk`."""
+    title = answer.socket.title
+    if answer.kind == "class":
+        names = [answer.name, title, answer.columns["class"]]
+    else:
+        names = [*([RISK_COLUMN] if answer.direction == "risk" else []), title, answer.name, answer.columns["time"]]
+    distinct: dict[str, str] = {}
+    for name in names:
+        distinct.setdefault(normalised_key(name), name)
+    return tuple(distinct.values())
+
+
+def read_risk_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    """Risks from a CSV file with the column `PatientID` and one of `value_columns`.
 
     Raises:
         PredictionError: the table cannot be used. A fault of one row becomes the problem of its case.
     """
+    spellings = value_columns(answer)
+    column = spellings[0]
 
     def parse(row: Mapping[str, str]) -> float | None:
-        return number(row[RISK_COLUMN], RISK_COLUMN, "a finite number", PredictionError)
+        return number(row[column], column, "a finite number", PredictionError)
 
-    return _read_values(path, RISK_COLUMN, parse, cases, not_evaluated, spellings=(title,))
+    return _read_values(path, spellings, parse, cases, not_evaluated)
 
 
 def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Classes from a CSV file with the columns `PatientID`, the answer's name or title, and `probability`.
+    """Classes from a CSV file with the columns `PatientID`, one of `value_columns`, and `probability`.
 
     The probability, of the second of two classes, is optional as a column and in each row. Raises as
     `read_risk_table`.
     """
-    column, optional = answer.name, (PROBABILITY_COLUMN,) if answer.is_binary else ()
+    spellings = value_columns(answer)
+    column, optional = spellings[0], (PROBABILITY_COLUMN,) if answer.is_binary else ()
 
     def parse(row: Mapping[str, str]) -> PredictedClass | None:
         value = class_value(row[column], answer, column, PredictionError)
         probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN) if answer.is_binary else None
         return None if value is None else PredictedClass(value, probability)
 
-    return _read_values(path, column, parse, cases, not_evaluated, (answer.socket.title,), optional)
+    return _read_values(path, spellings, parse, cases, not_evaluated, optional)
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
@@ -68,7 +86,7 @@ def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submiss
 
     Raises as `read_risk_table`.
     """
-    return _read_values(path, column, lambda row: _share(row[column], column), cases, ())
+    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, ())
 
 
 def _share(text: str, column: str) -> float | None:
@@ -80,16 +98,16 @@ def _share(text: str, column: str) -> float | None:
 
 def _read_values(
     path: Path,
-    column: str,
+    spellings: Sequence[str],
     parse: Callable[[Mapping[str, str]], float | PredictedClass | None],
     cases: Collection[str],
     not_evaluated: Collection[str],
-    spellings: Sequence[str] = (),
     optional: Collection[str] = (),
 ) -> Submission:
-    table = read_submitted_table(path, {column: spellings, **dict.fromkeys(optional, ())})
+    column = spellings[0]
+    table = read_table_with(path, {column: spellings, **dict.fromkeys(optional, ())}, PredictionError)
     if not {ID_COLUMN, column} <= set(table.header):
-        wanted = " or ".join((column, *spellings))
+        wanted = " or ".join(spellings)
         raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {ID_COLUMN}, {wanted}")
     rows_of: dict[str, list[int]] = {}
     for index, row in enumerate(table.rows):

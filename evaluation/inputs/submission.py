@@ -6,29 +6,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from contract import platform
-from contract.editions import Answer, Socket
-from contract.editions.declaration import ClassValue
-from contract.editions.fields import is_member, is_number
+from contract.editions import Socket
 from contract.errors import PredictionError, printable
-from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix
 from contract.predictions import SUCCEEDED, Job, read_predictions
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.hostile import hostile
+from evaluation.inputs.values import PredictedClass
 
-MAX_VALUE_BYTES = 64 * 1024
 Entry = TypeVar("Entry")
-
-
-@dataclass(frozen=True)
-class PredictedClass:
-    """A predicted class; of two classes, also the probability of the second where one is given."""
-
-    value: ClassValue
-    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,14 +49,30 @@ class Submission:
     duplicate: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class JobSockets:
+    """Sockets of an algorithm's jobs: the CT, whose file name is the case, the answer, and all outputs."""
+
+    ct: Socket
+    answer: Socket
+    outputs: tuple[Socket, ...]
+
+    def undeclared(self, job: Job) -> list[str]:
+        """Outputs of a job, images for an image and JSON files for a value, that the algorithm does not declare."""
+        declared = {name for output in self.outputs for name in (output.slug, output.relative_path)}
+        others = [output for output in job.outputs if not declared.intersection((output.slug, output.relative_path))]
+        names = [output.relative_path or output.slug for output in others]
+        return [name for name in names if name.endswith(".json") != self.answer.is_image]
+
+
 def read_submission(
-    input_dir: Path, ct: Socket, output: Socket, cases: Collection[str], not_evaluated: Collection[str]
+    input_dir: Path, sockets: JobSockets, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
     """Match the jobs of `predictions.json` to cases by the file name of their CT.
 
     Args:
         input_dir: holds `predictions.json` and `<job>/output/...`.
-        ct, output: sockets of the CT and of the answer.
+        sockets: the sockets of the jobs.
         cases: cases of the ground truth; each gets an answer.
         not_evaluated: cases without a target in the ground truth; answers to them are expected but not used.
 
@@ -79,11 +84,12 @@ def read_submission(
     if not jobs_file.is_file():
         raise PredictionError(jobs_file.name, "not found or no regular file", "the platform's list of jobs")
     for job in read_predictions(jobs_file):
-        name = job.input_image_name(ct.slug)
+        name = job.input_image_name(sockets.ct.slug)
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
         jobs_of.setdefault(case, []).append(job)
     unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
-    return matched(jobs_of, cases, unknown, "predictions", partial(_answer_of_job, input_dir=input_dir, output=output))
+    answer_of = partial(_answer_of_job, input_dir=input_dir, sockets=sockets)
+    return matched(jobs_of, cases, unknown, "predictions", answer_of)
 
 
 def matched(
@@ -120,7 +126,8 @@ def unusable(case: str, problem: str) -> SubmittedAnswer:
     return SubmittedAnswer(case, None, problem, failed=True)
 
 
-def _answer_of_job(case: str, job: Job, input_dir: Path, output: Socket) -> SubmittedAnswer:
+def _answer_of_job(case: str, job: Job, input_dir: Path, sockets: JobSockets) -> SubmittedAnswer:
+    output = sockets.answer
     if job.status != SUCCEEDED:
         return unusable(case, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}")
     path = output.path_under(input_dir / job.pk / "output")
@@ -132,7 +139,12 @@ def _answer_of_job(case: str, job: Job, input_dir: Path, output: Socket) -> Subm
         return unusable(case, problem.message)
     if not inside:
         return unusable(case, f"{output.relative_path} leads outside the submission")
-    return SubmittedAnswer(case, path) if present else SubmittedAnswer(case, None, f"no {output.relative_path}")
+    if present:
+        return SubmittedAnswer(case, path)
+    undeclared = sockets.undeclared(job)
+    if undeclared:
+        return unusable(case, f"no {output.relative_path}, found {', '.join(undeclared)[:200]} instead")
+    return SubmittedAnswer(case, None, f"no {output.relative_path}")
 
 
 def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
@@ -153,47 +165,3 @@ def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
     if not regular:
         raise PredictionError(path.name, "a link or no regular file", "a regular file")
     return path
-
-
-def read_risk(path: Path) -> float:
-    """A predicted risk or time: one finite JSON number.
-
-    Raises:
-        PredictionError: not JSON, or not a finite number; texts such as "0.7" and booleans are refused.
-    """
-    value = _read_value(path)
-    if is_number(value):
-        return float(value)
-    if _json_name(value) == "number":
-        raise PredictionError(path.name, "the number is too large", "a finite one")
-    raise PredictionError(path.name, f"found a {_json_name(value)}", "a number")
-
-
-def read_class(path: Path, answer: Answer) -> PredictedClass:
-    """A predicted class: one of the answer's classes as a JSON document.
-
-    Raises:
-        PredictionError: not JSON, or not one of the classes; of a boolean answer, 0, 1 and "true" are refused.
-    """
-    value = _read_value(path)
-    if is_member(value, answer.classes):
-        return PredictedClass(value)
-    same_type = isinstance(value, str) and all(isinstance(one, str) for one in answer.classes)
-    shown = f"found {value[:40]!r}" if same_type else f"found a {_json_name(value)}"
-    raise PredictionError(path.name, shown, class_names(answer))
-
-
-def class_names(answer: Answer) -> str:
-    """The classes of an answer as a message lists them."""
-    names = [str(value).lower() if isinstance(value, bool) else str(value) for value in answer.classes]
-    return " or ".join(reversed(names)) if answer.is_binary else f"one of {', '.join(names)}"
-
-
-def _read_value(path: Path) -> Any:
-    with hostile(path.name):
-        return read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
-
-
-def _json_name(value: object) -> str:
-    names = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
-    return names.get(type(value), "null")

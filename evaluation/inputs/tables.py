@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Answer
-from contract.editions.clinical import is_missing
+from contract.editions.clinical import is_missing, normalised_key
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.files import read_text
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"
+CENTRE_COLUMNS: Final = (CENTRE_COLUMN,)
 MAX_TABLE_BYTES: Final = 16 * 1024 * 1024
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -77,31 +78,28 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
     return Table(path.name, header, rows, lines, faults)
 
 
-def read_submitted_table(path: Path, columns: Mapping[str, Sequence[str]]) -> Table:
-    """Read a submitted table and rename its columns to the names of this project.
+def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
+    """Read a table and rename its columns to the names of this project.
 
     Args:
         path: the CSV file.
         columns: other spellings by column name. Case, blanks, `-` and `_` are ignored, also in `PatientID`.
+        error: class of the errors.
 
     Raises:
-        PredictionError: as `read_table`, or two columns that mean the same.
+        HecktorError: of the class `error`: as `read_table`, or two columns that mean the same.
     """
-    table = read_table(path, PredictionError)
+    table = read_table(path, error)
     spellings = {ID_COLUMN: (), **columns}
-    name_of = {_plain(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
-    names = {column: name_of.get(_plain(column), column) for column in table.header}
+    name_of = {normalised_key(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
+    names = {column: name_of.get(normalised_key(column), column) for column in table.header}
     for name in spellings:
         same = [column for column in table.header if names[column] == name]
         if len(same) > 1:
             shown = " and ".join(same)[:200]
-            raise PredictionError(table.name, f"columns {shown} mean the same", "one of them")
+            raise error(table.name, f"columns {shown} mean the same", "one of them")
     rows = [{names[column]: text for column, text in row.items()} for row in table.rows]
     return replace(table, header=tuple(names.values()), rows=rows)
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:

@@ -7,7 +7,7 @@ the same few sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -127,6 +127,11 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
         return np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
 
     return weighted
+
+
+def weighted_sum_metric(terms: Sequence[tuple[float, WeightedMetric]]) -> WeightedMetric:
+    """The sum of (weight, metric) pairs; NaN where one is undefined."""
+    return lambda weights: np.asarray(np.sum([share * metric(weights) for share, metric in terms], axis=0))
 
 
 def average_metric(*metrics: WeightedMetric) -> WeightedMetric:

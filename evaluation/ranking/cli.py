@@ -61,12 +61,14 @@ def _as_text(board: Mapping[str, Any]) -> str:
     width = max(len("team"), *(len(entry["team"]) for entry in [*board["teams"], *board["unranked"]]))
     beside = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
     titles = [*metrics.values(), *(f"by {name}" for name in beside)]
+    widths = [max(20, len(title)) for title in titles]
     lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
     for entry in board["teams"]:
         values = [entry["metrics"][name]["value"] for name in metrics]
-        cells = [f"{'inf' if value is None else f'{value:.4f}':>20}" for value in values]
-        cells += [f"{entry['rankings'][name]['rank']:>20g}" for name in beside]
-        lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(cells))
+        cells = ["inf" if value is None else f"{value:.4f}" for value in values]
+        cells += [f"{entry['rankings'][name]['rank']:g}" for name in beside]
+        aligned = (f"{cell:>{space}}" for cell, space in zip(cells, widths, strict=True))
+        lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(aligned))
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
     lines += _stability_lines(board, width)
     return "\n".join(lines) + "\n"

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from evaluation.editions.edge_cases import MISSING_RISK_RULES
+from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.rules import RECALL_PREFIX, RiskRules
-from evaluation.editions.task import MetricProfile
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.rank import TeamsTable
 from evaluation.results.stored import StoredCohort, StoredTeam
@@ -29,7 +29,7 @@ Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, 
 
 # Means and medians of per-case values. All metrics without a test of their own are compared by the bootstrap.
 _PER_CASE: Final = frozenset(
-    {f"gtvp_{name}_mean" for name in ("dsc", "precision", "recall")}
+    {"gtvn_dsc_mean", *(f"gtvp_{name}_mean" for name in ("dsc", "precision", "recall"))}
     | {
         f"{label}_{name}"
         for label in ("gtvp", "gtvn")

@@ -52,7 +52,7 @@ def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationP
 
 def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
     """Check that the results may be compared; raises HecktorError that names the difference if not."""
-    _check_comparable(profile.algorithm.name, teams)
+    _check_comparable(profile, teams)
     ranked = tuple(team for team in teams if not absent_metrics(team, profile))
     return Contest(profile, ranked, tuple(team for team in teams if team not in ranked))
 
@@ -62,13 +62,15 @@ def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:
     return [name for name in profile.metrics if name not in team.estimates or team.estimates[name].value is None]
 
 
-def _check_comparable(task: str, teams: Sequence[TeamMetrics]) -> None:
-    first = teams[0]
+def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> None:
+    first, task = teams[0], profile.algorithm.name
     if first.provenance.get("task") != task:
         raise HecktorError(f"{first.team}", f"metrics of task {first.provenance.get('task')!r}", f"{task!r}")
     for team in teams[1:]:
         for key in MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
+            if key == "options":
+                mine, theirs = profile.completed(mine), profile.completed(theirs)
             if mine != theirs:
                 mine, theirs = _differences(mine, theirs)
                 raise HecktorError(

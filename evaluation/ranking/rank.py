@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
+from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, RankingProfile, Scheme
-from evaluation.editions.task import MetricProfile
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -49,8 +49,9 @@ def build_page(content: PageContent) -> str:
     if content.pictures:
         sections.append(_patients_section(content))
         links.append(("patients", f"{len(content.pictures)} patients"))
+    teams, tasks = len(content.colours), len(content.results)
     lead = (
-        f"{len(content.colours)} teams, {len(content.results)} tasks. "
+        f"{teams} team{'s' * (teams != 1)}, {tasks} task{'s' * (tasks != 1)}. "
         "Values are followed by their 95% bootstrap intervals."
     )
     return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(

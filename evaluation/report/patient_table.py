@@ -40,7 +40,7 @@ def _row_of(case: str, answer: Answer, result: TaskResults, team: str) -> Row | 
 
 def _heads(answer: Answer) -> list[str]:
     if answer.kind == "mask":
-        return ["GTVp DSC", "GTVp ml", "GTVn ml", "GTVn detected / false / missed"]
+        return ["GTVp DSC", "GTVn DSC", "GTVp ml", "GTVn ml", "GTVn detected / false / missed"]
     return [f"{answer.socket.title} ({answer.direction})" if answer.kind == "risk" else answer.socket.title]
 
 
@@ -56,11 +56,12 @@ def _facts(answer: Answer, row: Row) -> list[str]:
 
 def _cells(answer: Answer, row: Row) -> list[str]:
     if answer.kind == "mask":
-        dsc = "-" if row["gtvp_dsc"] is None else f"{row['gtvp_dsc']:.3f}"
+        scores = ("-" if dsc is None else f"{dsc:.3f}" for dsc in (row["gtvp_dsc"], row.get("gtvn_dsc")))
         lesions = f"{row['gtvn_lesions_tp']} / {row['gtvn_lesions_fp']} / {row['gtvn_lesions_fn']}"
-        return [dsc, *_volumes_ml(row, "predicted"), lesions]
+        return [*scores, *_volumes_ml(row, "predicted"), lesions]
     if answer.kind == "risk":
-        return ["-" if row["risk"] is None else f"{row['risk']:.3g}"]
+        digits = 4 if answer.direction == "time" else 3  # thousands of days in full
+        return ["-" if row["risk"] is None else f"{row['risk']:.{digits}g}"]
     predicted = row[f"predicted_{answer.row_key}"]
     return ["-" if predicted is None else _class_name(predicted)]
 

@@ -12,7 +12,7 @@ from contract.editions import Answer
 from contract.editions.declaration import Kind
 from evaluation.metrics.classification import calibration_table
 from evaluation.metrics.survival import kaplan_meier, log_rank_p
-from evaluation.report.drawing import new_figure, plot_style, svg_text
+from evaluation.report.drawing import is_first_in_row, new_figure, plot_style, svg_text
 from evaluation.report.sources import TaskResults
 from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins
 from evaluation.statistics.bootstrap import Estimate
@@ -39,7 +39,7 @@ def metrics_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
         axes.set_xlim(*_axis_range(team.estimates[name] for team in teams if name in team.estimates))
         axes.set_ylim(-0.6, len(teams) - 0.4)
         axes.set_yticks(range(len(teams)), [team.team for team in reversed(teams)])
-        axes.tick_params(axis="y", length=0, labelleft=axes is panels[0])
+        axes.tick_params(axis="y", length=0, labelleft=is_first_in_row(axes))
         axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
         axes.set_axisbelow(True)
     return svg_text(figure)
@@ -73,7 +73,7 @@ def survival_plot(results: TaskResults, answer: Answer, colours: Mapping[str, st
     figure, panels = new_figure(len(teams), height=2.5)
     for axes, (name, rows) in zip(panels, teams.items(), strict=True):
         _survival_panel(axes, name, rows, answer, colours[name])
-        axes.tick_params(labelleft=axes is panels[0])
+        axes.tick_params(labelleft=is_first_in_row(axes))
     panels[0].set_ylabel("free of recurrence")
     return svg_text(figure)
 
@@ -100,7 +100,7 @@ def _survival_panel(axes: Any, team: str, rows: Sequence[Row], answer: Answer, c
 @plot_style
 def sensitivity_plot(results: TaskResults, answer: Answer, colours: Mapping[str, str]) -> str:
     """Sensitivity against 1 - specificity of each team with both intervals; the diagonal is chance."""
-    prefix = f"{answer.name}_" if len(results.task.answers) > 1 else ""
+    prefix = results.prefixes.get(answer.name, "")
     figure, axes = _unit_square("1 - specificity", "sensitivity")
     for team in results.teams:
         up, right = (team.estimates.get(f"{prefix}{name}") for name in ("sensitivity", "specificity"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from evaluation.report.drawing import new_figure, plot_style, svg_text
+from evaluation.report.drawing import is_first_in_row, new_figure, plot_style, svg_text
 from evaluation.report.sources import TaskResults
 
 SIGNIFICANT: Final = 0.05
@@ -45,7 +45,7 @@ def stability_plot(results: TaskResults, colours: Mapping[str, str]) -> str:
     for one, (title, standing) in zip(axes, panels, strict=True):
         _blobs(one, standing["teams"], stable["bootstraps"], teams, colours)
         one.set_title(f"{title}{_tau(standing['kendall_tau'])}", loc="left", fontsize=8.5, fontweight="bold")
-        one.tick_params(axis="y", labelleft=one is axes[0])
+        one.tick_params(axis="y", labelleft=is_first_in_row(one))
     return svg_text(figure)
 
 
@@ -78,13 +78,13 @@ def significance_plot(results: TaskResults) -> str:
     """One map for each metric; a cell shows whether the row's team is better than the column's."""
     comparisons, metrics, teams = results.board["comparisons"], results.board["metrics"], _teams(results)
     side = 1.0 + 0.42 * len(teams)
-    figure, axes = new_figure(len(metrics), height=side + 0.6, width=max(4.0, (side + 0.8) * len(metrics)))
+    figure, axes = new_figure(len(metrics), height=side + 0.6, panel_width=side + 0.8)
     for one, (name, title) in zip(axes, metrics.items(), strict=True):
         for pair in comparisons[name]["pairs"]:
             _cell(one, teams.index(pair["team"]), teams.index(pair["than"]), pair["p_holm"])
         one.set_xticks(range(len(teams)), teams, rotation=60, ha="right")
         one.set_yticks(range(len(teams)), teams)
-        one.tick_params(length=0, labelleft=one is axes[0])
+        one.tick_params(length=0, labelleft=is_first_in_row(one))
         one.set(xlim=(-0.5, len(teams) - 0.5), ylim=(len(teams) - 0.5, -0.5), aspect="equal")
         one.set_title(title, loc="left", fontsize=9, fontweight="bold")
         one.spines[:].set_visible(False)

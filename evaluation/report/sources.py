@@ -14,6 +14,7 @@ from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.ranking.cli import LEADERBOARD_JSON
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
@@ -23,11 +24,15 @@ GROUND_TRUTH: Final = "ground_truth"
 
 @dataclass(frozen=True)
 class TaskResults:
-    """One task's leaderboard (plain data) and each team's metrics, in the leaderboard's order."""
+    """One task's leaderboard (plain data) and each team's metrics, in the leaderboard's order.
+
+    `prefixes` of the metrics' names are by answer; a task with one answer has none.
+    """
 
     task: Algorithm
     board: Mapping[str, Any]
     teams: Sequence[TeamMetrics]
+    prefixes: Mapping[str, str] = field(default_factory=dict)
 
     def rows_of(self, team: TeamMetrics, answer: str) -> list[Mapping[str, Any]]:
         """A team's rows of one answer."""
@@ -51,18 +56,25 @@ def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     Raises HecktorError if there is no task at all, or for a leaderboard that names a team without metrics.
     """
     folders = [(task, results_dir / f"task{task.number}") for task in edition.algorithms]
-    results = [_task_results(task, folder) for task, folder in folders if (folder / LEADERBOARD_JSON).is_file()]
+    results = [
+        _task_results(task, folder, edition) for task, folder in folders if (folder / LEADERBOARD_JSON).is_file()
+    ]
     if not results:
         raise HecktorError(results_dir.name, f"found no task1/{LEADERBOARD_JSON}", "the results of `rank`")
     return results
 
 
-def _task_results(task: Algorithm, folder: Path) -> TaskResults:
+def _task_results(task: Algorithm, folder: Path, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
     if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
         raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
-    return TaskResults(task, board, [read_metrics(folder / name / platform.METRICS_JSON, name) for name in names])
+    teams = [read_metrics(folder / name / platform.METRICS_JSON, name) for name in names]
+    prefixes = {}
+    if len(task.answers) > 1:
+        answers = load_profile(edition.evaluation_profile).task(task.name).answers
+        prefixes = {name: profile.prefix for name, profile in answers.items()}
+    return TaskResults(task, board, teams, prefixes)
 
 
 def team_names(results: Sequence[TaskResults]) -> list[str]:

@@ -18,7 +18,8 @@ import numpy as np
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.versions import installed_version
-from evaluation.editions.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE
+from evaluation.editions.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE, PART_IS_NULL
+from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates
@@ -68,8 +69,8 @@ def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
 
     `public` leaves out centres with few cases and the metrics of answers whose centres are private.
     """
-    hidden = [answer.profile.prefix for answer in cohort.answers if public and not answer.scorer.public_centres]
-    metrics = {name: metric for name, metric in cohort.metrics.items() if not name.startswith(tuple(hidden))}
+    hidden = cohort.private_in_centres if public else frozenset()
+    metrics = {name: metric for name, metric in cohort.metrics.items() if name not in hidden}
     centre_of = cohort.centres
     of_case = [centre_of.get(case) for case in cohort.cases]
     blocks = {}
@@ -84,9 +85,17 @@ def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
     return blocks
 
 
-def warnings(cohort: ScoredCohort, values: Mapping[str, float | None]) -> list[str]:
+def warnings(
+    cohort: ScoredCohort, values: Mapping[str, float | None], ranked: Mapping[str, MetricProfile]
+) -> list[str]:
     """One line for each ranked metric that is undefined or infinite, and the warnings of each answer."""
-    lines = [NOTHING_TO_MEASURE.format(metric=name) for name, value in values.items() if value is None]
+    reasons = [f"{one.profile.prefix}{why}" for one in cohort.answers for why in one.measurement.undefined]
+    reason_of = {why.partition(":")[0]: why for why in reasons}
+    lines = []
+    for name in (name for name, value in values.items() if value is None):
+        null = [term for term in ranked[name].terms if values.get(term, 0.0) is None]
+        because = PART_IS_NULL.format(metric=name, parts=", ".join(null)) if null else None
+        lines.append(because or reason_of.get(name) or NOTHING_TO_MEASURE.format(metric=name))
     lines += [INFINITE.format(metric=name) for name, value in values.items() if value is not None and math.isinf(value)]
     for answer in cohort.answers:
         lines += [f"{answer.profile.prefix}{line}" for line in answer.measurement.warnings]
@@ -100,9 +109,7 @@ def case_counts(cohort: ScoredCohort, *, public: bool = False) -> dict[str, Any]
     the answer's name in the reason. `public` counts the skipped cases instead of naming them, since a reason such as
     an empty reference reveals the reference.
     """
-    in_reference = {
-        case for answer in cohort.answers for case in (*answer.reference.targets, *answer.reference.without_target)
-    }
+    in_reference = {case for answer in cohort.answers for case in answer.reference.cases}
     unusable, missing, failed = _unusable(cohort)
     reasons = _reasons_for_skipping(cohort)
     return {
@@ -112,7 +119,7 @@ def case_counts(cohort: ScoredCohort, *, public: bool = False) -> dict[str, Any]
         "missing": missing,
         "failed": failed,
         "skipped": {why: len(names) for why, names in reasons.items()} if public else reasons,
-        "unknown": list(cohort.answers[0].submission.unknown),
+        "unknown": cohort.unknown,
         "duplicate": sorted({case for answer in cohort.answers for case in answer.submission.duplicate}),
     }
 
@@ -134,18 +141,22 @@ def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[dict[str,
 def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for answer in cohort.answers:
-        prefix = answer.profile.prefix
-        reasons |= {f"{prefix}{why}": list(cases) for why, cases in answer.measurement.excluded.items()}
-        if answer.reference.without_target:
-            reasons[f"{prefix}no_target_in_ground_truth"] = list(answer.reference.without_target)
+        # The prefix of the metrics may be empty for several answers.
+        prefix = f"{answer.profile.answer.name}_" if cohort.has_several_answers else ""
         left_out = sorted({row.case for row in answer.rows} - {row.case for row in answer.counted})
-        if left_out:
-            reasons[f"{prefix}no_usable_prediction"] = left_out
+        of_answer: dict[str, Sequence[str]] = {
+            **answer.measurement.excluded,
+            "no_target_in_ground_truth": answer.reference.without_target,
+            "class_not_counted": answer.reference.not_counted,
+            "no_usable_prediction": left_out,
+        }
+        reasons |= {f"{prefix}{why}": list(cases) for why, cases in of_answer.items() if cases}
     return reasons
 
 
 def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str]) -> dict[str, Any]:
     """The version, task, edition, rules and ranked metrics of an evaluation, and a checksum of its cases."""
+    sums = {name: dict(metric.terms) for name, metric in task.metrics.items() if metric.terms}
     names = "\n".join(sorted({case for answer in cohort.answers for case in answer.reference.targets}))
     return {
         "format": METRICS_FORMAT,
@@ -154,6 +165,7 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
         "edition": task.edition,
         "options": {**task.options, **more_options},
         "ranked_metrics": list(task.ranking.official_metrics),
+        **({"weighted_sums": sums} if sums else {}),
         "case_set_sha256": hashlib.sha256(names.encode()).hexdigest(),
     }
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
-from evaluation.metrics.overlap import Integers, WeightedMetric, on_cohort
+from evaluation.metrics.overlap import Integers, WeightedMetric, on_cohort, weighted_sum_metric
 from evaluation.rows.kinds import CaseRow
 from evaluation.rows.scorer import RowMetrics, Scorer
 
@@ -34,12 +36,14 @@ class ScoredCohort:
     """The answers of a submission over one cohort of cases.
 
     `cases` are those that count for any answer, sorted. `metrics` carry the answers' prefixes and take weights of
-    shape (replicates, cases), so that one draw of cases serves all answers.
+    shape (replicates, cases), so that one draw of cases serves all answers; weighted sums are among them.
+    `private_in_centres` names the metrics that public results do not show for each centre.
     """
 
     answers: tuple[ScoredAnswer, ...]
     cases: tuple[str, ...]
     metrics: Mapping[str, WeightedMetric]
+    private_in_centres: frozenset[str]
 
     @property
     def has_several_answers(self) -> bool:
@@ -57,6 +61,14 @@ class ScoredCohort:
                 joined.setdefault(row.case, {"case": row.case})[answer.profile.answer.name] = content
         return [joined[case] for case in sorted(joined)]
 
+    @property
+    def unknown(self) -> list[str]:
+        """Submitted names that match no case of any answer, sorted; a name that is submitted twice stands twice."""
+        counts: Counter[str] = Counter()
+        for answer in self.answers:
+            counts |= Counter(answer.submission.unknown)
+        return sorted(counts.elements())
+
     def prefixed(self, part: str) -> dict[str, Any]:
         """A mapping of the measurements, such as `analyses`, under the answers' prefixes."""
         return {
@@ -71,13 +83,29 @@ class ScoredCohort:
         return {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
 
 
-def joined_cohort(answers: Sequence[ScoredAnswer]) -> ScoredCohort:
-    """The answers over the union of the cases that count."""
+def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
+    """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
     cases = sorted({row.case for answer in answers for row in answer.counted})
-    metrics: dict[str, WeightedMetric] = {}
+    measured: dict[str, WeightedMetric] = {}
+    private: set[str] = set()
     for answer in answers:
-        metrics |= metrics_on(places_among(cases, answer.counted), len(cases), answer.profile, answer.measurement)
-    return ScoredCohort(tuple(answers), tuple(cases), metrics)
+        own = metrics_on(places_among(cases, answer.counted), len(cases), answer.profile, answer.measurement)
+        measured |= own
+        private |= set() if answer.scorer.public_centres else set(own)
+    private |= {name for name, metric in ranked.items() if private.intersection(metric.terms)}
+    metrics = {**measured, **weighted_sums(measured, ranked)}
+    return ScoredCohort(tuple(answers), tuple(cases), metrics, frozenset(private))
+
+
+def weighted_sums(
+    measured: Mapping[str, WeightedMetric], ranked: Mapping[str, MetricProfile]
+) -> dict[str, WeightedMetric]:
+    """The weighted sums among the ranked metrics whose terms are all measured."""
+    return {
+        name: weighted_sum_metric([(weight, measured[term]) for term, weight in metric.terms.items()])
+        for name, metric in ranked.items()
+        if metric.terms and set(metric.terms) <= set(measured)
+    }
 
 
 def places_among(cases: Sequence[str], rows: Sequence[CaseRow]) -> Integers:

@@ -13,7 +13,7 @@ from evaluation.editions.rules import Rules
 from evaluation.editions.task import AnswerProfile, TaskProfile
 from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.scored import metrics_on, places_among
+from evaluation.results.scored import metrics_on, places_among, weighted_sums
 from evaluation.rows.kinds import CaseRow, scorer_of
 
 # Sums over cases in another order differ by rounding alone.
@@ -83,7 +83,7 @@ def _check_same_reference(who: str, first: Sequence[CaseRow], rows: Sequence[Cas
 
 def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile]:
     """The answers with the rules that the team's file states."""
-    options = team.provenance.get("options")
+    options = profile.completed(team.provenance.get("options"))
     nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
     stated = nested if isinstance(nested, dict) else {}
     return {
@@ -123,6 +123,7 @@ def _stored_team(
         places = places_among(cases, counted)
         answers[name] = StoredRows(counted, places)
         measured |= metrics_on(places, len(cases), one, scorer_of(one).measure(counted))
+    measured |= weighted_sums(measured, profile.metrics)
     metrics = {name: measured[name] for name in profile.metrics if name in measured}
     _check_stated(team, metrics, len(cases))
     return StoredTeam(team.team, answers, metrics)

@@ -17,7 +17,8 @@ from evaluation.editions.rules import RECALL_PREFIX
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
-from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
+from evaluation.inputs.submission import Submission, SubmittedAnswer
+from evaluation.inputs.values import read_class
 from evaluation.metrics.classification import (
     binary_metrics,
     calibration_table,
@@ -26,6 +27,7 @@ from evaluation.metrics.classification import (
     many_classes_metrics,
     probability_metrics,
 )
+from evaluation.metrics.overlap import WeightedMetric
 from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
 
@@ -72,8 +74,8 @@ class ClassScorer:
     answer: Answer
     public_centres: bool = False
 
-    def read_reference(self, source: Path) -> Reference[ClassValue]:
-        return read_classes(source, self.answer)
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[ClassValue]:
+        return read_classes(source, self.answer, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_class_table(source, self.answer, cases, not_evaluated)
@@ -96,26 +98,31 @@ class ClassScorer:
         positive = np.array([row.actual == self.answer.classes[1] for row in rows], dtype=np.bool_)
         probability = np.array([np.nan if row.probability is None else row.probability for row in rows])
         metrics = binary_metrics(positive, np.array([row.correct for row in rows], dtype=np.bool_))
-        whole_cohort(metrics["balanced_accuracy"], len(rows), ONE_CLASS_ONLY)
+        undefined = _undefined(metrics["balanced_accuracy"], len(rows))
         if not np.isfinite(probability).any():
-            return RowMetrics(metrics)
+            return RowMetrics(metrics, undefined=undefined)
         metrics |= probability_metrics(positive, probability)
         # The calibration is private: the fraction of positives among few patients would reveal their class.
-        return RowMetrics(metrics, analyses={"calibration": calibration_table(positive, probability)})
+        analyses = {"calibration": calibration_table(positive, probability)}
+        return RowMetrics(metrics, analyses=analyses, undefined=undefined)
 
     def _measure_many(self, rows: Sequence[ClassRow]) -> RowMetrics:
         classes = self.answer.classes
         actual = class_codes([row.actual for row in rows], classes)
         predicted = class_codes([row.predicted for row in rows], classes)
         measured = many_classes_metrics(actual, predicted, len(classes))
-        whole_cohort(measured["balanced_accuracy"], len(rows), ONE_CLASS_ONLY)
+        undefined = _undefined(measured["balanced_accuracy"], len(rows))
         recalls = {f"{RECALL_PREFIX}{value}": measured.pop(str(code)) for code, value in enumerate(classes)}
         counts = confusion_matrix(actual, predicted, len(classes)).tolist()
         matrix = {"classes": list(classes), "columns": [*classes, "no prediction"], "counts": counts}
-        return RowMetrics({**measured, **recalls}, analyses={"confusion_matrix": matrix})
+        return RowMetrics({**measured, **recalls}, analyses={"confusion_matrix": matrix}, undefined=undefined)
 
     def restore(self, raw: Mapping[str, Any]) -> ClassRow:
         key = self.answer.row_key
         probability = raw["predicted_probability"] if self.answer.is_binary else None
         answer = (raw[f"predicted_{key}"], raw["error"], raw["failed"], probability)
         return ClassRow(raw["case"], self.answer, raw[key], *answer)
+
+
+def _undefined(balanced_accuracy: WeightedMetric, n_cases: int) -> tuple[str, ...]:
+    return (ONE_CLASS_ONLY,) if np.isnan(whole_cohort(balanced_accuracy, n_cases)) else ()

@@ -22,5 +22,5 @@ def scorer_of(profile: AnswerProfile) -> Scorer:
     if isinstance(profile.rules, MaskRules):
         return MaskScorer(profile.rules)
     if isinstance(profile.rules, ClassRules):
-        return ClassScorer(profile.answer)
+        return ClassScorer(profile.scored_answer)
     return RiskScorer(profile.answer, profile.rules)

@@ -16,7 +16,8 @@ from evaluation.editions.rules import RiskRules
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
-from evaluation.inputs.submission import Submission, read_risk
+from evaluation.inputs.submission import Submission
+from evaluation.inputs.values import read_risk
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric, censoring_metrics
 from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
@@ -63,11 +64,11 @@ class RiskScorer:
     rules: RiskRules
     public_centres: bool = False
 
-    def read_reference(self, source: Path) -> Reference[FollowUp]:
-        return read_follow_up(source, self.answer)
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[FollowUp]:
+        return read_follow_up(source, self.answer, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        return read_risk_table(source, self.answer.socket.title, cases, not_evaluated)
+        return read_risk_table(source, self.answer, cases, not_evaluated)
 
     def score(self, reference: Reference[FollowUp], submission: Submission, _workers: int | Workers) -> list[RiskRow]:
         read = partial(submitted_value, read=read_risk)
@@ -77,10 +78,12 @@ class RiskScorer:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
         cohort, missing = survival_cohort(rows, self.rules), self.rules.missing_risk
         metric = c_index_metric(cohort, missing)
-        value = whole_cohort(metric, len(rows), NO_COMPARABLE_PAIR.format(n=len(rows)))
+        value = whole_cohort(metric, len(rows))
         flipped = SIGN_MAY_BE_FLIPPED.format(value=value, direction=DIRECTIONS[self.rules.direction])
         warnings = (flipped,) if value < 0.5 else ()
-        return RowMetrics({"c_index": metric, **censoring_metrics(cohort, missing)}, warnings=warnings)
+        undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
+        metrics = {"c_index": metric, **censoring_metrics(cohort, missing)}
+        return RowMetrics(metrics, warnings=warnings, undefined=undefined)
 
     def restore(self, raw: Mapping[str, Any]) -> RiskRow:
         follow_up = FollowUp(raw["rfs_days"], raw["relapse"])

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from contract.errors import MetricError, PredictionError
+from contract.errors import PredictionError
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
@@ -26,6 +26,7 @@ class RowMetrics:
         metrics: by name.
         excluded: cases excluded from a metric, by reason.
         warnings: lines about the values of the whole cohort.
+        undefined: why a metric that may rank has no value in the whole cohort; begins with the metric's name.
         analyses: tables that are not metrics.
         public_analyses: the same without anything that would reveal the reference of a case.
     """
@@ -33,6 +34,7 @@ class RowMetrics:
     metrics: Mapping[str, WeightedMetric]
     excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    undefined: tuple[str, ...] = ()
     analyses: Mapping[str, Any] = field(default_factory=dict)
     public_analyses: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,8 +49,8 @@ class Scorer(Protocol):
     @property
     def public_centres(self) -> bool: ...
 
-    def read_reference(self, source: Path) -> Reference[Any]:
-        """The targets of all cases, from a folder or file."""
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Any]:
+        """The targets of all cases, from a folder or file; `centre_columns` are spellings of the centre's column."""
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         """A submission in plain files, matched to the cases."""
@@ -57,11 +59,7 @@ class Scorer(Protocol):
         """One row for each submitted answer."""
 
     def measure(self, rows: Sequence[Any]) -> RowMetrics:
-        """Metrics of the rows.
-
-        Raises:
-            MetricError: a ranked metric is undefined for these rows.
-        """
+        """Metrics of the rows."""
 
     def restore(self, raw: Mapping[str, Any]) -> Any:
         """The row from its form in metrics.json. Raises KeyError if it lacks a figure."""
@@ -77,9 +75,6 @@ def submitted_value(answer: SubmittedAnswer, read: Callable[[Path], Value]) -> t
         return None, problem.message, answer.tried
 
 
-def whole_cohort(metric: WeightedMetric, n_cases: int, undefined: str) -> float:
-    """The metric of the whole cohort. Raises MetricError with the message `undefined` if it is NaN."""
-    value = float(metric(np.ones((1, n_cases)))[0])
-    if np.isnan(value):
-        raise MetricError(undefined)
-    return value
+def whole_cohort(metric: WeightedMetric, n_cases: int) -> float:
+    """The metric of the whole cohort, NaN if it is undefined."""
+    return float(metric(np.ones((1, n_cases)))[0])

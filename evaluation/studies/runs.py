@@ -15,7 +15,7 @@ from contract.options import add_task_option, name_paths
 from evaluation.editions.task import TaskProfile
 from evaluation.execution.options import chosen_task
 from evaluation.ranking.contest import contest, profile_of
-from evaluation.report.drawing import COLOURS, new_figure, plot_style
+from evaluation.report.drawing import COLOURS, is_first_in_row, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.studies.outputs import StudyResult, by_name
 
@@ -87,7 +87,7 @@ def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], pr
         axes.set_title(metric.title, loc="left", fontsize=9, fontweight="bold")
         axes.set_ylim(-0.6, len(teams) - 0.4)
         axes.set_yticks(range(len(teams)), list(reversed(teams)))
-        axes.tick_params(axis="y", length=0, labelleft=axes is panels[0])
+        axes.tick_params(axis="y", length=0, labelleft=is_first_in_row(axes))
         axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
     return figure
 

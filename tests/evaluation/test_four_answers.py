@@ -124,7 +124,7 @@ def test_rows_are_joined_by_case_and_a_missing_answer_costs_its_own_row(challeng
         ("P2", "t_stage"),
         ("P3", "n_stage"),
     ]
-    assert "expected one of T1, T2, T3, T4" in cases["failed"][0]["why"]
+    assert 'found 1, expected "T1", "T2", "T3" or "T4"' in cases["failed"][0]["why"]
     assert cases["skipped"] == {"t_stage_no_target_in_ground_truth": ["P4"]}
 
 
@@ -171,18 +171,33 @@ def test_teams_are_ranked_and_shown(challenge, tmp_path, grid):
     assert "log-rank" in page.read_text()
 
 
-def test_a_table_cannot_hold_several_answers(challenge):
+def test_a_folder_of_predictions_holds_masks_and_one_table(challenge, tmp_path, blank, grid):
+    """The answers of the platform's layout in plain files: equal values, and P2's impossible T stage is missing."""
     _, truth = challenge
-    arguments = ["--edition", str(PROFILE), "--predictions", str(truth), "--ground-truth", str(truth)]
-    with pytest.raises(HecktorError, match="task everything has 4 answers, expected --input for several"):
-        main([*arguments, "--output", str(truth / "out")])
+    folder = tmp_path / "predictions"
+    folder.mkdir()
+    lines = ["patient_id,T stage,n_stage,Survival"]
+    for case, values in ANSWERS.items():
+        cells = [values["t_stage"] if case != "P2" else "", values.get("n_stage", ""), values["survival"]]
+        lines.append(",".join(map(str, [case, *cells])))
+        write_mask(folder / f"{case}.nii.gz", tumour(blank), grid)
+    (folder / "answers.csv").write_text("\n".join(lines))
+    arguments = ["--edition", str(PROFILE), "--predictions", str(folder), "--ground-truth", str(truth)]
+    output = tmp_path / "out"
+    assert main([*arguments, "--output", str(output), "--bootstraps", "50", "--workers", "0"]) == 0
+    found = json.loads((output / "metrics.json").read_text())
+    assert found["aggregates"] == evaluate(challenge, "ours")["aggregates"]
+    assert found["cases"]["failed"] == [
+        {"case": "P2", "why": "t_stage: no t_stage"},
+        {"case": "P3", "why": "n_stage: no n_stage"},
+    ]
 
 
 def test_options_name_one_answer_or_all():
     task = load_profile(str(PROFILE)).task(None)
     changed = with_options(task, {"missing": "skip", "t_stage.missing": "stop", "connectivity": "6"})
-    assert changed.options["t_stage"] == {"missing": "stop"}
-    assert changed.options["n_stage"] == {"missing": "skip"}
+    assert changed.options["t_stage"] == {"missing": "stop", "not_counted": "skip"}
+    assert changed.options["n_stage"] == {"missing": "skip", "not_counted": "skip"}
     assert changed.options["mask"]["connectivity"] == 6
     with pytest.raises(HecktorError, match="unknown colour"):
         with_options(task, {"colour": "red"})

@@ -37,6 +37,7 @@ def mask_metrics(rows: Sequence[MaskRow], rules: MaskRules) -> dict[str, Weighte
     tp, fp, fn = _counts(rows, "gtvn_lesions")
     metrics: dict[str, WeightedMetric] = {
         "gtvp_dsc_mean": mean_metric(_column(rows, lambda row: row.gtvp_dsc)),
+        "gtvn_dsc_mean": mean_metric(_column(rows, lambda row: row.gtvn_dsc)),
         "gtvn_dsc_agg": gtvn_agg,
         "gtvn_f1_agg": f1_agg_metric(tp, fp, fn),
         "gtvp_dsc_agg": gtvp_agg,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
-from evaluation.editions.edge_cases import scores_of_case
+from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
@@ -46,6 +46,7 @@ class MaskRow:
     gtvp_precision: float | None = None
     gtvp_recall: float | None = None
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
+    gtvn_dsc: float | None = None
 
     @property
     def reference(self) -> tuple[object, ...]:
@@ -62,6 +63,7 @@ class MaskRow:
             "gtvp_dsc": self.gtvp_dsc,
             "gtvp_precision": self.gtvp_precision,
             "gtvp_recall": self.gtvp_recall,
+            "gtvn_dsc": self.gtvn_dsc,
         }
         for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
             for part, voxels in asdict(overlap).items():
@@ -88,6 +90,7 @@ class MaskRow:
             failed=raw["failed"],
             gtvp_precision=raw["gtvp_precision"],
             gtvp_recall=raw["gtvp_recall"],
+            gtvn_dsc=raw.get("gtvn_dsc"),  # absent in older files
             surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
         )
 
@@ -144,20 +147,20 @@ def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: Mask
     mine, theirs = _compact(masks)
     failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
-    gtvp = overlaps[labels.GTVP]
-    counts = (gtvp.intersection, gtvp.reference, gtvp.predicted)
-    dsc, precision, recall = scores_of_case(*counts, failed=failed, rule=rules.gtvp_empty)
+    gtvp, gtvn = overlaps[labels.GTVP], overlaps[labels.GTVN]
+    dsc, precision, recall = scores_of_case(*_counts(gtvp), failed=failed, rule=rules.gtvp_empty)
     return MaskRow(
         case=case,
         voxel_volume_mm3=masks.voxel_volume_mm3,
         gtvp=gtvp,
-        gtvn=overlaps[labels.GTVN],
+        gtvn=gtvn,
         gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules),
         gtvp_dsc=dsc,
         error=masks.error,
         failed=failed and masks.tried,
         gtvp_precision=precision,
         gtvp_recall=recall,
+        gtvn_dsc=dsc_of_case(*_counts(gtvn), failed=failed, rule=rules.gtvn_empty),
         surfaces={
             name: WITHOUT_PREDICTION
             if failed
@@ -165,6 +168,10 @@ def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: Mask
             for name in SURFACES_OF[rules.surfaces]
         },
     )
+
+
+def _counts(overlap: Overlap) -> tuple[int, int, int]:
+    return overlap.intersection, overlap.reference, overlap.predicted
 
 
 def _compact(masks: MaskArrays) -> tuple[Labels, Labels]:

@@ -26,8 +26,8 @@ class MaskScorer:
     rules: MaskRules
     public_centres: bool = True
 
-    def read_reference(self, source: Path) -> Reference[Path]:
-        return read_mask_folder(source)
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Path]:
+        return read_mask_folder(source, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_mask_files(source, cases, not_evaluated)
@@ -42,12 +42,15 @@ class MaskScorer:
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
         """Overlap, lesions and surfaces; and the GTVp's DSC by its volume."""
-        not_in_mean = tuple(row.case for row in rows if row.gtvp_dsc is None)
+        not_in_mean = {
+            "gtvp_empty_not_in_mean_dsc": tuple(row.case for row in rows if row.gtvp_dsc is None),
+            "gtvn_empty_not_in_mean_dsc": tuple(row.case for row in rows if row.gtvn_dsc is None),
+        }
         tables = {public: dsc_by_volume(rows, public=public) for public in (False, True)}
         private, shared = ({} if table is None else {"gtvp_dsc_by_volume": table} for table in tables.values())
         return RowMetrics(
             mask_metrics(rows, self.rules),
-            excluded={"gtvp_empty_not_in_mean_dsc": not_in_mean} if not_in_mean else {},
+            excluded={why: cases for why, cases in not_in_mean.items() if cases},
             analyses=private,
             public_analyses=shared,
         )

@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 from scipy.stats import rankdata
 
+from contract.editions import Answer
 from contract.errors import PredictionError
 from evaluation.inputs.plain_files import read_risk_table
-from evaluation.inputs.tables import ID_COLUMN, read_submitted_table
+from evaluation.inputs.tables import ID_COLUMN, read_table_with
 
 RANK_METHODS: Final[dict[str, Callable[[Any], Any]]] = {"mean_rank": np.mean, "median_rank": np.median}
 
@@ -26,8 +27,8 @@ class TeamsRisks:
     without_vote: tuple[Mapping[str, str], ...]
 
 
-def read_risks(tables: Mapping[str, Path], title: str) -> TeamsRisks:
-    """The risks of each team's table with the columns `PatientID` and `risk`, or `title`.
+def read_risks(tables: Mapping[str, Path], answer: Answer) -> TeamsRisks:
+    """The risks of each team's table, as `read_risk_table` reads them.
 
     A patient without a usable risk, or with two, has no vote of that team; `hecktor evaluate` would not count it.
 
@@ -39,16 +40,16 @@ def read_risks(tables: Mapping[str, Path], title: str) -> TeamsRisks:
     problems = []
     for team, path in tables.items():
         risks = by_team.setdefault(team, {})
-        for answer in read_risk_table(path, title, cases, ()).answers:
-            if isinstance(answer.value, float):
-                risks[answer.case] = answer.value
+        for submitted in read_risk_table(path, answer, cases, ()).answers:
+            if isinstance(submitted.value, float):
+                risks[submitted.case] = submitted.value
             else:
-                problems.append({"case": answer.case, "team": team, "why": answer.problem or "no risk"})
+                problems.append({"case": submitted.case, "team": team, "why": submitted.problem or "no risk"})
     return TeamsRisks(tuple(cases), by_team, tuple(problems))
 
 
 def _patients(path: Path) -> set[str]:
-    table = read_submitted_table(path, {})
+    table = read_table_with(path, {}, PredictionError)
     if ID_COLUMN not in table.header:
         raise PredictionError(table.name, f"no column {ID_COLUMN}", "it and risk")
     return {row[ID_COLUMN].strip() for row in table.rows}

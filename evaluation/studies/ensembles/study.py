@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from contract.editions import Answer
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.options import add_edition_options, chosen_algorithm, name_path, whole_number
@@ -37,7 +38,7 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
     if answer.kind == "mask":
         content, table = _of_masks(teams, selections, options)
     else:
-        content, table = _of_risks(teams, selections, options, answer.socket.title)
+        content, table = _of_risks(teams, selections, options, answer)
     for problem in content["without_vote"]:
         sys.stderr.write(f"warning: {problem['case']}, {problem['team']}: {problem['why']}\n")
     about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
@@ -79,11 +80,11 @@ def _of_masks(
 
 
 def _of_risks(
-    teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, title: str
+    teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, answer: Answer
 ) -> tuple[dict[str, Any], Table]:
     if options.ground_truth is not None:
         raise HecktorError("--ground-truth", "only masks need it", "none for risks")
-    risks = read_risks(teams, title)
+    risks = read_risks(teams, answer)
     content: dict[str, Any] = {
         "methods": list(RANK_METHODS),
         "ensembles": [f"{name}.csv" for name in _ensembles(selections, RANK_METHODS)],

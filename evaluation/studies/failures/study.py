@@ -19,7 +19,7 @@ from evaluation.editions.edge_cases import dsc_of_case
 from evaluation.execution.options import add_bootstrap
 from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
-from evaluation.inputs.tables import ID_COLUMN, read_submitted_table
+from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import Booleans, auc_metric
 from evaluation.metrics.overlap import Floats, mean_metric
 from evaluation.ranking.contest import profile_of
@@ -126,7 +126,7 @@ def read_expected(
     Raises:
         PredictionError: the table cannot be used. A fault of one line becomes the problem of its case.
     """
-    table = read_submitted_table(path, dict.fromkeys(COLUMNS.values(), ()))
+    table = read_table_with(path, dict.fromkeys(COLUMNS.values(), ()), PredictionError)
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
     if ID_COLUMN not in table.header or not columns:
         wanted = f"{ID_COLUMN} and {' or '.join(COLUMNS.values())}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from contract.editions import load_edition
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import write_mask
 from evaluation.inputs.ground_truth import FollowUp, case_of, read_classes, read_follow_up, read_mask_folder
@@ -113,6 +114,33 @@ def test_a_centre_has_one_spelling(tmp_path):
     path = tmp_path / "hpv.csv"
     path.write_text("PatientID,HPV Status,CenterID\nA,1,3.0\nB,0,3\nC,0, chum\nD,1,CHUM\nE,1,\n")
     assert read_classes(path, STATUS).centres == {"A": "3", "B": "3", "C": "CHUM", "D": "CHUM"}
+
+
+T_STAGE = load_edition("hecktor2026").algorithm().answer("t_stage")
+STAGES = "PatientID;Center;T_stage\nA;3.0;T1\nB;chum;2.0\nC;X;t4A\nD;;T0\nE;;tx\nF;;\nG;;3\n"
+
+
+@pytest.mark.parametrize("column", ["T_stage", "T-stage", "t stage"])
+def test_stages_in_the_spellings_of_a_release(tmp_path, column):
+    """T0 and TX are no class of the edition: these patients do not count and are kept apart from missing ones."""
+    (tmp_path / "HECKTOR_2026_Training.csv").write_text(STAGES.replace("T_stage", column))
+    reference = read_classes(tmp_path, T_STAGE, ("CenterID", "Center"))
+    assert reference.targets == {"A": "T1", "B": "T2", "C": "T4", "G": "T3"}
+    assert (reference.without_target, reference.not_counted) == (("F",), ("D", "E"))
+    assert reference.centres == {"A": "3", "B": "CHUM", "C": "X"}
+    assert reference.cases == set("ABCDEFG")
+
+
+def test_a_stage_that_nobody_knows_reveals_no_value(tmp_path):
+    (tmp_path / "a.csv").write_text(STAGES.replace("t4A", "T5"))
+    with pytest.raises(GroundTruthError, match="line 4: T-stage is not usable, expected T1 or T2 or T3 or T4"):
+        read_classes(tmp_path, T_STAGE)
+
+
+def test_a_patient_who_does_not_count_stands_once(tmp_path):
+    (tmp_path / "a.csv").write_text(STAGES + "D;;T1\n")
+    with pytest.raises(GroundTruthError, match="line 9: D stands twice"):
+        read_classes(tmp_path, T_STAGE)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import PredictionError
-from evaluation.inputs.submission import PredictedClass, read_class, read_risk
+from evaluation.inputs.values import PredictedClass, read_class, read_risk
 from tests.evaluation.tasks import STATUS
 
 
@@ -56,5 +56,5 @@ def test_statuses(tmp_path):
 
 def test_a_probability_is_not_read_from_the_platform(tmp_path):
     (tmp_path / "hpv-status.json").write_text('{"hpv": true, "probability": 0.9}')
-    with pytest.raises(PredictionError, match="found a object"):
+    with pytest.raises(PredictionError, match=r'found {"hpv": true, "probability": 0.9}, expected false or true'):
         read_class(tmp_path / "hpv-status.json", STATUS)

@@ -1,0 +1,126 @@
+"""Ranked metrics that are weighted sums of others: their schema, and their algebra."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.errors import HecktorError
+from evaluation.editions.metrics import parse_metrics
+from evaluation.editions.profile import parse_profile
+from evaluation.editions.task import with_options
+from evaluation.metrics.overlap import weighted_sum_metric
+
+KNOWN = {name: ("answer", name) for name in ("accuracy", "auc", "brier", "calibration_error")}
+
+
+def entry(parts, weights, **more):
+    return {"title": "t", "higher_is_better": True, "weighted_sum": parts, "weights": weights, **more}
+
+
+def terms(raw, name="total"):
+    return dict(parse_metrics(raw, KNOWN, "metrics")[name].terms)
+
+
+def test_nested_sums_are_expanded_to_measured_metrics():
+    """0.6 (0.5 accuracy + 0.5 auc) + 0.4 auc = 0.3 accuracy + 0.7 auc; the order of the entries is free."""
+    raw = {"total": entry(["half", "auc"], [0.6, 0.4]), "half": entry(["accuracy", "auc"], [0.5, 0.5])}
+    assert terms(raw) == pytest.approx({"accuracy": 0.3, "auc": 0.7})
+
+
+def test_a_sum_of_metrics_that_are_best_when_low():
+    raw = {"total": entry(["brier", "calibration_error"], [1, 2], higher_is_better=False)}
+    assert terms(raw) == {"brier": 1.0, "calibration_error": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"total": entry(["dice"], [1])}, r"metrics\.total\.weighted_sum: 'dice' is not measured"),
+        ({"total": entry([], [])}, r"metrics\.total\.weighted_sum: expected a list of metrics"),
+        ({"total": entry([{"a": 1}], [1])}, "expected a list of metrics"),
+        ({"total": entry(["auc", "accuracy"], [1])}, r"weights: found \[1\], expected 2 numbers above 0"),
+        ({"total": entry(["auc"], [-1])}, "expected 1 numbers above 0"),
+        ({"total": entry(["total"], [1])}, "found 'total' inside itself"),
+        ({"total": entry(["b"], [1]), "b": entry(["total"], [1])}, "found 'total' inside itself"),
+        ({"auc": entry(["accuracy"], [1])}, "found the name of a measured metric, expected a name of its own"),
+        (
+            {"total": entry(["auc", "brier"], [1, 1])},
+            "found auc, brier, expected metrics that are all best at the same",
+        ),
+        ({"total": entry(["brier"], [1])}, "higher_is_better: found true, expected false"),
+        ({"total": entry(["auc"], [1], unit="mm")}, "keys unknown unit"),
+    ],
+)
+def test_a_break_of_the_schema_is_named(raw, message):
+    with pytest.raises(HecktorError, match=message):
+        parse_metrics(raw, KNOWN, "metrics")
+
+
+@given(
+    values=st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    outer=st.floats(0.01, 1),
+    inner=st.floats(0.01, 1),
+)
+def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, outer, inner):
+    a, b, c = values
+    raw = {
+        "total": entry(["half", "auc"], [outer, 1.01 - outer]),
+        "half": entry(["accuracy", "auc"], [inner, 1.01 - inner]),
+    }
+    value = {"accuracy": a, "auc": b}
+    constant = [(weight, lambda w, of=value[name]: np.full(len(w), of)) for name, weight in terms(raw).items()]
+    expected = outer * (inner * a + (1.01 - inner) * b) + (1.01 - outer) * b
+    assert weighted_sum_metric(constant)(np.ones((2, 1))) == pytest.approx([expected] * 2)
+    mean = weighted_sum_metric([(0.2, lambda w: w @ np.array([a, b, c])), (0.8, lambda w: w @ np.array([c, c, c]))])
+    draws = np.eye(3)
+    assert mean(draws) == pytest.approx([0.2 * one + 0.8 * c for one in values])
+    assert (mean(draws) <= max(values) + 1e-12).all()
+    assert (mean(draws) >= min(values) - 1e-12).all()
+
+
+def test_a_sum_is_undefined_where_a_part_is():
+    metric = weighted_sum_metric([(0.5, lambda w: np.array([np.nan, 1.0])), (0.5, lambda w: np.array([1.0, 1.0]))])
+    assert np.isnan(metric(np.ones((2, 1)))).tolist() == [True, False]
+
+
+@pytest.fixture
+def content():
+    return copy.deepcopy(json.loads(files("evaluation.editions").joinpath("hecktor2026.json").read_text()))
+
+
+def test_metrics_of_two_answers_need_different_names(content):
+    answers = content["tasks"]["combined"]["answers"]
+    answers["n_stage"]["prefix"] = "t_"
+    with pytest.raises(HecktorError, match="metric 't_balanced_accuracy' of t_stage and n_stage, expected different"):
+        parse_profile(content, "p.json")
+
+
+@pytest.mark.parametrize("prefix", ["T_", 3, " ", "_t"])
+def test_a_prefix_is_part_of_a_name(content, prefix):
+    content["tasks"]["combined"]["answers"]["n_stage"]["prefix"] = prefix
+    with pytest.raises(HecktorError, match=r"n_stage\.prefix: found"):
+        parse_profile(content, "p.json")
+
+
+def test_without_a_prefix_the_name_of_the_answer_stands_first(content):
+    del content["tasks"]["combined"]["answers"]["n_stage"]["prefix"]
+    content = json.loads(json.dumps(content).replace('"n_balanced_accuracy"', '"n_stage_balanced_accuracy"'))
+    metrics = parse_profile(content, "p.json").task(None).metrics
+    assert "n_stage_balanced_accuracy" in metrics["score"].terms
+
+
+def test_options_keep_the_terms_of_a_sum_measured(content):
+    """Surface metrics end with `surfaces=none`; a sum of them cannot be measured any more."""
+    task = content["tasks"]["combined"]
+    task["answers"]["segmentation"]["rules"]["surfaces"] = "both"
+    task["metrics"]["surface"] = entry(["gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"], [1, 1])
+    profile = parse_profile(content, "p.json").task(None)
+    with pytest.raises(HecktorError, match="'gtvp_surface_dsc_mean' is not measured under these rules"):
+        with_options(profile, {"surfaces": "none"})

@@ -1,0 +1,126 @@
+"""A folder with the masks and the table of several answers: spellings, and everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.errors import PredictionError
+from evaluation import evaluate
+from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+
+WANTED = "expected one CSV file with the columns PatientID, T-stage, N-stage, RFS"
+
+
+@pytest.fixture
+def truth(tmp_path, grid):
+    return write_truth(tmp_path / "truth", grid)
+
+
+@pytest.fixture
+def folder(tmp_path, grid):
+    return write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+
+
+@pytest.fixture
+def run(truth, folder):
+    return lambda: evaluate(truth, edition="hecktor2026", predictions=folder, bootstraps=0).to_dict()
+
+
+def rewrite(folder, old, new):
+    table = folder / "predictions.csv"
+    assert old in table.read_text()
+    table.write_text(table.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "header", ["patient_id;T_stage;N_stage;rfs", "PatientID,T-stage,N-stage,RFS", "Patient ID,t_stage,N STAGE,Rfs"]
+)
+def test_spellings_of_the_columns(run, folder, header):
+    expected = run()["aggregates"]
+    rewrite(folder, "PatientID,T-stage,N-stage,RFS", header)
+    if ";" in header:
+        rewrite(folder, ",", ";")
+    assert run()["aggregates"] == expected
+    assert not [line for line in run()["warnings"] if "columns" in line]
+
+
+def test_spellings_of_the_stages(run, folder):
+    """A table may spell a stage as a table of the release does."""
+    expected = run()["aggregates"]
+    rewrite(folder, "P2,T2,N2", "P2,2.0,N2b")
+    assert run()["aggregates"] == expected
+
+
+def test_no_table(run, folder):
+    (folder / "predictions.csv").unlink()
+    with pytest.raises(PredictionError, match=f"predictions: found no CSV file, {WANTED}"):
+        run()
+
+
+def test_two_tables(run, folder):
+    (folder / "more.CSV").write_text("PatientID\n")
+    with pytest.raises(PredictionError, match=f"predictions: found more.CSV and predictions.csv, {WANTED}"):
+        run()
+
+
+def test_a_hidden_table_does_not_count(run, folder):
+    (folder / "._predictions.csv").write_text("")
+    assert run()["cases"]["used"] == 5
+
+
+def test_no_folder(truth, folder):
+    for name, what in (("predictions.csv", "a file"), ("nowhere", "no such folder")):
+        with pytest.raises(
+            PredictionError, match=f"{name}: found {what}, expected a folder with the masks and one CSV"
+        ):
+            evaluate(truth, edition="hecktor2026", predictions=folder / name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("N-stage,", "N-stages,", "columns PatientID, T-stage, N-stages, RFS; expected PatientID, n_stage"),
+        (",RFS", ",risk", "columns PatientID, T-stage, N-stage, risk; expected PatientID, RFS"),
+        ("PatientID,", "Case,", "expected PatientID, t_stage"),
+        ("N-stage,", "T_stage,", "columns T-stage and T_stage mean the same"),
+    ],
+)
+def test_an_absent_or_doubled_column(run, folder, old, new, message):
+    """A risk is not read as a time: an edition of times has no column `risk`."""
+    rewrite(folder, old, new)
+    with pytest.raises(PredictionError, match=message):
+        run()
+
+
+def test_further_columns_are_named_and_ignored(run, folder):
+    expected = run()["aggregates"]
+    lines = (folder / "predictions.csv").read_text().splitlines()
+    lines = [f"{lines[0]},Relapse,note", *(f"{line},1,x" for line in lines[1:])]
+    (folder / "predictions.csv").write_text("\n".join(lines))
+    found = run()
+    assert found["aggregates"] == expected
+    assert found["warnings"][0] == (
+        "predictions.csv: columns Relapse, note, expected only PatientID, T-stage, N-stage, RFS; they are ignored"
+    )
+
+
+def test_a_patient_twice_and_one_that_nobody_knows(run, folder):
+    """P1's two rows fail its three values; its mask counts. P9 and Z stand in no reference."""
+    table = folder / "predictions.csv"
+    table.write_text(table.read_text() + "P1,T1,N0,400\nP9,T1,N0,400\n")
+    (folder / "Z.mha").write_bytes(b"")
+    found = run()
+    assert found["cases"]["duplicate"] == ["P1"]
+    assert found["cases"]["unknown"] == ["P9", "Z"]
+    why = [entry["why"] for entry in found["cases"]["failed"] if entry["case"] == "P1"]
+    assert why == [f"{name}: 2 rows, expected one" for name in ("t_stage", "n_stage", "rfs")]
+    assert found["results"][0]["segmentation"]["gtvp_dsc"] == 1.0
+
+
+def test_an_impossible_stage_or_time_costs_its_own_answer(run, folder):
+    rewrite(folder, "P2,T2,N2,150.0", "P2,T7,N2,soon")
+    failed = {entry["why"] for entry in run()["cases"]["failed"] if entry["case"] == "P2"}
+    assert failed == {
+        "t_stage: predictions.csv, line 3: t_stage 'T7', expected T1 or T2 or T3 or T4",
+        "rfs: predictions.csv, line 3: RFS 'soon', expected a finite number",
+    }

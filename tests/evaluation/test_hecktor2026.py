@@ -1,0 +1,444 @@
+"""HECKTOR 2026: the score of four answers by hand, from the platform's layout and from plain files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError, MetricError, PredictionError
+from contract.images.volumes import Volume, write_mask, write_volume
+from evaluation import evaluate, rank
+from evaluation.cli import main
+from evaluation.editions.profile import load_profile
+from evaluation.metrics.overlap import weighted_sum_metric
+from evaluation.report.cli import main as report
+from tests.evaluation.staging import (
+    ANSWERS,
+    COMBINED,
+    EDITION,
+    TABLE,
+    mask_of,
+    predictions,
+    references,
+    write_jobs,
+    write_plain,
+    write_truth,
+)
+
+BY_HAND = {
+    "gtvp_dsc_mean": 5 / 8,
+    "gtvn_dsc_mean": 1 / 2,
+    "dsc_mean": 9 / 16,
+    "gtvp_dsc_agg": 3 / 5,
+    "gtvn_dsc_agg": 1 / 2,
+    "dsc_agg_mean": 11 / 20,
+    "t_balanced_accuracy": 1 / 2,
+    "t_recall_T1": 1 / 2,
+    "t_recall_T2": 1.0,
+    "t_recall_T3": None,
+    "t_recall_T4": 0.0,
+    "t_accuracy": 1 / 2,
+    "n_balanced_accuracy": 5 / 6,
+    "n_accuracy": 3 / 4,
+    "tn_balanced_accuracy": 2 / 3,
+    "c_index": 3 / 8,
+    "score": 0.25 * 9 / 16 + 0.35 * 2 / 3 + 0.4 * 3 / 8,
+    "score_pooled_dsc": 0.25 * 11 / 20 + 0.35 * 2 / 3 + 0.4 * 3 / 8,
+}
+
+
+@pytest.fixture
+def truth(tmp_path, grid):
+    return write_truth(tmp_path / "truth", grid)
+
+
+@pytest.fixture
+def plain(tmp_path, grid):
+    return write_plain(tmp_path / "plain", predictions(grid), ANSWERS, grid)
+
+
+def run(truth, **more: Any) -> dict[str, Any]:
+    return evaluate(truth, edition="hecktor2026", bootstraps=more.pop("bootstraps", 20), **more).to_dict()
+
+
+def values(found):
+    return {name: figures["value"] for name, figures in found["aggregates"].items()}
+
+
+def failures(found):
+    return {entry["case"]: entry["why"] for entry in found["cases"]["failed"]}
+
+
+def test_every_metric_by_hand(truth, tmp_path, grid):
+    """The platform's layout and plain files give the values of `BY_HAND`.
+
+    DSC of GTVp: P1 1, P2 2 * 4 / 16, P3 1 (empty in both), P4 0 (missing): 5/8. GTVn: 1, 1 (empty in both), 0, 0: 1/2.
+    Pooled GTVp: 2 (8 + 4) / (16 + 16 + 0 + 8) = 3/5; GTVn: 2 * 4 / (8 + 0 + 4 + 4) = 1/2.
+    T: T1 1 of 2, T2 1 of 1, T4 0 of 1 (P5 has no answer), no T3, P4 is T0 and does not count: 1/2.
+    N: N0 1 of 1, N2 1 of 2, N3 1 of 1: 5/6.
+    Times: comparable are P1 with the four others, P2 with P3, P4 and P5, and P4 with P5. In order are P1 before P4, P2
+    before P3, P2 before P4; pairs with P5, which has no answer, count 0: 3/8.
+    """
+    of_jobs = run(truth, submission=write_jobs(tmp_path / "jobs", predictions(grid), ANSWERS, grid))
+    of_files = run(truth, predictions=write_plain(tmp_path / "plain", predictions(grid), ANSWERS, grid))
+    assert of_jobs["aggregates"] == of_files["aggregates"]
+    found = values(of_jobs)
+    for name, value in BY_HAND.items():
+        assert found[name] == (None if value is None else pytest.approx(value)), name
+    assert next(iter(found)) == "score"
+    intervals = of_jobs["aggregates"]
+    assert all(intervals[name]["ci95_low"] is not None for name, value in BY_HAND.items() if value is not None)
+    assert of_jobs["provenance"]["ranked_metrics"] == ["score"]
+    assert of_jobs["provenance"]["options"]["rfs"]["direction"] == "time"
+    terms = of_jobs["provenance"]["weighted_sums"]["score"]
+    assert terms == pytest.approx(
+        {
+            "gtvp_dsc_mean": 0.125,
+            "gtvn_dsc_mean": 0.125,
+            "t_balanced_accuracy": 0.175,
+            "n_balanced_accuracy": 0.175,
+            "c_index": 0.4,
+        }
+    )
+
+
+def test_cases_that_do_not_count_are_named(truth, plain):
+    """P5 has no mask, so that only its T stage and its RFS count; it is in the table and has no answer."""
+    found = run(truth, predictions=plain)
+    cases = found["cases"]
+    assert (cases["in_ground_truth"], cases["used"], cases["answered"]) == (5, 5, 3)
+    assert cases["missing"] == ["P5"]
+    assert failures(found) == {"P4": "segmentation: no prediction"}
+    assert cases["skipped"] == {"t_stage_class_not_counted": ["P4"], "n_stage_no_target_in_ground_truth": ["P5"]}
+    assert set(found["results"][4]) == {"case", "t_stage", "rfs"}
+
+
+def test_a_low_c_index_names_the_direction(truth, plain):
+    (warning,) = run(truth, predictions=plain)["warnings"]
+    assert warning == (
+        "c_index is 0.375, below 0.5: the sign may be flipped (expected: a time, higher = later recurrence; negating "
+        "a risk gives a time and the reverse)"
+    )
+
+
+def test_centres_and_confusion_matrices(truth, plain):
+    """Centre A, P1 and P2: DSC (1 + 1/2) / 2 and 1; both have T1, so that no balanced accuracy exists, nor a score."""
+    found = run(truth, predictions=plain)
+    centre = {name: figures["value"] for name, figures in found["centres"]["A"]["aggregates"].items()}
+    assert centre["dsc_mean"] == pytest.approx(7 / 8)
+    assert centre["t_balanced_accuracy"] is centre["score"] is None
+    assert centre["n_balanced_accuracy"] == 1.0
+    assert found["analyses"]["n_confusion_matrix"] == {
+        "classes": ["N0", "N1", "N2", "N3"],
+        "columns": ["N0", "N1", "N2", "N3", "no prediction"],
+        "counts": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]],
+    }
+    assert found["analyses"]["t_confusion_matrix"]["counts"][3] == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ({"t_stage.not_counted": "class"}, "t_balanced_accuracy", (0 + 1 / 2 + 1 + 0) / 4),
+        ({"not_counted": "class"}, "t_recall_T0", 0.0),
+        ({"gtvp_empty": "skip"}, "gtvp_dsc_mean", (1 + 1 / 2 + 0) / 3),
+        ({"gtvp_empty": "zero"}, "gtvp_dsc_mean", (1 + 1 / 2 + 0 + 0) / 4),
+        ({"gtvn_empty": "skip"}, "gtvn_dsc_mean", (1 + 0 + 0) / 3),
+        ({"gtvn_empty": "zero"}, "gtvn_dsc_mean", (1 + 0 + 0 + 0) / 4),
+        ({"missing_risk": "tie"}, "c_index", (3 + 3 / 2) / 8),
+        ({"rfs.direction": "risk"}, "c_index", 2 / 8),
+    ],
+)
+def test_options(truth, plain, options, name, value):
+    """T0 as a class of its own: P4 is wrong. A tie: each of the three pairs with P5 counts half.
+
+    Read as risks, the two of the five complete pairs that were out of order are in order.
+    """
+    found = run(truth, predictions=plain, options=options)
+    assert values(found)[name] == pytest.approx(value)
+    assert "t_stage_class_not_counted" not in found["cases"]["skipped"] or "class" not in options.values()
+
+
+def test_a_class_of_its_own_can_be_predicted(truth, tmp_path, grid):
+    """P4's T0 is predicted: recall of T0 1. Without the option it is not one of the classes."""
+    answers = {**ANSWERS, "P4": {**ANSWERS["P4"], "t_stage": "T0"}}
+    jobs = write_jobs(tmp_path / "jobs", predictions(grid), answers, grid)
+    assert values(run(truth, submission=jobs, options={"not_counted": "class"}))["t_recall_T0"] == 1.0
+    assert "P4" not in [case for case, why in failures(run(truth, submission=jobs)).items() if "t_stage" in why]
+
+
+def test_stop_at_a_missing_stage(truth, plain):
+    with pytest.raises(PredictionError, match="1 cases without a usable prediction of t_stage, P5: no prediction"):
+        run(truth, predictions=plain, options={"t_stage.missing": "stop"})
+
+
+def test_an_undefined_metric_costs_the_sums_that_contain_it(tmp_path, grid, plain):
+    """All reference T stages are T1: all other metrics keep their values; a public null would reveal the stages."""
+    table = TABLE.replace("T2", "T1").replace("T4a", "T1")
+    truth = write_truth(tmp_path / "one", grid, table)
+    found = run(truth, predictions=plain)
+    null = {"t_balanced_accuracy", "tn_balanced_accuracy", "score", "score_pooled_dsc"}
+    assert {name for name, value in values(found).items() if value is None and name in BY_HAND} - {
+        "t_recall_T2",
+        "t_recall_T3",
+        "t_recall_T4",
+    } == null
+    assert values(found)["dsc_mean"] == pytest.approx(BY_HAND["dsc_mean"])
+    assert found["warnings"][:4] == [
+        "score: null, since t_balanced_accuracy has no value",
+        "tn_balanced_accuracy: null, since t_balanced_accuracy has no value",
+        "t_balanced_accuracy: the reference holds one class only, expected at least two",
+        "score_pooled_dsc: null, since t_balanced_accuracy has no value",
+    ]
+    with pytest.raises(MetricError, match="t_balanced_accuracy: the reference holds one class only"):
+        run(truth, predictions=plain, public=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("t_stage", "T2a", 't-stage.json: found "T2a", expected "T1", "T2", "T3" or "T4"'),
+        ("t_stage", "t2", 't-stage.json: found "t2", expected "T1", "T2", "T3" or "T4"'),
+        ("t_stage", 2, 't-stage.json: found 2, expected "T1", "T2", "T3" or "T4"'),
+        ("t_stage", {"T_stage": "T2"}, 't-stage.json: found {"T_stage": "T2"}, expected "T1", "T2", "T3" or "T4"'),
+        ("t_stage", None, 't-stage.json: found null, expected "T1", "T2", "T3" or "T4"'),
+        ("n_stage", "N2b", 'n-stage.json: found "N2b", expected "N0", "N1", "N2" or "N3"'),
+        ("n_stage", ["N0"], 'n-stage.json: found ["N0"], expected "N0", "N1", "N2" or "N3"'),
+        ("rfs", "300", "rfs.json: found a text, expected a number"),
+    ],
+)
+def test_an_invalid_value_is_wrong_and_costs_its_own_answer(truth, tmp_path, grid, name, value, why):
+    answers = {**ANSWERS, "P3": {**ANSWERS["P3"], name: value}}
+    found = run(truth, submission=write_jobs(tmp_path / "jobs", predictions(grid), answers, grid))
+    assert failures(found)["P3"] == f"{name}: {why}"
+    row = found["results"][2]
+    assert [one for one in row if one != "case" and row[one]["error"]] == [name]
+    if name == "t_stage":
+        assert values(found)["t_recall_T2"] == 0.0
+
+
+STALE = {
+    "segmentation": ("tumor-lymph-node-segmentation", "images/tumor-lymph-node-segmentation"),
+    "t_stage": ("tn-staging", "tn-staging.json"),
+    "rfs": ("recurrence-free-survival", "recurrence-free-survival.json"),
+}
+
+
+@pytest.mark.parametrize("name", list(STALE))
+def test_an_output_under_a_stale_name_is_named(truth, tmp_path, grid, name):
+    masks = {case: mask for case, mask in predictions(grid).items() if (case, name) != ("P1", "segmentation")}
+    answers = {**ANSWERS, "P1": {key: value for key, value in ANSWERS["P1"].items() if key != name}}
+    jobs = write_jobs(tmp_path / "jobs", masks, answers, grid)
+    content = json.loads((jobs / "predictions.json").read_text())
+    slug, path = STALE[name]
+    for side in ("socket", "interface"):
+        content[0]["outputs"][0][side] |= {"slug": slug, "relative_path": path}
+    (jobs / "predictions.json").write_text(json.dumps(content))
+    found = run(truth, submission=jobs)
+    declared = COMBINED.answer(name).socket.relative_path
+    assert failures(found)["P1"] == f"{name}: no {declared}, found {path} instead"
+    assert found["results"][0][name]["failed"]
+
+
+def test_a_declared_file_under_another_slug_is_no_stale_name(truth, tmp_path, grid):
+    """The organisers print no slugs of outputs: N's own file is not named as the reason why T's is absent."""
+    answers = {**ANSWERS, "P1": {key: value for key, value in ANSWERS["P1"].items() if key != "t_stage"}}
+    jobs = write_jobs(tmp_path / "jobs", predictions(grid), answers, grid)
+    content = (jobs / "predictions.json").read_text()
+    (jobs / "predictions.json").write_text(content.replace('"slug": "n-stage"', '"slug": "predicted-n-stage"'))
+    found = run(truth, submission=jobs)
+    assert failures(found)["P1"] == "t_stage: no t-stage.json"
+    assert found["results"][0]["n_stage"]["predicted_n_stage"] == "N0"
+
+
+def test_the_published_scores():
+    """GASP: 0.25 * 0.652 + 0.35 * (0.461 + 0.564) / 2 + 0.40 * 0.558 = 0.565575, printed 0.5654 from exact inputs."""
+    profile = load_profile("hecktor2026").task(None)
+    printed = {
+        "gtvp_dsc_mean": 0.652,
+        "gtvn_dsc_mean": 0.652,
+        "t_balanced_accuracy": 0.461,
+        "n_balanced_accuracy": 0.564,
+        "c_index": 0.558,
+    }
+    score = weighted_sum_metric(
+        [
+            (weight, lambda weights, value=printed[name]: np.full(len(weights), value))
+            for name, weight in profile.metrics["score"].terms.items()
+        ]
+    )(np.ones((1, 1)))[0]
+    assert score == pytest.approx(0.565575)
+    assert score == pytest.approx(0.5654, abs=0.0005)
+
+
+def test_equal_masks_and_stages_differ_by_two_fifths_of_the_c_index(truth, tmp_path, grid):
+    """As UMCU's two submissions, which differ by 0.399 for each unit of C-index (both figures are rounded)."""
+    better = {case: {**given, "rfs": {"P1": 100.0}.get(case, given["rfs"])} for case, given in ANSWERS.items()}
+    first = values(run(truth, predictions=write_plain(tmp_path / "first", predictions(grid), ANSWERS, grid)))
+    second = values(run(truth, predictions=write_plain(tmp_path / "second", predictions(grid), better, grid)))
+    assert second["c_index"] - first["c_index"] == pytest.approx(2 / 8)
+    assert (second["score"] - first["score"]) / (second["c_index"] - first["c_index"]) == pytest.approx(0.4)
+
+
+def mean(parts):
+    return sum(parts) / len(parts)
+
+
+def naive_dsc_agg(drawn, label):
+    rows = [row["segmentation"] for row in drawn]
+    volumes = [row[f"{label}_{side}_mm3"] for row in rows for side in ("reference", "predicted")]
+    return 2 * sum(row[f"{label}_intersection_mm3"] for row in rows) / sum(volumes)
+
+
+def naive_balanced_accuracy(drawn, name):
+    recalls = []
+    for value in sorted({row[name][name] for row in drawn}):
+        members = [row[name] for row in drawn if row[name][name] == value]
+        recalls.append(mean([float(row[f"predicted_{name}"] == value) for row in members]))
+    return mean(recalls) if len(recalls) > 1 else None
+
+
+def naive_c_index(drawn):
+    points = []
+    rows = [row["rfs"] for row in drawn]
+    for one in rows:
+        for other in rows:
+            censored_then = other["rfs_days"] == one["rfs_days"] and not other["relapse"]
+            if one["relapse"] and (other["rfs_days"] > one["rfs_days"] or censored_then):
+                points.append(1.0 if other["risk"] > one["risk"] else 0.5 if other["risk"] == one["risk"] else 0.0)
+    return mean(points) if points else None
+
+
+def naive_values(drawn):
+    """The weighted sums of a list of rows, in which a patient may stand twice, by loops; None if one is undefined."""
+    t, n = (naive_balanced_accuracy(drawn, name) for name in ("t_stage", "n_stage"))
+    c = naive_c_index(drawn)
+    if None in (t, n, c):
+        return None
+    dsc = mean([mean([row["segmentation"][f"{label}_dsc"] for row in drawn]) for label in ("gtvp", "gtvn")])
+    pooled = mean([naive_dsc_agg(drawn, label) for label in ("gtvp", "gtvn")])
+    rest = 0.35 * (t + n) / 2 + 0.4 * c
+    return {
+        "dsc_mean": dsc,
+        "tn_balanced_accuracy": (t + n) / 2,
+        "score": 0.25 * dsc + rest,
+        "score_pooled_dsc": 0.25 * pooled + rest,
+    }
+
+
+def random_cohort(tmp_path, grid, count, seed=5):
+    """References and answers of patients with all classes, partly wrong; masks are shifted by up to two voxels."""
+    rng = np.random.default_rng(seed)
+    lines, masks, answers = ["PatientID,CenterID,T-stage,N-stage,RFS,Relapse"], {}, {}
+    folder = tmp_path / "cohort"
+    folder.mkdir()
+    for number in range(count):
+        case = f"R{number:02d}"
+        nodes = bool(rng.random() < 0.7)
+        write_mask(folder / f"{case}.mha", mask_of(grid, primary=2, nodes=nodes), grid)
+        masks[case] = mask_of(grid, primary=2 + int(rng.integers(0, 3)), nodes=bool(rng.random() < 0.7))
+        t, n, days = int(rng.integers(1, 5)), int(rng.integers(0, 4)), int(rng.integers(100, 1000))
+        lines.append(f"{case},C,T{t},N{n},{days},{int(rng.random() < 0.6)}")
+        guess = [int(rng.integers(low, low + 4)) for low in (1, 0)] if rng.random() < 0.5 else [t, n]
+        answers[case] = {"t_stage": f"T{guess[0]}", "n_stage": f"N{guess[1]}", "rfs": float(rng.integers(1, 9)) * 100}
+    (folder / "table.csv").write_text("\n".join(lines))
+    return folder, write_plain(tmp_path / "answers", masks, answers, grid)
+
+
+def test_intervals_of_weighted_sums_come_from_the_draws_of_their_parts(tmp_path, grid):
+    """Each replicate draws patients from its own stream, again while a ranked metric is undefined."""
+    truth, answers = random_cohort(tmp_path, grid, 9)
+    found = run(truth, predictions=answers, bootstraps=60, seed=11)
+    rows = found["results"]
+    drawn = []
+    for stream in np.random.default_rng(11).spawn(60):
+        values_of = None
+        while values_of is None:
+            values_of = naive_values([rows[place] for place in stream.integers(0, len(rows), len(rows))])
+        drawn.append(values_of)
+    whole = naive_values(rows)
+    for name in whole:
+        estimate = found["aggregates"][name]
+        low, high = np.quantile([one[name] for one in drawn], [0.025, 0.975])
+        assert (estimate["value"], estimate["ci95_low"], estimate["ci95_high"]) == pytest.approx(
+            (whole[name], low, high)
+        )
+
+
+def test_public_results_show_masks_of_centres_only(tmp_path, grid):
+    """Ten patients of one centre: means of masks may be shown, values that depend on the outcomes may not."""
+    truth, answers = random_cohort(tmp_path, grid, 10)
+    found = run(truth, predictions=answers, public=True)
+    assert found["results"] == []
+    assert not [name for name in found["analyses"] if "confusion" in name]
+    shown = set(found["centres"]["C"]["aggregates"])
+    assert {"gtvp_dsc_mean", "gtvn_dsc_mean", "dsc_mean", "dsc_agg_mean"} <= shown
+    assert not [name for name in shown if name.startswith(("t_", "n_", "tn_", "score", "c_index", "uno_c", "auc"))]
+    assert set(run(truth, predictions=answers)["centres"]["C"]["aggregates"]) == set(found["aggregates"])
+
+
+def test_teams_are_ranked_by_the_score(truth, tmp_path, grid):
+    """Theirs has the masks of ours and worse stages and times; the difference of scores is tested by its draws."""
+    ours = {case: {**given, "rfs": {"P1": 100.0, "P2": 200.0}.get(case, 400.0)} for case, given in ANSWERS.items()}
+    teams = {
+        "ours": run(truth, predictions=write_plain(tmp_path / "ours", references(grid), ours, grid)),
+        "theirs": run(truth, predictions=write_plain(tmp_path / "theirs", references(grid), ANSWERS, grid)),
+    }
+    board = rank(teams, bootstraps=40).to_dict()
+    assert [(entry["team"], entry["rank"]) for entry in board["teams"]] == [("ours", 1), ("theirs", 2)]
+    assert board["official"] == "score"
+    tests = {name: found["test"] for name, found in board["comparisons"].items()}
+    assert tests["score"] == tests["dsc_mean"] == tests["tn_balanced_accuracy"] == "bootstrap_difference"
+    assert tests["gtvn_dsc_mean"] == "wilcoxon_signed_rank"
+    gain = {pair["team"]: pair["difference"] for pair in board["comparisons"]["score"]["pairs"]}
+    expected = values(teams["ours"])["score"] - values(teams["theirs"])["score"]
+    assert gain == {"ours": pytest.approx(expected), "theirs": pytest.approx(-expected)}
+    assert board["stability"]["rankings"]["score"] == board["stability"]["metrics"]["score"]
+    assert board["stability"]["metrics"]["score"]["kendall_tau"]["mean"] is not None
+    assert rank(teams, official="score_pooled_dsc", bootstraps=0).content["official"] == "score_pooled_dsc"
+
+
+def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
+    """`evaluate` and `report` for two teams; the page shows the score, both structures and the stages."""
+    from evaluation.ranking.cli import main as rank_command
+
+    results = tmp_path / "results"
+    for team, masks in (("ours", references(grid)), ("theirs", predictions(grid))):
+        folder = write_plain(results / "task1" / team / "predictions", masks, ANSWERS, grid)
+        arguments = ["--edition", "hecktor2026", "--predictions", str(folder), "--ground-truth", str(truth)]
+        output = str(results / "task1" / team)
+        assert main([*arguments, "--output", output, "--bootstraps", "20", "--workers", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("score ")
+    assert "rfs is read as a time, higher = later recurrence\n" in printed
+    files = [str(results / "task1" / team / "metrics.json") for team in ("ours", "theirs")]
+    assert rank_command([*files, "--output", str(results / "task1"), "--bootstraps", "20"]) == 0
+    assert (results / "task1" / "leaderboard.csv").read_text().startswith("rank,team,score_value,score_ci95_low")
+    cohort = tmp_path / "images"
+    for case, mask in references(grid).items():
+        (cohort / "ground_truth").mkdir(parents=True, exist_ok=True)
+        write_mask(cohort / "ground_truth" / f"{case}.mha", mask, grid)
+        for name in ("ct", "pet"):
+            path = EDITION.inputs[name].path_under(cohort / case / "input") / "x.mha"
+            write_volume(path, Volume(np.ones(grid.array_shape, np.float32), grid))
+    page = tmp_path / "page.html"
+    shown = ["--results", str(results), "--cohort", str(cohort), "--edition", "hecktor2026", "--workers", "0"]
+    assert report([*shown, "--output", str(page)]) == 0
+    text = page.read_text()
+    for words in ("T and N balanced accuracy", "Official order by Score", "GTVn DSC", "T Stage T1 · N Stage N0"):
+        assert words in text, words
+
+
+def test_an_unusable_reference_table_is_one_line(tmp_path, grid, plain):
+    for table, message in [
+        (TABLE.replace("T_stage", "T-stage,T_stage").replace("T1,", "T1,T1,"), "fields, expected|mean the same"),
+        (TABLE.replace("T2,2", "T9,2"), "line 4: T-stage is not usable, expected T1 or T2 or T3 or T4"),
+        (TABLE + "P1,A,61,T1,N0,100,1\n", "line 7: P1 stands twice"),
+        (TABLE.replace("T_stage", "stage"), "found none, expected one CSV file with the columns PatientID, T-stage"),
+    ]:
+        truth = write_truth(tmp_path / str(len(list(tmp_path.iterdir()))), grid, table)
+        with pytest.raises(GroundTruthError, match=message):
+            run(truth, predictions=plain)
