@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.context import CaseAnswers, RunContext, StandIn, StandInSource
+from algorithm.context import CaseAnswers, RestoredMask, RunContext, StandIn, StandInSource
 from algorithm.heads.measure import Features
 from algorithm.heads.staging import staged
 from algorithm.heads.values import answer_value
@@ -29,38 +29,18 @@ class _NoFeaturesError(Exception):
     """A fault left no features; the message is the reason."""
 
 
-def answer(run: RunContext, segmented: Segmented, features: Features | None) -> CaseAnswers:
-    """All answers of the algorithm, by their kinds; `features` is None if there are none.
-
-    Raises:
-        Exception: an answer without a stand-in fails, or memory runs out for the first time.
-    """
-    mask, stand_ins = _mask(run, segmented)
-    values: dict[str, HeadValue] = {}
-    by_head: list[str] = []
-    for declared in run.request.algorithm.heads:
-        with run.stages("head"):
-            by_mask, excluded = _classes_of_mask(run, declared, mask)
-            if by_mask is not None:
-                values[declared.name] = by_mask
-                continue
-            try:
-                values[declared.name] = _by_head(run, declared, features, segmented.case.patient.centre, excluded)
-                by_head.append(declared.name)
-            except Exception as problem:
-                if not _may_stand_in(run, declared, problem):
-                    raise
-                value, stand_in = _stand_in(run, declared, features, excluded, problem)
-                values[declared.name], stand_ins[declared.name] = value, stand_in
-    return CaseAnswers(segmented, mask, values, tuple(by_head), stand_ins)
+def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
+    """The mask on the CT's grid; an empty one as stand-in if there is no segmentation or it cannot be restored."""
+    if run.restored is None or run.restored.segmented is not segmented:
+        run.restored = _restored(run, segmented)
+    return run.restored
 
 
-def _mask(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, dict[str, StandIn]]:
-    """The mask on the CT's grid, None if none is asked for, and its stand-in by the answer's name, if there is one."""
+def _restored(run: RunContext, segmented: Segmented) -> RestoredMask:
     request, grid, segmentation = run.request, segmented.case.ct.geometry, segmented.segmentation
     if request.algorithm.mask is None:
-        return None, {}
-    name, fault = request.algorithm.mask.name, run.fault
+        return RestoredMask(segmented, None)
+    fault = run.fault
     if segmentation is not None:
         try:
             with run.stages("restore"):
@@ -70,13 +50,43 @@ def _mask(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, dict[str
             if not request.always_answers or run.is_retried(problem):
                 raise
             fault = f"the mask cannot be restored ({type(problem).__name__})"
-            LOGGER.exception("*** STAND-IN *** %s: an empty mask is written, %s", name, fault)
+            LOGGER.exception("*** STAND-IN *** %s: an empty mask is written, %s", request.algorithm.mask.name, fault)
         else:
             by_threshold = not segmented.by_network and not segmented.without_neck
-            if request.method.segmenter == "network" and by_threshold:
-                return mask, {name: StandIn("PET threshold", fault or "no pass of the network")}
-            return mask, {}
-    return np.zeros(grid.array_shape, dtype=np.uint8), {name: StandIn("empty mask", fault)}
+            stands_in = request.method.segmenter == "network" and by_threshold
+            stand_in = StandIn("PET threshold", "no pass of the network") if stands_in else None
+            return RestoredMask(segmented, mask, stand_in)
+    empty = np.zeros(grid.array_shape, dtype=np.uint8)
+    return RestoredMask(segmented, empty, StandIn("empty mask", fault))
+
+
+def answer(run: RunContext, mask: RestoredMask, features: Features | None) -> CaseAnswers:
+    """All answers of the algorithm, by their kinds; `features` is None if there are none.
+
+    Raises:
+        Exception: an answer without a stand-in fails, or memory runs out for the first time.
+    """
+    algorithm, centre = run.request.algorithm, mask.segmented.case.patient.centre
+    values: dict[str, HeadValue] = {}
+    by_head: list[str] = []
+    stand_ins: dict[str, StandIn] = {}
+    if algorithm.mask is not None and mask.stand_in is not None:
+        stand_ins[algorithm.mask.name] = mask.stand_in
+    for declared in algorithm.heads:
+        with run.stages("head"):
+            by_mask, excluded = _classes_of_mask(declared, algorithm.mask, mask.array)
+            if by_mask is not None:
+                values[declared.name] = by_mask
+                continue
+            try:
+                values[declared.name] = _by_head(run, declared, features, centre, excluded)
+                by_head.append(declared.name)
+            except Exception as problem:
+                if not _may_stand_in(run, declared, problem):
+                    raise
+                value, stand_in = _stand_in(run, declared, features, excluded, problem)
+                values[declared.name], stand_ins[declared.name] = value, stand_in
+    return CaseAnswers(mask.segmented, mask.array, values, tuple(by_head), stand_ins)
 
 
 def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
@@ -85,13 +95,13 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
 
 
 def _classes_of_mask(
-    run: RunContext, declared: Answer, mask: _Mask | None
+    declared: Answer, mask_answer: Answer | None, mask: _Mask | None
 ) -> tuple[ClassValue | None, tuple[ClassValue, ...]]:
     """The class that the written mask decides, or None, and the classes that it excludes (`Answer.without`)."""
     excluded: list[ClassValue] = []
-    if mask is not None and run.request.algorithm.mask is not None:
+    if mask is not None and mask_answer is not None:
         for structure, value in declared.without.items():
-            if not np.any(mask == run.request.algorithm.mask.labels[structure]):
+            if not np.any(mask == mask_answer.labels[structure]):
                 return value, ()
             excluded.append(value)
     return None, tuple(excluded)

@@ -26,6 +26,23 @@ from contract.editions import Answer
 StandInSource = Literal["PET threshold", "empty mask", "rule", "training", "declaration"]
 
 
+@dataclass(frozen=True)
+class StandIn:
+    """How an answer was replaced, and why."""
+
+    by: StandInSource
+    why: str
+
+
+@dataclass(frozen=True)
+class RestoredMask:
+    """The mask on the CT's grid, None if the algorithm has none, and its stand-in if there is one."""
+
+    segmented: Segmented
+    array: npt.NDArray[np.uint8] | None
+    stand_in: StandIn | None = None
+
+
 class RunContext:
     """The request with everything that its steps share; the clock starts here."""
 
@@ -37,6 +54,7 @@ class RunContext:
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.disagreement = None if request.uncertainty_dir is None else Disagreement()
         self.fault = ""  # why there are no features of the image, if a fault is the reason
+        self.restored: RestoredMask | None = None  # for another thread, if a later step of this one does not end
 
     def head(self, answer: Answer) -> Head:
         """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
@@ -48,14 +66,6 @@ class RunContext:
     def is_retried(self, problem: Exception) -> bool:
         """True for a first lack of memory: the deadline frees what it can and tries the best answer once more."""
         return isinstance(problem, MemoryError) and not self.deadline.stopped()
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """How an answer was replaced, and why."""
-
-    by: StandInSource
-    why: str
 
 
 @dataclass(frozen=True)

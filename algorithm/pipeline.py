@@ -1,17 +1,17 @@
-"""The way of one case: read, localise, segment, measure, answer, write."""
+"""The way of one case: read, localise, segment, restore, measure, answer, write."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from algorithm.answers import answer
+from algorithm.answers import answer, restore
 from algorithm.context import CaseAnswers, RunContext
 from algorithm.deadline import Termination
 from algorithm.masks.segmentation import Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.prediction import Prediction, PredictRequest
-from algorithm.steps import conclude, localise, measure, read, segment, trust, without_images, write
+from algorithm.steps import conclude, last_resort, localise, measure, read, segment, trust, write
 
 
 def find_lesions(run: RunContext) -> Segmented:
@@ -26,9 +26,10 @@ def find_lesions(run: RunContext) -> Segmented:
     return Segmented(case, segment(run, case, region), region)
 
 
-def measure_and_answer(run: RunContext, segmented: Segmented) -> CaseAnswers:
+def restore_and_answer(run: RunContext, segmented: Segmented) -> CaseAnswers:
     """Second half of the way, from the final segmentation or the best one when the time is up."""
-    return answer(run, segmented, measure(run, segmented))
+    mask = restore(run, segmented)
+    return answer(run, mask, measure(run, segmented))
 
 
 def predict(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> Prediction:
@@ -48,8 +49,8 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
     answers = run.deadline.answer(
         partial(find_lesions, run),
         partial(write, run),
-        prepare=partial(measure_and_answer, run),
-        last_resort=partial(without_images, run) if request.always_answers else None,
+        prepare=partial(restore_and_answer, run),
+        last_resort=partial(last_resort, run) if request.always_answers else None,
     )
     trust(run, answers)
     return conclude(run, answers)

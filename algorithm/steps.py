@@ -103,15 +103,18 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
         return None
 
 
-def without_images(run: RunContext, reason: str) -> Segmented:
-    """The grid of the case's CT alone: the mask stays empty, and every other answer is a stand-in.
+def last_resort(run: RunContext, reason: str) -> Segmented:
+    """A mask that is restored already, or else the grid of the case's CT alone; other answers become stand-ins.
 
     Raises:
         InputError: not even the grid can be read.
     """
-    grid = ct_geometry(run.request.source, run.request.edition)
     run.fault = reason
-    run.notices.warn(Finding("CT", reason, action="an empty mask and stand-ins are written"))
+    if run.restored is not None:
+        run.notices.warn(Finding("answers", reason, action="stand-ins are written"))
+        return run.restored.segmented
+    grid = ct_geometry(run.request.source, run.request.edition)
+    run.notices.warn(Finding("answers", reason, action="an empty mask and stand-ins are written"))
     air = np.broadcast_to(np.int16(AIR_HU), grid.array_shape)  # takes no memory
     return Segmented(Case(Volume(air, grid), None, Patient()), None)
 
