@@ -17,8 +17,8 @@ from contract.errors import HecktorError, InputError, TimeLimitError
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
-# Seconds to wait for an answer in another thread; the platform kills 5 s after SIGTERM.
-LEAST_PATIENCE_S: Final = 3.0
+# Seconds to wait for an answer in another thread after SIGTERM; the platform kills 5 s after it.
+PATIENCE_S: Final = 3.0
 
 
 class Termination:
@@ -172,11 +172,11 @@ class Deadline:
         except Exception as problem:  # noqa: BLE001  the last resort follows
             _log_bug(problem)
             why = type(problem).__name__
-        return output.write_last(lambda: self._from_nothing(why), LEAST_PATIENCE_S, self._last_resort)
+        return output.write_last(lambda: self._from_nothing(why), PATIENCE_S, self._last_resort)
 
     def _patience_s(self) -> float:
         """Seconds to wait for an answer that another thread is about to write."""
-        return LEAST_PATIENCE_S if self._termination.requested else max(LEAST_PATIENCE_S, 0.5 * self.margin_s())
+        return PATIENCE_S if self._termination.requested else max(0.0, 0.5 * self.margin_s())
 
     def _best_answer(self, reason: str) -> Segmented:
         if self._best is None:
