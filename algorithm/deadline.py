@@ -9,14 +9,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final
 
 from algorithm.masks.segmentation import Segmented
-from contract.errors import HecktorError, TimeLimitError
+from algorithm.once import LastResort, Result, WriteOnce, computed
+from contract.errors import HecktorError, InputError, TimeLimitError
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
-Result = TypeVar("Result")
+# Seconds to wait for an answer in another thread after SIGTERM; the platform kills 5 s after it.
+PATIENCE_S: Final = 3.0
 
 
 class Termination:
@@ -61,6 +63,7 @@ class Deadline:
         self._termination = termination or Termination()
         self._stop = threading.Event()
         self._best: Callable[[], Segmented] | None = None
+        self._last_resort: LastResort | None = None
 
     def elapsed_s(self) -> float:
         return self.clock() - self._started_s
@@ -93,26 +96,45 @@ class Deadline:
         """True once the computing thread should end."""
         return self._stop.is_set()
 
-    def answer(self, compute: Callable[[], Segmented], write: Callable[[Segmented], Result]) -> Result:
+    def answer(
+        self,
+        compute: Callable[[], Segmented],
+        write: Callable[[Any], Result],
+        *,
+        prepare: Callable[[Segmented], Any] = lambda answer: answer,
+        last_resort: LastResort | None = None,
+    ) -> Result:
         """Compute an answer in a thread of its own and write it before the time is up.
 
         The best answer so far is written from the calling thread if `termination` is requested, if half of the reserve
-        is used up, or if `compute` or `write` fails through a bug or a lack of memory. The other thread then stops at
-        its next tile; it may still be computing when this method returns.
+        is used up, or if another function fails through a bug or a lack of memory. The other thread then stops at its
+        next tile; it may still be computing when this method returns.
+
+        Args:
+            compute: gives the answer and offers better and better ones before.
+            write: writes what `prepare` made of an answer.
+            prepare: the steps from an answer to what is written.
+            last_resort: makes an answer from next to nothing, for the given reason. It is written if there is no other
+                answer yet, if that one cannot be prepared or written, or if the input is unusable.
 
         Returns:
             The result of `write`, whose effects happen at most once.
 
         Raises:
-            HecktorError: input, model or output is unusable, or the end came before there was an answer.
-            Exception: a bug, before there was an answer.
+            HecktorError: model or output is unusable; or input is, or the end came before there was an answer, and
+                there is no last resort.
+            Exception: a bug, before there was an answer and without a last resort.
         """
-        output = WriteOnce(write)
+        output = WriteOnce(write, prepare)
+        self._last_resort = last_resort
         if (reason := self._reason_to_end()) is not None:
             return self._end_early(reason, output)
         failure: list[BaseException] = []
-        worker = threading.Thread(target=_computed, args=(compute, output, failure), name="case", daemon=True)
-        worker.start()
+        worker = threading.Thread(target=computed, args=(compute, output, failure), name="case", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError as problem:  # no memory for another thread
+            return self._recovered(problem, output)
         try:
             while worker.is_alive():
                 worker.join(POLL_S)
@@ -127,22 +149,38 @@ class Deadline:
     def _reason_to_end(self) -> str | None:
         if self._termination.requested:
             return "asked to end"
-        return "time is nearly up" if self.overdue() and self._best is not None else None
+        has_answer = self._best is not None or self._last_resort is not None
+        return "time is nearly up" if has_answer and self.overdue() else None
 
     def _recovered(self, problem: BaseException, output: WriteOnce[Result]) -> Result:
-        if isinstance(problem, HecktorError) or self._best is None:
+        if isinstance(problem, InputError) and self._last_resort is not None:
+            self._best = None
+            return self._end_early(problem.message, output)
+        if isinstance(problem, HecktorError) or (self._best is None and self._last_resort is None):
             raise problem
-        LOGGER.error("a bug or a lack of memory, not the case's fault", exc_info=problem)
-        problem.__traceback__ = None  # it keeps the memory of the failed computation alive
+        _log_bug(problem)
         return self._end_early(type(problem).__name__, output)
 
     def _end_early(self, reason: str, output: WriteOnce[Result]) -> Result:
         self.stop()
-        return output.write_last(lambda: self._best_answer(reason))
+        if self._last_resort is None:
+            return output.write_last(lambda: self._best_answer(reason))
+        try:
+            return output.write_last(lambda: self._best_answer(reason), self._patience_s(), self._last_resort)
+        except HecktorError:
+            raise
+        except Exception as problem:  # noqa: BLE001  the last resort follows
+            _log_bug(problem)
+            why = type(problem).__name__
+        return output.write_last(lambda: self._from_nothing(why), PATIENCE_S, self._last_resort)
+
+    def _patience_s(self) -> float:
+        """Seconds to wait for an answer that another thread is about to write."""
+        return PATIENCE_S if self._termination.requested else max(0.0, 0.5 * self.margin_s())
 
     def _best_answer(self, reason: str) -> Segmented:
         if self._best is None:
-            raise TimeLimitError(f"{reason}: no answer yet after {self.elapsed_s():.1f} s, nothing is written")
+            return self._from_nothing(reason)
         best = self._best()
         if best.by_network:
             LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
@@ -150,43 +188,15 @@ class Deadline:
             LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the PET threshold answers", reason)
         return best
 
-
-class WriteOnce(Generic[Result]):
-    """Calls `write` at most once with success, from whichever thread comes first; the other thread waits for it."""
-
-    def __init__(self, write: Callable[[Segmented], Result]) -> None:
-        self._write = write
-        self._results: list[Result] = []
-        self._closed = False
-        self._lock = threading.Lock()
-
-    def write(self, answer: Segmented) -> None:
-        """Write, unless an answer is written already or `write_last` was called."""
-        with self._lock:
-            if not self._results and not self._closed:
-                self._results.append(self._write(answer))
-
-    def write_last(self, answer: Callable[[], Segmented]) -> Result:
-        """As `write`, and no thread writes afterwards even if this call fails."""
-        with self._lock:
-            self._closed = True
-            if not self._results:
-                self._results.append(self._write(answer()))
-            return self._results[0]
-
-    def close(self) -> None:
-        """Write nothing from now on; a write that has begun ends."""
-        self._closed = True
-
-    def result(self) -> Result:
-        return self._results[0]
+    def _from_nothing(self, reason: str) -> Segmented:
+        if self._last_resort is None:
+            raise TimeLimitError(f"{reason}: no answer yet after {self.elapsed_s():.1f} s, nothing is written")
+        return self._last_resort(reason)
 
 
-def _computed(compute: Callable[[], Segmented], output: WriteOnce[Result], failure: list[BaseException]) -> None:
-    try:
-        output.write(compute())
-    except BaseException as problem:  # noqa: BLE001  the waiting thread raises it again
-        failure.append(problem)
+def _log_bug(problem: BaseException) -> None:
+    LOGGER.error("a bug or a lack of memory, not the case's fault", exc_info=problem)
+    problem.__traceback__ = None  # it keeps the memory of the failed computation alive
 
 
 def process_age_s() -> float:

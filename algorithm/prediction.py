@@ -53,12 +53,24 @@ class PredictRequest:
     uncertainty_dir: Path | None = None
     record_path: Path | None = None
 
+    @property
+    def uses_package(self) -> bool:
+        """True if the method needs a model package for this algorithm."""
+        return self.method.segmenter == "network" or bool(self.algorithm.heads)
+
+    @property
+    def always_answers(self) -> bool:
+        """True if stand-ins replace all answers that a fault of the case prevents; strict mode refuses such a case."""
+        return self.algorithm.always_answers and not self.strict
+
 
 @dataclass(frozen=True)
 class RunRecord:
     """How a case was answered.
 
-    `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by their stand-in.
+    `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by a stand-in,
+    `stand_in_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `stand_in_why` the
+    reason.
     `region` describes the region that was searched (`Region.as_json`), None for a method without images.
     `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`
     those that were still running after an early end.
@@ -82,6 +94,8 @@ class RunRecord:
     time_limit_s: float
     left_s: float
     unfinished: Mapping[str, float] = field(default_factory=dict)
+    stand_in_by: Mapping[str, str] = field(default_factory=dict)
+    stand_in_why: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""

@@ -28,7 +28,7 @@ class Predictor:
         self,
         package: Path | str | None = None,
         edition: str = DEFAULT_EDITION,
-        task: str | None = "segmentation",
+        task: str | None = None,
         device: str = "auto",
         *,
         passes: int | None = None,
@@ -40,7 +40,7 @@ class Predictor:
             package: folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
                 package.
             edition: name of an edition, or path of a declaration.json.
-            task: task of the edition by name or number; None for the only one.
+            task: task of the edition by name or number; None for the first one.
             device: "auto", "cpu" or "cuda".
             passes: largest number of passes of the network for each case; None makes all that fit the time.
             time_limit_s: seconds for each case; None takes the task's own limit.
@@ -49,7 +49,7 @@ class Predictor:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
         self.edition = load_edition(edition)
-        self.algorithm = self.edition.algorithm(task)
+        self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
         self._request = PredictRequest(
             edition=self.edition,
             algorithm=self.algorithm,
@@ -62,6 +62,7 @@ class Predictor:
         )
         folder = default_package_path(self.edition.name) if package is None else Path(package)
         self._resident = Resident(folder, device)
+        self._resident.check_edition(self.edition.name)
         self._resident.load()
 
     def predict(self, folder: Path | str) -> Prediction:

@@ -197,7 +197,12 @@ def serve(request: PredictRequest, model_dir: Path, port: int = PORT) -> None:
         HecktorError: the port is not available, or the model or the device is unusable.
     """
     resident, termination = Resident(model_dir, request.device), Termination()
-    load = resident.load if request.method.segmenter == "network" else lambda: None
+
+    def load() -> None:
+        if request.uses_package:
+            resident.check_edition(request.edition.name)
+        if request.method.segmenter == "network":
+            resident.load()
 
     def answer_or_leave_nothing() -> str:
         try:

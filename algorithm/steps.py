@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
-import SimpleITK as sitk
 
-from algorithm.case.notices import Notices
-from algorithm.case.read import CT_ALONE, Case, covered_height, read_case
-from algorithm.deadline import Deadline, Termination
-from algorithm.heads.classes import Head
+from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
+from algorithm.context import CaseAnswers, RunContext
 from algorithm.heads.measure import Features, clinical_features, image_features
-from algorithm.heads.values import answer_value, check_head
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
-from algorithm.network.resident import Resident
-from algorithm.prediction import HeadValue, Prediction, PredictRequest, RunRecord, SegmentedBy
+from algorithm.prediction import Prediction, RunRecord, SegmentedBy
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
-from algorithm.stages import Stages, gpu_peak_memory_mib, peak_memory_mib
+from algorithm.stages import gpu_peak_memory_mib, peak_memory_mib
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import HeadAnswer, answers_over_folds, describe, write_maps, write_record
 from contract import platform
-from contract.cpus import usable_cpus
-from contract.editions import Answer
-from contract.errors import Finding, HecktorError, ModelPackageError, OutputError
+from contract.errors import Finding, OutputError
 from contract.files import write_json
-from contract.images.volumes import write_mask
+from contract.images.volumes import Volume, write_mask
+from contract.patient import Patient
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -42,39 +34,13 @@ LEAST_COVERED_BY_PET: Final = 0.2
 WITHOUT_NECK: Final = "the mask stays empty, and image features take their training medians"
 
 
-class RunContext:
-    """The request with everything that its steps share; the clock starts here."""
-
-    def __init__(self, request: PredictRequest, resident: Resident, termination: Termination | None) -> None:
-        threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # one for each of the host's cores
-        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
-        self.request, self.resident = request, resident
-        self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s, termination=termination)
-        self.stages, self.notices = Stages(), Notices(request.strict)
-        self.disagreement = None if request.uncertainty_dir is None else Disagreement()
-
-    def head(self, answer: Answer) -> Head:
-        """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
-        name = self.request.method.head_name(answer)
-        head = self.resident.package.head(name)
-        check_head(answer, head, name)
-        return head
-
-
-@dataclass(frozen=True)
-class CaseAnswers:
-    """The answers of a case: the mask on the CT's grid, risks and classes by name, and those given by a stand-in."""
-
-    segmented: Segmented
-    mask: npt.NDArray[np.uint8] | None
-    values: Mapping[str, HeadValue]
-    stand_ins: tuple[str, ...]
-
-
 def read(run: RunContext) -> Case:
-    """Read the case. Raises `InputError`."""
+    """Read the case; without a PET or clinical variables if it must be answered anyway. Raises `InputError`."""
     with run.stages("read"):
-        return read_case(run.request.source, run.request.edition, run.request.algorithm, run.notices)
+        request = run.request
+        return read_case(
+            request.source, request.edition, request.algorithm, run.notices, tolerant=request.always_answers
+        )
 
 
 def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
@@ -115,9 +81,12 @@ def segment(run: RunContext, case: Case, region: Region) -> Segmentation:
 
 
 def measure(run: RunContext, segmented: Segmented) -> Features | None:
-    """Features of lesions and patient for the heads; None without a head, or if all heads have a stand-in for a bug."""
+    """Features of lesions and patient for the heads; None without a head, or if a fault left no image to measure.
+
+    A bug counts as such a fault if all heads have a stand-in.
+    """
     heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
-    if not heads:
+    if not heads or run.fault:
         return None
     clinical = clinical_features(case.patient, run.request.edition.clinical)
     if segmentation is None or segmented.without_neck:
@@ -127,67 +96,34 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
             mask = segmentation.mask()
             return image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | clinical
     except Exception as problem:
-        if _is_retried(run, problem) or any(answer.stand_in is None for answer in heads):
+        if run.is_retried(problem) or any(answer.stand_in is None for answer in heads):
             raise
-        names = ", ".join(answer.name for answer in heads)
-        LOGGER.exception("*** STAND-IN *** %s: the stand-ins are written, the features cannot be measured", names)
+        run.fault = f"the features cannot be measured ({type(problem).__name__})"
+        LOGGER.exception("*** WARNING *** %s", run.fault)
         return None
 
 
-def answer(run: RunContext, segmented: Segmented, features: Features | None) -> CaseAnswers:
-    """All answers of the algorithm, by their kinds."""
-    request, mask = run.request, None
-    values: dict[str, HeadValue] = {}
-    stand_ins: list[str] = []
-    if request.algorithm.mask is not None and segmented.segmentation is not None:
-        with run.stages("restore"):
-            mask = segmented.segmentation.mask_on(segmented.case.ct.geometry)
-        if request.method.segmenter == "network" and not segmented.by_network and not segmented.without_neck:
-            stand_ins.append(request.algorithm.mask.name)
-    for declared in request.algorithm.heads:
-        with run.stages("head"):
-            value = _by_head_or_none(run, declared, features, segmented.case.patient.centre)
-        if value is None and declared.stand_in is not None:
-            value = declared.stand_in
-            stand_ins.append(declared.name)
-        if value is not None:
-            values[declared.name] = value
-    return CaseAnswers(segmented, mask, values, tuple(stand_ins))
+def last_resort(run: RunContext, reason: str) -> Segmented:
+    """A mask that is restored already, or else the grid of the case's CT alone; other answers become stand-ins.
 
-
-def _by_head_or_none(
-    run: RunContext, declared: Answer, features: Features | None, centre: str | None
-) -> HeadValue | None:
-    """The head's value; None if the answer's stand-in must be written instead.
-
-    A stand-in replaces the answer of a missing or unsuitable head, and after a bug; a bad case stays an error.
+    Raises:
+        InputError: not even the grid can be read.
     """
-    if features is None:
-        return None
-    try:
-        head = run.head(declared)
-        for term in head.missing(features):
-            LOGGER.info("%s: %s is missing, its training median %g is used", declared.name, term.feature, term.fill)
-        return answer_value(declared, head, features, centre)
-    except Exception as problem:
-        is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
-        if declared.stand_in is None or is_bad_case or _is_retried(run, problem):
-            raise
-        what = declared.name, declared.stand_in, problem
-        LOGGER.warning("*** STAND-IN *** %s: %r is written (%s)", *what, exc_info=problem)
-        return None
+    run.fault = reason
+    if run.restored is not None:
+        run.notices.warn(Finding("answers", reason, action="stand-ins are written"))
+        return run.restored.segmented
+    grid = ct_geometry(run.request.source, run.request.edition)
+    run.notices.warn(Finding("answers", reason, action="an empty mask and stand-ins are written"))
+    air = np.broadcast_to(np.int16(AIR_HU), grid.array_shape)  # takes no memory
+    return Segmented(Case(Volume(air, grid), None, Patient()), None)
 
 
-def _is_retried(run: RunContext, problem: Exception) -> bool:
-    """True for a first lack of memory: the deadline frees what it can and tries the best answer once more."""
-    return isinstance(problem, MemoryError) and not run.deadline.stopped()
-
-
-def write(run: RunContext, answers: CaseAnswers) -> None:
+def write(run: RunContext, answers: CaseAnswers) -> CaseAnswers:
     """Write each answer to its output socket, all or none. Raises `OutputError`."""
     algorithm, output_dir = run.request.algorithm, run.request.output_dir
     if output_dir is None:
-        return
+        return answers
     written: list[Path] = []
     try:
         with run.stages("write"):
@@ -201,6 +137,7 @@ def write(run: RunContext, answers: CaseAnswers) -> None:
         for path in written[:-1]:
             path.unlink(missing_ok=True)
         raise
+    return answers
 
 
 def trust(run: RunContext, answers: CaseAnswers) -> None:
@@ -231,7 +168,7 @@ def _over_folds(
 ) -> dict[str, object]:
     """The answers of each fold: `answer` for an algorithm with one answer, `answers` by name for several."""
     algorithm = run.request.algorithm
-    declared = [one for one in algorithm.heads if one.name not in answers.stand_ins]
+    declared = [one for one in algorithm.heads if one.name in answers.by_head]
     heads = [HeadAnswer(one, run.head(one), answers.values[one.name]) for one in declared]
     if not heads:
         return {}
@@ -245,6 +182,7 @@ def _over_folds(
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
     record = _record(run, answers)
+    _log_risks(run, answers)
     if run.request.record_path is not None:
         try:
             write_json(run.request.record_path, record.as_json())
@@ -258,6 +196,15 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
         {name: value for name, value in answers.values.items() if kinds[name] == "class"},
         record,
     )
+
+
+def _log_risks(run: RunContext, answers: CaseAnswers) -> None:
+    """One line for each risk, with the direction in which it is written."""
+    for declared in run.request.algorithm.heads:
+        if declared.kind == "risk" and declared.name in answers.values:
+            value, is_time = float(answers.values[declared.name]), declared.direction == "time"
+            shown, when = (f"{value:.0f} days", "later") if is_time else (f"{value:.3g}", "earlier")
+            LOGGER.info("%s: %s, higher means %s recurrence", declared.name, shown, when)
 
 
 def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
@@ -274,7 +221,7 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         passes_planned=0 if network is None else network.passes_planned,
         plan=None if network is None else network.plan,
         answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
-        stand_ins=answers.stand_ins,
+        stand_ins=tuple(answers.stand_ins),
         notices=tuple(run.notices.findings),
         seconds=dict(list(run.stages.seconds.items())),
         peak_memory_mib=peak_memory_mib(),
@@ -282,6 +229,8 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         time_limit_s=run.deadline.time_limit_s,
         left_s=run.deadline.margin_s(),
         unfinished=run.stages.unfinished(),
+        stand_in_by={name: stand_in.by for name, stand_in in answers.stand_ins.items()},
+        stand_in_why={name: stand_in.why for name, stand_in in answers.stand_ins.items()},
     )
 
 

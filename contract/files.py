@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from typing import Any
 from contract.errors import HecktorError, InputError, OutputError
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
+_TEXT_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.DOTALL)
 
 
 @contextmanager
@@ -199,6 +201,11 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
         raise error(name, "nested too deeply", "a plain JSON document") from None
     except ValueError as problem:
         raise error(name, f"not valid JSON ({problem})", "a JSON document") from None
+
+
+def without_trailing_commas(text: str) -> str:
+    """JSON text without commas before a closing bracket, which strict JSON refuses; texts in quotes are unchanged."""
+    return _TEXT_OR_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
 
 
 def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int) -> str:

@@ -7,13 +7,21 @@ Here `None` means missing, and each other value has one spelling.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable, ImpossibleValueError, normalised_key
+from contract.editions.clinical import (
+    CENTRE,
+    ClinicalValue,
+    ClinicalVariable,
+    ImpossibleValueError,
+    is_missing,
+    normalised_key,
+    positive_number,
+)
 from contract.errors import Finding, InputError
-from contract.files import read_json
+from contract.files import MAX_JSON_BYTES, parse_json, read_text, without_trailing_commas
 
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
 
@@ -40,35 +48,56 @@ class Patient:
 
 @dataclass(frozen=True)
 class PatientRecord:
-    """A patient and the warnings from reading the record."""
+    """A patient, the warnings from reading the record, and the factor from Bq/ml to SUV if the record gives one."""
 
     patient: Patient
     warnings: tuple[Finding, ...]
+    suv_factor: float | None = None
 
 
-def read_ehr(path: Path, clinical: Sequence[ClinicalVariable]) -> PatientRecord:
-    """Read `ehr.json` with an edition's `clinical` variables.
+def read_ehr(path: Path, clinical: Sequence[ClinicalVariable], suv_factor: Sequence[str] = ()) -> PatientRecord:
+    """Read `ehr.json` with an edition's `clinical` variables and the key of its `suv_factor`.
+
+    A comma before a closing bracket is ignored with a warning.
 
     Raises:
         InputError: the file is absent or not a JSON object. A missing or impossible value is not an error but a
             warning in the record.
     """
-    content = read_json(path, accept_nan=True)
+    text = read_text(path, "a JSON file", error=InputError, max_bytes=MAX_JSON_BYTES)
+    warnings: tuple[Finding, ...] = ()
+    try:
+        content = parse_json(text, path.name, accept_nan=True)
+    except InputError as problem:
+        try:
+            content = parse_json(without_trailing_commas(text), path.name, accept_nan=True)
+        except InputError:
+            raise problem from None
+        warnings = (Finding(path.name, "a comma before a closing bracket", "standard JSON", "the comma is ignored"),)
     if not isinstance(content, dict):
         raise InputError(path.name, f"found a JSON {type(content).__name__}", "an object")
-    return parse_ehr(content, path.name, clinical)
+    record = parse_ehr(content, path.name, clinical, suv_factor)
+    return replace(record, warnings=warnings + record.warnings)
 
 
-def parse_ehr(content: Mapping[str, Any], source: str, clinical: Sequence[ClinicalVariable]) -> PatientRecord:
-    """Read clinical variables from a mapping with the challenge's keys.
+def parse_ehr(
+    content: Mapping[str, Any], source: str, clinical: Sequence[ClinicalVariable], suv_factor: Sequence[str] = ()
+) -> PatientRecord:
+    """Read clinical variables, and the factor whose key has the spellings `suv_factor`, from a mapping.
 
     Keys match regardless of case, blanks, `-` and `_`. An unknown key is ignored with a warning, an impossible value
     counts as missing with a warning; warnings name `source`.
     """
     known = {normalised_key(spelling): variable for variable in clinical for spelling in variable.spellings}
+    factor_keys = {normalised_key(spelling) for spelling in suv_factor}
     values: dict[str, ClinicalValue] = dict.fromkeys(variable.name for variable in clinical)
     warnings: list[Finding] = []
+    factor = None
     for key, raw in content.items():
+        if normalised_key(key) in factor_keys:
+            factor, fault = _factor(raw, source, key)
+            warnings += fault
+            continue
         variable = known.get(normalised_key(key))
         if variable is None:
             if key not in _IGNORED_KEYS:
@@ -83,7 +112,17 @@ def parse_ehr(content: Mapping[str, Any], source: str, clinical: Sequence[Clinic
     if absent:
         warnings.append(Finding(source, f"missing {', '.join(absent)}"))
     centre = values.pop(CENTRE, None)
-    return PatientRecord(Patient(values, None if centre is None else str(centre)), tuple(warnings))
+    return PatientRecord(Patient(values, None if centre is None else str(centre)), tuple(warnings), factor)
+
+
+def _factor(raw: Any, source: str, key: str) -> tuple[float | None, list[Finding]]:
+    """The factor from Bq/ml to SUV, None if it is missing; a warning if it is impossible."""
+    if is_missing(raw):
+        return None, []
+    try:
+        return positive_number(raw), []
+    except ImpossibleValueError as problem:
+        return None, [Finding(source, f"{key} {_shown(raw)}", str(problem), "counts as missing")]
 
 
 def _shown(raw: Any) -> str:

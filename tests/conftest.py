@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,6 +213,36 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
 def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A valid package of random weights; copy it before you change it."""
     return write_tiny_package(tmp_path_factory.mktemp("package"))
+
+
+def stage_head(classes: Sequence[str], feature: str, per_unit: float) -> dict[str, Any]:
+    """Class k where `per_unit` times the feature is nearest to k: the scores k u - k^2 / 2 are largest there."""
+    heads = {name: head_json((feature, k * per_unit)) | {"intercept": -k * k / 2} for k, name in enumerate(classes)}
+    return {"classes": heads}
+
+
+def write_combined_package(root: Path, networks: Path) -> Path:
+    """A package for HECKTOR 2026: the networks of another package, and heads for T, N and RFS.
+
+    The T head counts the primary's diameter in steps of 20 mm, the N head the nodes; the hazard of RFS rises by 1 in
+    1,000 days. Heads clip their features at 4.
+    """
+    shutil.copytree(networks, root)
+    shutil.rmtree(root / "heads")
+    write_json(root / "heads" / "t_stage.json", stage_head(("T1", "T2", "T3", "T4"), "gtvp_diameter_mm", 1 / 20))
+    write_json(root / "heads" / "n_stage.json", stage_head(("N0", "N1", "N2", "N3"), "gtvn_count", 1.0))
+    hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
+    write_json(root / "heads" / "rfs.json", head_json(("age_years", 0.1)) | {"survival": hazard})
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest |= {"edition": "hecktor2026", "stand_ins": {"t_stage": "T3", "n_stage": "N1", "rfs": 812.0}}
+    write_manifest(root, **{key: value for key, value in manifest.items() if key != "files"})
+    return root
+
+
+@pytest.fixture(scope="session")
+def combined_package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
+    """The tiny networks with heads for HECKTOR 2026; copy it before you change it."""
+    return write_combined_package(tmp_path_factory.mktemp("combined") / "package", tiny_package)
 
 
 @pytest.fixture(scope="session")

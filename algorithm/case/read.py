@@ -6,21 +6,22 @@ Unusable input raises an `InputError`; degenerate input is repaired and listed i
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from algorithm.case import hounsfield, uptake
+from algorithm.case.inputs import input_path, single_image
 from algorithm.case.notices import Notices
-from contract.editions import Algorithm, Edition
+from contract.editions import Algorithm, Edition, Socket
 from contract.editions.declaration import CT, EHR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, read_volume
+from contract.images.volumes import Volume, find_single_image, read_header, read_volume
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
 LOGGER = logging.getLogger("hecktor")
@@ -30,6 +31,8 @@ BODY_HU: Final = -300
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone"
 _WITHOUT_DOSE: Final = "going on without it"
+_WITHOUT_CLINICAL: Final = "going on without clinical variables"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class CaseVolumes:
     ehr: Mapping[str, Any]
 
 
-def read_case(source: Path | CaseVolumes, edition: Edition, algorithm: Algorithm, notices: Notices) -> Case:
+def read_case(
+    source: Path | CaseVolumes, edition: Edition, algorithm: Algorithm, notices: Notices, *, tolerant: bool = False
+) -> Case:
     """Read CT, PET, clinical variables, and the dose if the algorithm has that input and the case has one.
 
     Args:
@@ -63,30 +68,75 @@ def read_case(source: Path | CaseVolumes, edition: Edition, algorithm: Algorithm
         edition: gives the sockets and the clinical variables.
         algorithm: gives the inputs.
         notices: collects the findings.
+        tolerant: go on without a PET or clinical variables that cannot be used; each gives a notice.
 
     Raises:
-        InputError: a socket is missing or holds anything but one usable 3D image; `ehr.json` is no JSON object.
+        InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
+            `ehr.json` is no JSON object.
     """
+    reader = _Reader(edition, notices, tolerant)
     if isinstance(source, CaseVolumes):
-        return _case_in_memory(source, edition, notices)
-    ct_path, pet_path = (find_single_image(edition.inputs[name].path_under(source)) for name in (CT, PET))
-    patient = _patient(read_ehr(edition.inputs[EHR].path_under(source), edition.clinical), notices)
-    ct = clean_ct(_checked(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", notices)
-    pet = clean_pet(_checked(read_volume(pet_path), pet_path.name), ct, f"PET {pet_path.name}", notices)
-    dose = {**algorithm.inputs, **algorithm.optional_inputs}.get(RT_DOSE)
-    return Case(ct, pet, patient, None if dose is None else _read_dose(dose.path_under(source), notices))
+        return reader.from_memory(source)
+    return reader.from_folder(source, {**algorithm.inputs, **algorithm.optional_inputs}.get(RT_DOSE))
 
 
-def _case_in_memory(scans: CaseVolumes, edition: Edition, notices: Notices) -> Case:
-    patient = _patient(parse_ehr(scans.ehr, "ehr", edition.clinical), notices)
-    ct = clean_ct(_checked(scans.ct, "CT"), "CT", notices)
-    return Case(ct, clean_pet(_checked(scans.pet, "PET"), ct, "PET", notices), patient)
+def ct_geometry(source: Path | CaseVolumes, edition: Edition) -> Geometry:
+    """The grid of the case's CT, without its pixels. Raises `InputError`."""
+    if isinstance(source, CaseVolumes):
+        return source.ct.geometry
+    return read_header(single_image(input_path(source, edition.inputs[CT], Notices()))).geometry
 
 
-def _patient(record: PatientRecord, notices: Notices) -> Patient:
-    for finding in record.warnings:
-        notices.warn(finding)
-    return record.patient
+@dataclass(frozen=True)
+class _Reader:
+    """Reads a case; `tolerant` as in `read_case`."""
+
+    edition: Edition
+    notices: Notices
+    tolerant: bool
+
+    def from_folder(self, root: Path, dose: Socket | None) -> Case:
+        inputs, clinical, factor = self.edition.inputs, self.edition.clinical, self.edition.suv_factor
+        ct_path, pet_path, ehr_path = (input_path(root, inputs[name], self.notices) for name in (CT, PET, EHR))
+        ct_path = single_image(ct_path)
+        pet_image = self._or_none(lambda: single_image(pet_path), CT_ALONE)
+        record = self._or_none(lambda: read_ehr(ehr_path, clinical, factor), _WITHOUT_CLINICAL)
+        patient, suv_factor = self._patient(record)
+        ct = self._ct(read_volume(ct_path), ct_path.name, f"CT {ct_path.name}")
+        pet = None
+        if pet_image is not None:
+            pet = self._pet(lambda: read_volume(pet_image), ct, pet_image.name, f"PET {pet_image.name}", suv_factor)
+        return Case(ct, pet, patient, None if dose is None else _read_dose(dose.path_under(root), self.notices))
+
+    def from_memory(self, scans: CaseVolumes) -> Case:
+        record = parse_ehr(scans.ehr, "ehr", self.edition.clinical, self.edition.suv_factor)
+        patient, suv_factor = self._patient(record)
+        ct = self._ct(scans.ct, "CT", "CT")
+        return Case(ct, self._pet(lambda: scans.pet, ct, "PET", "PET", suv_factor), patient)
+
+    def _patient(self, record: PatientRecord | None) -> tuple[Patient, float | None]:
+        if record is None:
+            return Patient(dict.fromkeys(variable.name for variable in self.edition.clinical)), None
+        for finding in record.warnings:
+            self.notices.warn(finding)
+        return record.patient, record.suv_factor
+
+    def _ct(self, ct: Volume, file: str, name: str) -> Volume:
+        return clean_ct(_checked(ct, file), name, self.notices)
+
+    def _pet(
+        self, read: Callable[[], Volume], ct: Volume, file: str, name: str, suv_factor: float | None
+    ) -> Volume | None:
+        return self._or_none(lambda: clean_pet(_checked(read(), file), ct, name, self.notices, suv_factor), CT_ALONE)
+
+    def _or_none(self, read: Callable[[], Result], action: str) -> Result | None:
+        try:
+            return read()
+        except InputError as problem:
+            if not self.tolerant:
+                raise
+            self.notices.warn(Finding(problem.what, problem.found, problem.expected, action))
+            return None
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
@@ -129,8 +179,11 @@ def _count_low(array: npt.NDArray[Any], name: str, notices: Notices) -> int:
     return int(low.size)
 
 
-def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | None:
-    """PET as float32 SUV, or None if only the CT can be used; every change gives a notice."""
+def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: float | None = None) -> Volume | None:
+    """PET as float32 SUV, or None if only the CT can be used; every change gives a notice.
+
+    `suv_factor` is the factor from Bq/ml to SUV that the case gives.
+    """
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
     array = _finite(array, 0.0, name, "zero", notices)
@@ -146,7 +199,7 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices) -> Volume | 
         apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
         notices.warn(Finding(name, apart, action=CT_ALONE))
         return None
-    cleaned, findings = uptake.in_suv(cleaned, ct, name)
+    cleaned, findings = uptake.in_suv(cleaned, ct, name, suv_factor)
     for finding in findings:
         notices.warn(finding)
     return cleaned

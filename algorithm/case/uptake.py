@@ -56,10 +56,11 @@ class TissueUptake:
         return self.median / self.expected_suv
 
 
-def in_suv(pet: Volume, ct: Volume, name: str) -> tuple[Volume, list[Finding]]:
+def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> tuple[Volume, list[Finding]]:
     """The PET, scaled to SUV if its values can only be Bq/ml, and what is odd about its values.
 
-    A PET that may be in kBq/ml is not scaled: the patient could still be the reason.
+    `factor` is the case's own from Bq/ml to SUV; without one, or if the result could not be SUV, the scale is
+    estimated. A PET that may be in kBq/ml is not scaled: the patient could still be the reason.
     """
     highest = float(pet.array.max())
     clipped = int(np.count_nonzero(pet.array == highest)) if highest in _LARGEST_INTEGERS else 0
@@ -68,8 +69,14 @@ def in_suv(pet: Volume, ct: Volume, name: str) -> tuple[Volume, list[Finding]]:
         found = f"{clipped} voxels at {highest:.0f}, the largest value of a 16-bit integer"
         findings.append(Finding(name, found, "SUV", "higher uptake was cut off before"))
     tissues = tissue_uptake(ct, pet)
+    if factor is not None and not 0 < highest * factor <= LARGEST_PLAUSIBLE_SUV < highest:
+        found = f"highest value {highest:.6g} with a factor of {factor:.3g} from Bq/ml to SUV"
+        is_suv = highest <= LARGEST_PLAUSIBLE_SUV
+        why = "the PET is in SUV already" if is_suv else f"the result could not be SUV ({highest * factor:.3g})"
+        findings.append(Finding(name, found, action=f"the factor is not applied: {why}"))
+        factor = None
     if highest > LARGEST_PLAUSIBLE_SUV:
-        scale, basis = _scale_and_basis(pet, tissues)
+        scale, basis = _scale_and_basis(pet, tissues) if factor is None else (factor, "by the factor of the case")
         action = f"taken for Bq/ml and scaled by {scale:.3g} {basis}"
         findings.append(Finding(name, f"highest value {highest:.6g}", "SUV", action))
         return Volume(pet.array * np.float32(scale), pet.geometry), findings

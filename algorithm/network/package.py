@@ -33,6 +33,8 @@ AVERAGES: Final = ("logits", "probabilities")
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
+# Manifests had no `edition` while there was one edition only.
+EDITION_OF_OLDER_PACKAGES: Final = "hecktor2025"
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.
@@ -170,6 +172,8 @@ def _read_manifest(root: Path) -> dict[str, Any]:
         if manifest[key] != wanted:
             raise ModelPackageError(MANIFEST, f"{key} {manifest[key]!r}", repr(wanted))
     _check_folds(manifest)
+    if not isinstance(stand_ins := manifest.get("stand_ins", {}), dict):
+        raise ModelPackageError(MANIFEST, f"stand_ins {stand_ins!r}", "a value for each head")
     for key, choices in (("normalised_over", NORMALISED_OVER), ("average", AVERAGES)):
         if (value := manifest.get(key, choices[0])) not in choices:
             raise ModelPackageError(MANIFEST, f"{key} {value!r}", " or ".join(choices))

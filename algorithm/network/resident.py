@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.package import EDITION_OF_OLDER_PACKAGES, ModelPackage, load_package
+from contract.errors import ModelPackageError
+from contract.packages import MANIFEST, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
@@ -26,6 +29,12 @@ class Resident:
         self._model_dir, self._device_name = model_dir, device
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
+
+    def check_edition(self, edition: str) -> None:
+        """Check that the package was made for this edition. Raises `ModelPackageError`."""
+        named = self._manifest.get("edition", EDITION_OF_OLDER_PACKAGES)
+        if named != edition:
+            raise ModelPackageError(MANIFEST, f"found edition {named!r}", repr(edition))
 
     def load(self) -> None:
         """Verify the package and put the first fold's network on the device, unless that is done already.
@@ -58,6 +67,17 @@ class Resident:
         from algorithm.network.passes import Ensemble, planned_passes
 
         return Ensemble(self.networks, self.device, planned_passes(self.package)[:most_passes])
+
+    @property
+    def stand_ins(self) -> Mapping[str, Any]:
+        """The manifest's values for answers whose head fails, by the head's name. Raises `ModelPackageError`."""
+        stand_ins: Mapping[str, Any] = self._manifest.get("stand_ins", {})
+        return stand_ins
+
+    @cached_property
+    def _manifest(self) -> Mapping[str, Any]:
+        """The manifest alone, which is read in no time."""
+        return read_manifest(self._model_dir)
 
     @cached_property
     def package(self) -> ModelPackage:

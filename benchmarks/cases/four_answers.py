@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from algorithm import steps
+from algorithm.context import RunContext
 from algorithm.deadline import Deadline
 from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import Segmented
 from algorithm.network.package import default_package_path
 from algorithm.network.resident import Resident
+from algorithm.pipeline import restore_and_answer
 from algorithm.prediction import PredictRequest
 from algorithm.region.localise import localise
-from algorithm.steps import RunContext
+from algorithm.steps import write
 from benchmarks.cases.algorithm import PatientStages, algorithm_command
 from benchmarks.cases.data import SIZES, BenchData
 from benchmarks.cases.patient import patient_case
@@ -60,7 +61,7 @@ def _heads_and_writing(patient: PatientStages, scratch: Path) -> Work:
     case, (segmentation, _) = patient_case(folder), patient.reference_segmentation()
     request = PredictRequest(EDITION, TASK, METHODS["baseline"], folder, scratch, "cpu", TASK.time_limit_s)
     run, segmented = RunContext(request, Resident(patient.model, "cpu"), None), Segmented(case, segmentation)
-    return lambda: steps.write(run, steps.answer(run, segmented, steps.measure(run, segmented)))
+    return lambda: write(run, restore_and_answer(run, segmented))
 
 
 def _process(patient: PatientStages, scratch: Path) -> Work:

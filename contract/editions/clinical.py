@@ -85,6 +85,15 @@ def is_missing(raw: object) -> bool:
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS
 
 
+def positive_number(raw: object) -> float:
+    """A finite number above 0, also as text. Raises `ImpossibleValueError`."""
+    expected = "a number above 0"
+    number = _number(raw, expected)
+    if isinstance(raw, bool) or not math.isfinite(number) or number <= 0:
+        raise ImpossibleValueError(expected)
+    return number
+
+
 def _number(raw: object, expected: str) -> float:
     if not isinstance(raw, int | float | str):
         raise ImpossibleValueError(expected)

@@ -133,6 +133,11 @@ class Algorithm:
         """Answers of a prediction head: risks and classes."""
         return tuple(answer for answer in self.answers if answer.kind != "mask")
 
+    @property
+    def always_answers(self) -> bool:
+        """True if every risk and class has a stand-in: then no fault of a case ends without all the answers."""
+        return bool(self.heads) and all(answer.stand_in is not None for answer in self.heads)
+
     def answer(self, name: str) -> Answer:
         """The answer called `name`.
 
@@ -158,7 +163,8 @@ class Edition:
     """One year of the challenge.
 
     `evaluation_profile` is the name or path of the evaluation profile. `source` is the name or path that loads the
-    edition again, for a command that calls another one.
+    edition again, for a command that calls another one. `suv_factor` has the spellings of the key in `ehr.json` that
+    holds the factor from Bq/ml to SUV; it is no clinical variable.
     """
 
     name: str
@@ -168,6 +174,7 @@ class Edition:
     clinical: tuple[ClinicalVariable, ...]
     algorithms: tuple[Algorithm, ...]
     source: str
+    suv_factor: tuple[str, ...] = ()
 
     def algorithm(self, name: str | None = None) -> Algorithm:
         """The algorithm of that name or number; None selects the only one.

@@ -55,7 +55,7 @@ def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
 def _edition(content: object, where: str, source: str, folder: Path | None) -> Edition:
     if isinstance(content, dict) and "tasks" in content:
         raise HecktorError(where, "found an evaluation profile", "the declaration of an edition, with its algorithms")
-    declared = DeclaredObject.of(content, where, _TOP_KEYS)
+    declared = DeclaredObject.of(content, where, _TOP_KEYS, ("suv_factor",))
     if not is_integer(declared.content["format"]) or declared.content["format"] != 1:
         raise declared.fault("format", "1")
     inputs = _inputs(declared.content["inputs"], f"{where}.inputs")
@@ -70,6 +70,7 @@ def _edition(content: object, where: str, source: str, folder: Path | None) -> E
         clinical=_clinical_variables(declared),
         algorithms=_algorithms(declared, inputs),
         source=source,
+        suv_factor=declared.texts("suv_factor"),
     )
 
 

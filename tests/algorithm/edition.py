@@ -1,4 +1,4 @@
-"""The default edition and its algorithms by name."""
+"""The default edition, that of 2026, and their algorithms by name."""
 
 from __future__ import annotations
 
@@ -7,3 +7,5 @@ from contract.editions import load_edition
 EDITION = load_edition()
 TASKS = EDITION.algorithms
 SEGMENTATION, RFS, HPV = TASKS
+EDITION_2026 = load_edition("hecktor2026")
+COMBINED = EDITION_2026.algorithm()

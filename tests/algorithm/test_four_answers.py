@@ -40,7 +40,7 @@ def package(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None
     write_json(root / "heads" / "n_stage.json", {"classes": n_stage})
     hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
     write_json(root / "heads" / "survival.json", {**head_json(("age_years", 0.25)), "survival": hazard})
-    sign_package(root)
+    sign_package(root, edition=EDITION.name)
     return root
 
 
@@ -90,18 +90,22 @@ def test_a_missing_head_is_replaced_by_the_stand_in(
     request_of: PredictRequest, package: Path, sign_package: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     (package / "heads" / "t_stage.json").unlink()
-    sign_package(package)
+    sign_package(package, edition=EDITION.name)
     prediction = predict(request_of, Resident(package, "cpu"))
     assert prediction.classes == {"t_stage": "T2", "n_stage": "N1"}
     assert prediction.record.stand_ins == ("t_stage",)
-    assert "*** STAND-IN *** t_stage: 'T2' is written (manifest.json: no head 't_stage'" in caplog.text
+    assert "*** STAND-IN *** t_stage: 'T2' is written, by the declaration (manifest.json: no head" in caplog.text
 
 
-def test_a_missing_head_without_a_stand_in_is_an_error(request_of: PredictRequest, tiny_package: Path) -> None:
+def test_a_missing_head_without_a_stand_in_is_an_error(
+    request_of: PredictRequest, package: Path, sign_package: Callable[..., None]
+) -> None:
+    (package / "heads" / "t_stage.json").unlink()
+    sign_package(package, edition=EDITION.name)
     answers = tuple(replace(answer, stand_in=None) for answer in request_of.algorithm.answers)
     request = replace(request_of, algorithm=replace(request_of.algorithm, answers=answers))
     with pytest.raises(ModelPackageError, match="no head 't_stage'"):
-        predict(request, Resident(tiny_package, "cpu"))
+        predict(request, Resident(package, "cpu"))
     assert request.output_dir is not None
     assert not list(request.output_dir.rglob("*"))
 
@@ -154,10 +158,12 @@ def test_the_threshold_is_the_stand_in_of_the_mask(request_of: PredictRequest, p
     assert (record.stand_ins, record.segmented_by, record.passes_done) == (("mask",), "PET threshold", 0)
 
 
-def test_a_bad_case_is_an_error_all_the_same(request_of: PredictRequest, package: Path, case: Any) -> None:
+def test_strict_mode_refuses_a_bad_case(request_of: PredictRequest, package: Path, case: Any) -> None:
     next((case.input / "images" / "pet-volume").iterdir()).unlink()
     with pytest.raises(Exception, match="pet-volume: found nothing, expected exactly one image"):
         predict(request_of, Resident(package, "cpu"))
+    answered = predict(replace(request_of, strict=False), Resident(package, "cpu"))
+    assert [notice.action for notice in answered.record.notices] == ["going on with the CT alone"]
 
 
 def test_the_uncertainty_has_each_answer(request_of: PredictRequest, package: Path, tmp_path: Path) -> None:

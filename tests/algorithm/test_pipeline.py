@@ -200,7 +200,7 @@ runpy.run_module("algorithm", run_name="__main__")
 SLOW_READING = """
 import time
 from algorithm import steps
-def slow(*_):
+def slow(*_, **__):
     print("reading", flush=True)
     time.sleep(600)
 steps.read_case = slow

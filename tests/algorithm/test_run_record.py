@@ -88,6 +88,8 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Pa
         "plan": "the whole region",
         "answers": {"rfs": read_json(tmp_path / "output" / "rfs.json")},
         "stand_ins": [],
+        "stand_in_by": {},
+        "stand_in_why": {},
         "notices": [
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
         ],

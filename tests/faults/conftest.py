@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from contract.editions import Algorithm
+from contract.editions import Algorithm, Answer
 from rehearsal.jobs.outputs import check_outputs
+from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
 
 FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
-TYPES = {"risk": float, "class": bool}
 # Both ways to answer a case, as words after `python -m`.
 ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
 
@@ -53,17 +53,31 @@ def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds:
     ended = Ended(status, said, files, seconds)
     if ended.status == 0 or ended.files:
         checked = check_outputs(case.output, task, case.ct.geometry)
-        (output,) = checked.outputs
         assert checked.warnings == (), ended
-        assert ended.files == [output.path.relative_to(case.output).as_posix()], ended
-        assert type(output.value) is TYPES.get(task.answers[0].kind, type(None)), ended
+        assert ended.files == sorted(o.path.relative_to(case.output).as_posix() for o in checked.outputs), ended
+        for answer, output in zip(task.answers, checked.outputs, strict=True):
+            check_value(answer, output.value, ended)
     return ended
+
+
+def check_value(answer: Answer, value: Any, ended: Ended) -> None:
+    """The value has its answer's type, is one of its classes, and a time is above 0."""
+    if answer.kind == "mask":
+        assert value is None, ended
+    elif answer.kind == "class":
+        assert value in answer.classes, ended
+        assert type(value) is type(answer.classes[0]), ended
+    else:
+        assert type(value) is float, ended
+        assert answer.direction == "risk" or value > 0, ended
 
 
 def case_arguments(case: Any, package: Path, task: Algorithm) -> list[str]:
     """Command line that answers `case` on the CPU."""
+    edition = EDITION_2026 if task in EDITION_2026.algorithms else EDITION
     folders = {"--input": case.input, "--output": case.output, "--model": package}
-    return ["--task", task.name, "--device", "cpu", *(word for pair in folders.items() for word in map(str, pair))]
+    words = [word for pair in folders.items() for word in map(str, pair)]
+    return ["--edition", edition.name, "--task", task.name, "--device", "cpu", *words]
 
 
 @dataclass
@@ -129,12 +143,13 @@ def entry() -> str:
 
 
 @pytest.fixture
-def run(case_folder: Any, tiny_package: Path, entry: str) -> Callable[..., Run]:
-    """A run over the small sound case with the tiny package: `run(task, *faults, **other fields of Run)`."""
+def run(case_folder: Any, tiny_package: Path, combined_package: Path, entry: str) -> Callable[..., Run]:
+    """A run over the small sound case with a tiny package: `run(task, *faults, **other fields of Run)`."""
     case_folder.write()
 
-    def make(task: Algorithm, *faults: str, package: Path = tiny_package, **more: Any) -> Run:
-        return Run(case_folder, package, task, faults, ENTRIES[entry], **more)
+    def make(task: Algorithm, *faults: str, package: Path | None = None, **more: Any) -> Run:
+        shipped = combined_package if task is COMBINED else tiny_package
+        return Run(case_folder, package or shipped, task, faults, ENTRIES[entry], **more)
 
     return make
 

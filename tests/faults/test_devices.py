@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from contract.editions import Algorithm
-from tests.algorithm.edition import HPV, RFS, SEGMENTATION
+from contract.files import read_json
+from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
 CARD: Final = "return algorithm.network.passes:backends 1 three_backends()"
@@ -75,6 +77,39 @@ def test_there_is_an_answer_all_the_same(
     assert passes in ended.last
     for text, count in lines:
         assert ended.said.count(text) == count, ended.said
+
+
+ALL: Final = ["segmentation", "t_stage", "rfs"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "stand_ins"),
+    [
+        pytest.param([f"raise {TILE} 3 out-of-memory"], [], id="out of memory"),
+        pytest.param([f"raise {TILE} {call} lost" for call in (3, 4, 5)], ["segmentation"], id="all lost"),
+        pytest.param(["raise algorithm.network.networks:build_network 1 lost"], [], id="lost while loading"),
+        pytest.param(
+            ["raise algorithm.network.passes:backends 1 lost"], ["segmentation"], id="lost before the first pass"
+        ),
+        pytest.param(["raise algorithm.network.segment:normalise 1 no-memory"], ["segmentation"], id="no memory"),
+        pytest.param([f"raise {TILE} 11 bug"], [], id="a bug in a later pass"),
+        pytest.param(["raise algorithm.steps:read_case 0 no-memory"], ALL, id="no memory while reading"),
+        pytest.param(["raise algorithm.pipeline:localise 0 bug"], ALL, id="a bug while localising"),
+        pytest.param(["raise algorithm.region.grids:restore_labels 0 no-memory"], ["segmentation"], id="no mask"),
+        pytest.param(["raise algorithm.steps:image_features 0 no-memory"], ["t_stage", "rfs"], id="no features"),
+        pytest.param(["raise algorithm.answers:answer_value 1 bug"], ["t_stage"], id="a bug in one head"),
+        pytest.param(["raise threading:Thread.start 1 lost"], ALL, id="no thread"),
+    ],
+)
+def test_four_answers_are_written_all_the_same(
+    run: Runs, tmp_path: Path, faults: list[str], stand_ins: list[str]
+) -> None:
+    """N0 goes with a mask without GTVn; in masks of the tiny network and of the threshold its stand-in may be wanted."""
+    record = tmp_path / "record.json"
+    ended = run(COMBINED, CARD, *faults, options=["--record", str(record)]).whole()
+    assert ended.status == 0, ended.said
+    assert "combined answered by baseline: " in ended.last
+    assert [name for name in read_json(record)["stand_ins"] if name != "n_stage"] == stand_ins
 
 
 @pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:measure"])

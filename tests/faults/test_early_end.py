@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.deadline import WriteOnce
 from algorithm.masks.segmentation import Segmented
+from algorithm.once import WriteOnce
 from contract.errors import OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

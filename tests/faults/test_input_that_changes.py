@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.algorithm.edition import RFS, SEGMENTATION
+from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
 
 Runs = Callable[..., Any]
 THRESHOLD: Final = ("--method", "threshold")
@@ -46,7 +46,7 @@ def test_a_plain_image(run: Runs, case_folder: Any, change: str) -> None:
     ids=["truncated", "gone"],
 )
 def test_the_clinical_record(run: Runs, change: str, said: str) -> None:
-    ended = run(RFS, f"run contract.files:read_text 1 {change}", options=("--method", "clinical")).whole()
+    ended = run(RFS, f"run contract.patient:read_text 1 {change}", options=("--method", "clinical")).whole()
     assert (ended.status, ended.files) == (1, [])
     assert said in ended.last
 
@@ -64,3 +64,35 @@ def test_an_image_that_is_replaced_between_its_header_and_its_pixels(run: Runs) 
     ended = run(SEGMENTATION, f"after contract.images.volumes:open_reader 1 {change}", options=THRESHOLD).whole()
     assert (ended.status, ended.files) == (1, [])
     assert ended.last.startswith("error: 0a1b2c3d-ct.mha: changed while it was being read")
+
+
+CT, PET = (1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "change"), [(*CT, "truncated"), (*CT, "gone"), (*PET, "replaced"), (*PET, "gone")]
+)
+def test_an_image_of_four_answers(run: Runs, call: int, name: str, change: str) -> None:
+    """A changed PET is left out. Of a changed CT the grid may be known, for stand-ins; of one that is gone it is not."""
+    fault = f"run contract.images.metaimage:_inflate_into {call} {CHANGES[change].format('arguments[1].name')}"
+    ended = run(COMBINED, fault, options=("--passes", "1")).whole()
+    assert f"{name}: " in ended.said
+    if call == 1 and change == "gone":
+        assert (ended.status, ended.files) == (1, [])
+        return
+    assert ended.status == 0, ended.said
+    written = "an empty mask and stand-ins are written" if call == 1 else "going on with the CT alone"
+    assert f"; {written}" in ended.said
+
+
+@pytest.mark.parametrize("change", ["os.truncate(arguments[0], 20)", "os.unlink(arguments[0])"])
+def test_the_clinical_record_of_four_answers(run: Runs, change: str) -> None:
+    ended = run(COMBINED, f"run contract.patient:read_text 1 {change}", options=("--passes", "1")).whole()
+    assert ended.status == 0, ended.said
+    assert "; going on without clinical variables" in ended.said
+
+
+def test_a_disk_that_cannot_be_read_for_four_answers(run: Runs) -> None:
+    ended = run(COMBINED, "raise contract.images.metaimage:_inflate_into 0 read-error").whole()
+    assert ended.status == 0, ended.said
+    assert "0a1b2c3d-ct.mha: cannot be read (Input" in ended.said

@@ -17,11 +17,13 @@ from safetensors.torch import load, save
 
 from algorithm.network.networks import build_network, load_weights, own_tensors
 from algorithm.network.package import load_package
+from contract.editions import Algorithm
 from contract.errors import ModelPackageError
-from tests.algorithm.edition import RFS, SEGMENTATION
+from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026, RFS, SEGMENTATION
 
 Runs = Callable[..., Any]
 Change = Callable[[bytes], bytes]
+BOTH_EDITIONS = pytest.mark.parametrize("task", [SEGMENTATION, COMBINED], ids=["hecktor2025", "hecktor2026"])
 
 
 def flipped(bit: int) -> Change:
@@ -43,16 +45,18 @@ def truncated(content: bytes) -> bytes:
 
 
 @pytest.fixture
-def damaged(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]) -> Callable[..., Path]:
-    """A copy of the tiny package with one weights file changed, signed anew or not."""
+def damaged(
+    tiny_package: Path, combined_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> Callable[..., Path]:
+    """A copy of a task's tiny package with one weights file changed, signed anew or not."""
 
-    def make(change: Change, *, signed: bool, fold: int = 0) -> Path:
+    def make(change: Change, *, signed: bool, fold: int = 0, task: Algorithm = SEGMENTATION) -> Path:
         root = tmp_path / "damaged"
-        shutil.copytree(tiny_package, root)
+        shutil.copytree(combined_package if task is COMBINED else tiny_package, root)
         path = root / f"fold_{fold}.safetensors"
         path.write_bytes(change(path.read_bytes()))
         if signed:
-            sign_package(root)
+            sign_package(root, edition=EDITION_2026.name if task is COMBINED else EDITION.name)
         return root
 
     return make
@@ -68,26 +72,30 @@ def damaged(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None
     ],
     ids=["bit flipped", "truncated", "bit of the header flipped and signed", "truncated and signed"],
 )
+@BOTH_EDITIONS
 def test_damaged_weights_are_refused(
-    run: Runs, damaged: Callable[..., Path], change: Change, signed: bool, said: str
+    run: Runs, damaged: Callable[..., Path], change: Change, signed: bool, said: str, task: Algorithm
 ) -> None:
-    ended = run(SEGMENTATION, package=damaged(change, signed=signed)).whole()
+    """They would cost every case; a submission that fails at once names the reason."""
+    ended = run(task, package=damaged(change, signed=signed, task=task)).whole()
     assert (ended.status, ended.files) == (1, [])
     assert ended.last.startswith("error: fold_0.safetensors: ")
     assert said in ended.last
 
 
-def test_a_later_fold_that_is_damaged_is_left_out(run: Runs, damaged: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("task", [RFS, COMBINED], ids=["hecktor2025", "hecktor2026"])
+def test_a_later_fold_that_is_damaged_is_left_out(run: Runs, damaged: Callable[..., Path], task: Algorithm) -> None:
     """Signed, so that only its own pass notices: by then there is an answer."""
-    ended = run(RFS, package=damaged(truncated, signed=True, fold=1)).whole()
+    ended = run(task, package=damaged(truncated, signed=True, fold=1, task=task)).whole()
     assert ended.status == 0, ended.said
     assert "left out: fold_1.safetensors: not a safetensors file" in ended.said
     assert "1 of 4 passes" in ended.last
 
 
-def test_weights_that_overflow(run: Runs, damaged: Callable[..., Path]) -> None:
+@BOTH_EDITIONS
+def test_weights_that_overflow(run: Runs, damaged: Callable[..., Path], task: Algorithm) -> None:
     """Finite as they are, but what the network makes of them is not."""
-    ended = run(SEGMENTATION, package=damaged(huge, signed=True)).whole()
+    ended = run(task, package=damaged(huge, signed=True, task=task)).whole()
     assert ended.status == 0, ended.said
     assert "*** FALLBACK *** no pass of the network (the network answers NaN or infinity)" in ended.said
 
