@@ -20,7 +20,8 @@ from rehearsal.phantoms.truth.bounds import best_possible
 
 SEED: Final = 7
 DRAWS: Final = 2000
-STAGED_SEED, STAGED_DRAWS = 2026, 500
+STAGED_SEED: Final = 2026
+STAGED_DRAWS: Final = 500
 
 
 def main() -> int:
