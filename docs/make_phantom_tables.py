@@ -13,16 +13,20 @@ from typing import Final
 import numpy as np
 
 from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
-from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.outcome import HAZARD, hazard_terms
+from rehearsal.phantoms.records import Record
+from rehearsal.phantoms.truth.bounds import best_possible
 
 SEED: Final = 7
 DRAWS: Final = 2000
+STAGED_SEED: Final = 2026
+STAGED_DRAWS: Final = 500
 
 
 def main() -> int:
     """Print the tables."""
-    sys.stdout.write("\n".join([*centre_table(), "", *bounds_table(), ""]))
+    sys.stdout.write("\n".join([*centre_table(), "", *bounds_table(), "", *stage_tables(), ""]))
     return 0
 
 
@@ -122,11 +126,51 @@ def bounds_table() -> list[str]:
     return lines
 
 
-def _with_interval(statistic: Callable[[np.ndarray], float], replicates: int = 200) -> str:
+def _with_interval(statistic: Callable[[np.ndarray], float], replicates: int = 200, patients: int = DRAWS) -> str:
     rng = np.random.default_rng(SEED)
-    values = [statistic(rng.integers(0, DRAWS, DRAWS)) for _ in range(replicates)]
+    values = [statistic(rng.integers(0, patients, patients)) for _ in range(replicates)]
     low, high = np.percentile(values, (2.5, 97.5))
-    return f"{statistic(np.arange(DRAWS)):.3f} ({low:.3f} to {high:.3f})"
+    return f"{statistic(np.arange(patients)):.3f} ({low:.3f} to {high:.3f})"
+
+
+def stage_tables() -> list[str]:
+    """Shares of the stages, best possible results and missing values of patients with drawn stages."""
+    cases = [make_case(STAGED_SEED, index, CENTRES, staged=True) for index in range(STAGED_DRAWS)]
+    records = [case.staging for case in cases if case.staging]
+    rows = [("t_anatomy", "t_stage", stage) for stage in ("T0", "T1", "T2", "T3", "T4", None)]
+    rows += [("n_anatomy", "n_stage", stage) for stage in ("N0", "N1", "N2", "N3")]
+    lines = ["| stage | anatomy % | recorded % |", "|---|---|---|"]
+    lines += [
+        f"| {stage} | {_share(records, true, stage)} | {_share(records, noted, stage)} |" for true, noted, stage in rows
+    ]
+    lines += ["", "| best possible | value (95% interval) |", "|---|---|"]
+    for name in best_possible(cases):
+        lines.append(f"| {name} | {_with_interval(partial(_best, cases, name), patients=STAGED_DRAWS)} |")
+    lines += [""] + [
+        f"{name}: missing in {np.mean([case.record[name] is None for case in cases]):.0%}, "
+        f"never recorded by {', '.join(centre.code for centre in CENTRES if name in centre.never_recorded)}"
+        for name in ("tobacco", "alcohol", "performance_status", "hpv_status")
+    ]
+    lengths = np.array([case.protocol.ct.size[2] * case.protocol.ct.spacing_mm[2] for case in cases])
+    volumes = np.array([case.disease.gtvp_ml for case in cases if case.disease.gtvp_ml])
+    relapses, positive = (
+        np.mean([getattr(case.outcome, name) for case in cases]) for name in ("relapse", "hpv_positive")
+    )
+    activity, long = np.mean([record.activity is not None for record in records]), (lengths >= 1330).mean()
+    return [
+        *lines,
+        f"relapses {relapses:.1%}, HPV positive {positive:.1%}, PET in Bq/ml {activity:.1%}",
+        f"GTVp median {np.median(volumes):.1f} ml, scans of 1330 mm or more {long:.1%}, longest {lengths.max():.0f} mm",
+    ]
+
+
+def _share(records: list[Record], name: str, stage: str | None) -> str:
+    return f"{100 * np.mean([getattr(record, name) == stage for record in records]):.0f}"
+
+
+def _best(cases: list[PhantomCase], name: str, chosen: np.ndarray) -> float:
+    value = best_possible([cases[index] for index in chosen])[name]
+    return float("nan") if value is None else value
 
 
 def _c_index_of(days: np.ndarray, events: np.ndarray, risk: np.ndarray, chosen: np.ndarray) -> float:
