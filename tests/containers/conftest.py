@@ -149,13 +149,13 @@ def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def phantoms_2026(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two phantoms of HECKTOR 2026, with relapses on different days, so that a C-index is defined."""
+    """Two phantoms of HECKTOR 2026, with different stages and relapses, so that every metric is defined."""
     folder = make_phantoms(tmp_path_factory.mktemp("phantoms-2026"), "hecktor2026")
     (table,) = (folder / "ground_truth").glob("*.csv")
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     for number, row in enumerate(rows, start=1):
-        row |= {"Relapse": "1", "RFS": str(300 * number)}
+        row |= {"T-stage": f"T{number}", "N-stage": f"N{number}", "Relapse": "1", "RFS": str(300 * number)}
     with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
