@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from algorithm.heads.measure import Features
+from contract.editions.declaration import RULES
 
+Features = Mapping[str, float | None]
 # Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
 T_LIMITS_MM: Final = (20.0, 40.0)
 N_LIMITS_MM: Final = (30.0, 60.0)
 # Minimum share of the primary's surface in contact with bone for an invasion. A primary that only lies beside the
 # mandible or the spine touches them with less.
-INVASION_SHARE: Final = 0.1
+INVASION_SHARE: Final = 0.05
 
 
 def staged(rule: str, features: Features) -> str | None:
@@ -25,6 +26,12 @@ def staged(rule: str, features: Features) -> str | None:
         KeyError: no such rule.
     """
     return _STAGES[rule](features)
+
+
+def stage_features(features: Features) -> dict[str, float | None]:
+    """The number in the stage of each rule, by the name of the rule; None where the features do not show it."""
+    stages = {rule: staged(rule, features) for rule in RULES}
+    return {rule: None if stage is None else float(stage[1:]) for rule, stage in stages.items()}
 
 
 def _t_stage(features: Features) -> str | None:
@@ -46,7 +53,7 @@ def _n_stage(features: Features) -> str | None:
     diameter = max(value or 0.0 for value in diameters)
     if diameter > N_LIMITS_MM[1]:
         return "N3"
-    several = (features.get("gtvn_count_10mm") or count) > 1
+    several = (features.get("gtvn_count_5mm") or count) > 1
     return "N2" if several or diameter > N_LIMITS_MM[0] or _is_across(features) else "N1"
 
 

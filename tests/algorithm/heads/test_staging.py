@@ -21,7 +21,7 @@ def nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: fl
     first, second, *_ = (*diameters_mm, None, None)
     return {
         "gtvn_count": float(len(diameters_mm)),
-        "gtvn_count_10mm": float(sum(diameter >= 10 for diameter in diameters_mm)),
+        "gtvn_count_5mm": float(sum(diameter >= 5 for diameter in diameters_mm)),
         "gtvn_largest_diameter_mm": first,
         "gtvn_second_diameter_mm": second,
         "gtvn_contralateral": contralateral,
@@ -38,9 +38,9 @@ def nodes(*diameters_mm: float, contralateral: float | None = 0.0, bilateral: fl
         (primary(40), "T2"),
         (primary(40.1), "T3"),
         (primary(90), "T3"),
-        (primary(90, 0.09), "T3"),
-        (primary(90, 0.1), "T4"),
-        (primary(15, 0.1), "T4"),  # invasion counts at any size
+        (primary(90, 0.049), "T3"),
+        (primary(90, 0.05), "T4"),
+        (primary(15, 0.05), "T4"),  # invasion counts at any size
         (primary(15, None), "T1"),
         ({"gtvp_diameter_mm": 30.0}, "T2"),
         ({"gtvp_diameter_mm": None, "gtvp_bone_contact": None}, None),
@@ -64,9 +64,10 @@ def test_t_by_diameter_and_bone(features: Features, expected: str | None) -> Non
         (nodes(12, 61), "N3"),  # the second by volume may be the longer one
         (nodes(20, 31), "N2"),
         (nodes(20, 12), "N2"),
-        (nodes(20, 6), "N1"),  # of several parts those of 10 mm and more count
-        (nodes(8), "N1"),
-        (nodes(8, 7), "N2"),  # none of them has 10 mm: all count
+        (nodes(20, 5), "N2"),
+        (nodes(20, 4.9), "N1"),  # of several parts those of 5 mm and more count
+        (nodes(4), "N1"),
+        (nodes(4, 3), "N2"),  # none of them has 5 mm: all count
         ({"age_years": 61.0}, None),
     ],
 )
