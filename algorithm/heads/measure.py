@@ -18,6 +18,7 @@ from algorithm.heads.features.places import distances, spread_mm
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.structure import Structure, components, structure_of
 from algorithm.heads.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
+from algorithm.heads.staging import stage_features
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable
 from contract.images.geometry import Geometry
@@ -57,7 +58,8 @@ def image_features(
     features |= nodal(primary, nodes, ct, grid)
     features |= _totals(features)
     features["spread_mm"] = spread_mm(lesions)
-    return features | distances(primary, nodes, lesions)
+    features |= distances(primary, nodes, lesions)
+    return features | stage_features(features)
 
 
 def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from algorithm.heads.measure import Features
+from contract.editions.declaration import RULES
 
+Features = Mapping[str, float | None]
 # Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
 T_LIMITS_MM: Final = (20.0, 40.0)
 N_LIMITS_MM: Final = (30.0, 60.0)
@@ -25,6 +26,12 @@ def staged(rule: str, features: Features) -> str | None:
         KeyError: no such rule.
     """
     return _STAGES[rule](features)
+
+
+def stage_features(features: Features) -> dict[str, float | None]:
+    """The number in the stage of each rule, by the name of the rule; None where the features do not show it."""
+    stages = {rule: staged(rule, features) for rule in RULES}
+    return {rule: None if stage is None else float(stage[1:]) for rule, stage in stages.items()}
 
 
 def _t_stage(features: Features) -> str | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from baseline.heads.metrics import mask_metric_titles, mask_task
 from contract.editions import Edition, known_editions
 from contract.files import parse_json, read_json, write_json
 from evaluation.editions.profile import load_profile
+
+# Keys of a declared algorithm that name none of its answers.
+_ALGORITHM_KEYS: Final = ("name", "title", "inputs", "optional_inputs", "time_limit_s")
 
 
 def mask_profile(edition: Edition, folder: Path) -> str:
@@ -26,7 +29,8 @@ def mask_profile(edition: Edition, folder: Path) -> str:
     (algorithm,) = (one for one in declaration["algorithms"] if one["name"] == task.algorithm.name)
     answers = [answer for answer in algorithm["answers"] if answer["name"] == mask.name]
     name = f"{edition.name}-masks"
-    declaration |= {"name": name, "algorithms": [algorithm | {"answers": answers}]}
+    plain = {key: value for key, value in algorithm.items() if key in _ALGORITHM_KEYS}
+    declaration |= {"name": name, "algorithms": [plain | {"answers": answers}]}
     profile, titles = task.answers[mask.name], mask_metric_titles(edition)
     metrics = {
         metric: {"title": title, "higher_is_better": task.metrics[profile.prefix + metric].higher_is_better}

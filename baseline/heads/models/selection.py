@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.classes import ClassHead, Head
-from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.linear import Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.harmonise import depends_on_scanner
 from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, without_twins
@@ -106,9 +106,16 @@ def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> Head:
 
 def scores_of(head: Head, cohort: HeadCohort) -> Floats:
     """The head's score of every patient, shape (patients,), or of a head of classes (patients, classes)."""
-    if isinstance(head, ClassHead):
-        return np.stack([_linear_scores(one, cohort) for one in head.classes.values()], axis=1)
-    return _linear_scores(head, cohort)
+    if not isinstance(head, ClassHead):
+        weights = np.array([term.weight for term in head.terms])
+        return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
+    heads = head.classes.values()
+    # The classes of a fitted head share the scaling of their features.
+    terms = {term.feature: term for one in heads for term in one.terms}
+    by_class = [{term.feature: term.weight for term in one.terms} for one in heads]
+    table = np.array([[one.get(feature, 0.0) for one in by_class] for feature in terms]).reshape(-1, len(heads))
+    intercepts = np.array([one.intercept for one in heads])
+    return np.asarray(matrix([*terms.values()], cohort) @ table + intercepts, dtype=np.float64)
 
 
 def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:
@@ -116,11 +123,6 @@ def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int)
     scores = scores if scores.size else np.zeros((patients, *values.shape[1:]))
     scores[numbers] = values
     return scores
-
-
-def _linear_scores(head: LinearHead, cohort: HeadCohort) -> Floats:
-    weights = np.array([term.weight for term in head.terms])
-    return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
 
 
 def stratified_folds(cohort: HeadCohort, stratum: Sequence[int], folds: int, rng: np.random.Generator) -> list[Numbers]:

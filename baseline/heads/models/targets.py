@@ -13,7 +13,7 @@ from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.rules import most_frequent, staging_rule
 from baseline.heads.models.selection import Family, FitPath, Setting
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.declaration import RT_DOSE
+from contract.editions.declaration import RT_DOSE, RULES
 
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in
 # the training patients, the first family of each kind has a handful of features. Features that an edition lacks are
@@ -23,12 +23,13 @@ RISK_FEATURES: Final = _VOLUME | dict.fromkeys(("gtvn_count", "age_years", "toba
 CLASS_FEATURES: Final = {"gtvn_cold_share": "identity", **_VOLUME} | dict.fromkeys(
     ("age_years", "gender", "tobacco"), "identity"
 )
-# What the stages of tumours and nodes are defined by. Counts are logarithmised: one node or several matters most.
+# What the stages of tumours and nodes are defined by, and the stages by the rules themselves, whose limits a sum of
+# features cannot follow. Counts are logarithmised: one node or several matters most.
 _LENGTHS: Final = ("gtvp_diameter_mm", "gtvn_largest_diameter_mm")
 _PLACES: Final = ("gtvp_bone_contact", "gtvp_air_contact", "gtvn_bilateral", "gtvn_contralateral")
-_COUNTS: Final = ("gtvn_count", "gtvn_count_10mm")
+_COUNTS: Final = ("gtvn_count", "gtvn_count_5mm")
 STAGE_FEATURES: Final = dict.fromkeys(("gtvp_volume_ml", *_COUNTS), "log1p") | dict.fromkeys(
-    (*_LENGTHS, *_PLACES), "identity"
+    (*RULES, *_LENGTHS, *_PLACES), "identity"
 )
 # Names of the comparators in our records, with their titles.
 COMPARATORS: Final = {
@@ -67,6 +68,7 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
         Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
     ),
     "more classes": (
+        Family("ordinal, stages by rule", fit_ordinal, _LOGISTIC, dict.fromkeys(RULES, "identity")),
         Family("ordinal, few features", fit_ordinal, _LOGISTIC, STAGE_FEATURES),
         Family("multinomial, few features", fit_multinomial, _LOGISTIC, STAGE_FEATURES),
         Family("ordinal, all features", fit_ordinal, _LOGISTIC, least_scarce=LEAST_FOR_ALL),

@@ -13,6 +13,7 @@ from scipy import stats
 from algorithm.heads.linear import CLIP_SD, Term
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.harmonise import centre_shifts, depends_on_scanner
+from contract.editions.declaration import RULES
 
 # Features known for a smaller share of the training patients are left out.
 LEAST_KNOWN_SHARE: Final = 0.2
@@ -22,9 +23,9 @@ TWIN_CORRELATION: Final = 0.95
 
 def usual_transforms(cohort: HeadCohort) -> dict[str, str]:
     """Transform of every feature of the cohort, in the order of the rows: log for volumes and glycolysis, which are
-    skewed.
+    skewed. Stages by a rule are left out, since the features that they follow from are there.
     """
-    names = dict.fromkeys(name for row in cohort.rows for name in row)
+    names = dict.fromkeys(name for row in cohort.rows for name in row if name not in RULES)
     return {
         name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity" for name in names
     }

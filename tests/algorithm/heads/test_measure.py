@@ -89,6 +89,7 @@ def test_without_lesions() -> None:
     zero = {name for name, value in found.items() if value == 0}
     assert {name for name, value in found.items() if value is not None} == zero
     assert zero == {
+        "n_stage_7th",
         *(f"{part}_{key}" for part in ("gtvp", "gtvn") for key in ("volume_ml", "tlg", *THRESHOLD_NAMES)),
         *THRESHOLD_NAMES,
         *("gtvn_count", "gtvn_count_5mm", "gtvn_count_10mm", "gtvn_largest_ml", "gtvn_bilateral"),

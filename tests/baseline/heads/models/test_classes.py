@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from algorithm.heads.classes import ClassHead
 from algorithm.heads.linear import LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
+from baseline.heads.cross_validation import cross_validation_document
 from baseline.heads.fitting import fit_target
 from baseline.heads.models.classes import (
     NEVER,
@@ -175,6 +177,38 @@ def test_the_answer_is_the_best_possible_class() -> None:
     possible = np.array([[False, True, True], [True, False, False], [False, True, True]])
     assert predicted(scores, possible).tolist() == [2, 0, 1]
     assert predicted(scores, np.zeros((0, 0), dtype=np.bool_)).tolist() == [0, 0, 0]
+
+
+# Cross-validation
+
+
+def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
+    """Recalls, confusion matrix and comparators of both kinds; clinical variables do not see that the mask decides N0."""
+    values = np.array([0, 1, 0, 2, 0, 3] * 12)
+    columns = np.stack([values * 4.0, np.arange(72) % 7], axis=1)
+    patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
+    rows = tuple(
+        row | {"gtvn_count": float(v), "age_years": 60.0} for row, v in zip(patients.rows, values, strict=True)
+    )
+    possible = possible_classes(N_STAGE.answer, [{"gtvn_volume_ml": 0.0 if value == 0 else 4.0} for value in values])
+    patients = replace(patients, rows=rows, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
+    document = cross_validation_document([(only(N_STAGE, FAMILIES[:1]), patients)], 0, {})
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    for kind in ("nested", "leave_one_centre_out"):
+        scored = document["n_stage"][kind]
+        codes = [("N0", "N1", "N2", "N3").index(one) for one in scored["class"]]
+        counts = np.zeros((4, 4), dtype=int)
+        np.add.at(counts, (values, codes), 1)
+        assert scored["confusion"] == counts.tolist()
+        recalls = [counts[n, n] / counts[n].sum() for n in range(4)]
+        assert list(scored["recall"].values()) == pytest.approx(recalls)
+        assert scored["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+        assert scored["recall"]["N0"] == 1.0
+        rivals = {name: one["balanced_accuracy"] for name, one in scored["comparators"].items()}
+        assert set(rivals) == {"clinical", "rule", "most_frequent"}
+        assert rivals["most_frequent"] == 0.25
+        assert set(scored["comparators"]["rule"]["class"]) == {"N0", "N1", "N2"}
+        assert rivals["clinical"] == 0.25
 
 
 # Selection
