@@ -19,7 +19,9 @@ from contract.editions.declaration import RT_DOSE, RULES
 # the training patients, the first family of each kind has a handful of features. Features that an edition lacks are
 # left out.
 _VOLUME: Final = {"total_volume_ml": "log1p"}
-RISK_FEATURES: Final = _VOLUME | dict.fromkeys(("gtvn_count", "age_years", "tobacco", "performance_status"), "identity")
+RISK_FEATURES: Final = _VOLUME | dict.fromkeys(
+    ("gtvn_count", "age_years", "tobacco", "performance_status", "hpv_status"), "identity"
+)
 CLASS_FEATURES: Final = {"gtvn_cold_share": "identity", **_VOLUME} | dict.fromkeys(
     ("age_years", "gender", "tobacco"), "identity"
 )
