@@ -21,10 +21,10 @@ _DAYS_A_YEAR: Final = 365.25
 
 
 @plot_style
-def intervals_plot(models: Sequence[ModelEstimates], metric: str) -> str:
-    """Plot each model's metric with its 95% interval for both kinds; the dotted line is chance."""
+def intervals_plot(models: Sequence[ModelEstimates], metric: str, chance: float) -> str:
+    """Plot each model's metric with its 95% interval for both kinds; the dotted line is `chance`."""
     figure, (axes,) = new_figure(1, height=0.9 + 0.42 * len(models), width=7.2)
-    axes.axvline(0.5, color="#9aa5b1", linewidth=1, linestyle="dotted")
+    axes.axvline(chance, color="#9aa5b1", linewidth=1, linestyle="dotted")
     for place, model in enumerate(reversed(models)):
         for kind, shift in zip(KINDS, (0.14, -0.14), strict=True):
             estimate = model.estimates.get(kind)

@@ -150,11 +150,11 @@ def target_section(
     plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
     kinds = available(record)
     if kinds:
-        metric = METRIC_TITLES[target.metric]
+        metric, chance = METRIC_TITLES[target.metric], 1 / max(2, len(target.answer.classes))
         extra, figures = _section_of(target)(target, record, bootstraps, seed)
         parts += [
             _models_table(models, metric),
-            page.figure(f"{metric.capitalize()} of each model", intervals_plot(models, metric)),
+            page.figure(f"{metric.capitalize()} of each model", intervals_plot(models, metric, chance)),
             _centres_table(record, kinds),
             *extra,
         ]
