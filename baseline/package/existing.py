@@ -19,7 +19,7 @@ from contract.packages import MANIFEST, file_entry
 
 # Differences in mm below this come from rounding.
 _SAME_MM: Final = 1e-3
-CONDITION: Final = "none of these patients may have been among the networks' training patients"
+CONDITION: Final = "none of these patients was among the networks' training patients"
 
 
 def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...] | None = None) -> None:

@@ -216,3 +216,38 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "ehr.json"
     path.write_text(json.dumps(FULL), encoding="utf-8-sig")
     assert read_ehr(path, CLINICAL).patient == PATIENT
+
+
+FACTOR = ("SUV Factor", "bqml_to_suvbw_factor")
+
+
+@pytest.mark.parametrize(
+    ("raw", "factor"),
+    [(0.00025, 0.00025), ("2.5e-4", 0.00025), ("0,00025", 0.00025), (1, 1.0), (None, None), ("", None), ("NaN", None)],
+)
+@pytest.mark.parametrize("key", [*FACTOR, "suv_factor"])
+def test_a_factor_is_read_and_its_absence_is_normal(key: str, raw: Any, factor: float | None) -> None:
+    record = parse_ehr(FULL | {key: raw}, "ehr.json", CLINICAL, FACTOR)
+    assert (record.suv_factor, record.warnings, record.patient) == (factor, (), PATIENT)
+    assert parse_ehr(FULL, "ehr.json", CLINICAL, FACTOR) == PatientRecord(PATIENT, ())
+
+
+@pytest.mark.parametrize("raw", [0, -1.0, "high", True, [1.0], math.inf, 10**400])
+def test_an_impossible_factor_counts_as_missing(raw: Any) -> None:
+    record = parse_ehr(FULL | {"SUV Factor": raw}, "ehr.json", CLINICAL, FACTOR)
+    assert record.suv_factor is None
+    assert [(w.expected, w.action) for w in record.warnings] == [("a number above 0", "counts as missing")]
+
+
+def test_a_trailing_comma_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    """As in the organisers' sample; a comma within a text stays."""
+    path = tmp_path / "ehr.json"
+    path.write_text(json.dumps(FULL | {"CenterID": "a,}"}, indent=4)[:-2] + ",\n}")
+    record = read_ehr(path, CLINICAL)
+    assert record.patient == Patient(PATIENT.values, "A,}")
+    assert [str(warning) for warning in record.warnings] == [
+        "ehr.json: a comma before a closing bracket, expected standard JSON; the comma is ignored"
+    ]
+    path.write_text('{"Age": 61,,}')
+    with pytest.raises(InputError, match="not valid JSON"):
+        read_ehr(path, CLINICAL)

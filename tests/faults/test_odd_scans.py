@@ -248,3 +248,30 @@ def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package
     uncertainty = read_json(folder / "uncertainty.json")
     assert (uncertainty["segmented_by"], uncertainty["lesions"]) == (None, [])
     assert uncertainty["why_not"] == "no pass of the network was made"
+
+
+@pytest.mark.parametrize(
+    ("name", "warnings", "stand_ins"),
+    [
+        ("PET 20 mm to the left", [], []),
+        ("PET 20 mm too high", [], []),
+        ("PET in Bq/ml", ["taken for Bq/ml and scaled by 0.00025 by the factor of the case"], []),
+        ("legs", ["the mask stays empty, and image features take their training medians"], []),
+    ],
+)
+def test_four_answers_to_an_odd_scan(
+    name: str, warnings: list[str], stand_ins: list[str], tmp_path: Path, combined_package: Path
+) -> None:
+    """A PET of 4,000 Bq/ml per SUV comes with its factor. A PET that lies 20 mm apart goes unnoticed."""
+    case = write(SCANS[name](), tmp_path)
+    factor = {"SUV Factor": 1 / 4000} if "Bq/ml" in name else {}
+    case.ehr_path.write_text(
+        json.dumps({key: EHR[key] for key in EHR if key != "M-stage"} | {"HPV Status": 1} | factor)
+    )
+    prediction = Predictor(combined_package, edition="hecktor2026", device="cpu", passes=1).predict(case.input)
+    assert [notice.action for notice in prediction.record.notices] == warnings
+    assert list(prediction.record.stand_ins) == stand_ins
+    assert prediction.mask is not None
+    assert prediction.mask.shape == case.ct.array.shape
+    assert (prediction.classes["n_stage"] == "N0") == (not (prediction.mask == 2).any())
+    assert prediction.risks["rfs"] > 0

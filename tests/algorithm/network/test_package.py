@@ -231,3 +231,13 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
     assert default_package_path(uploaded=uploaded) == uploaded
     with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
         load_package(default_package_path(uploaded=uploaded))
+
+
+@pytest.mark.parametrize("value", [[], "T2", None])
+def test_stand_ins_of_the_training_are_an_object(
+    tiny_package: Path, tmp_path: Path, sign_package: Any, value: Any
+) -> None:
+    root = Path(shutil.copytree(tiny_package, tmp_path / "package"))
+    sign_package(root, stand_ins=value)
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: stand_ins .*, expected a value for each head"):
+        load_package(root)

@@ -100,3 +100,15 @@ def test_a_spoilt_declaration_names_the_place(tmp_path: Path, spoil: Callable[[A
     path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=message):
         load_edition(str(path))
+
+
+def test_every_answer_has_a_stand_in_in_2026_alone() -> None:
+    assert load_edition("hecktor2026").algorithm().always_answers
+    assert [algorithm.always_answers for algorithm in load_edition().algorithms] == [False, False, False]
+
+
+def test_the_suv_factor_is_no_clinical_variable() -> None:
+    edition = load_edition("hecktor2026")
+    assert edition.suv_factor == ("SUV Factor", "bqml_to_suvbw_factor")
+    assert not {spelling for variable in edition.clinical for spelling in variable.spellings} & set(edition.suv_factor)
+    assert load_edition().suv_factor == ()
