@@ -63,7 +63,7 @@ def test_heads_of_new_patients_on_the_networks_of_a_package(
         "patients": PATIENTS, "centres": ["CHUM", "HMR"], "folds": 2, "seed": 0,
     }  # fmt: skip
     sha256 = file_entry(tiny_package / "manifest.json")["sha256"]
-    condition = "none of these patients may have been among the networks' training patients"
+    condition = "none of these patients was among the networks' training patients"
     assert manifest["networks_from"] == {"name": "tiny", "sha256": sha256, "condition": condition}
     card = (package.root / "MODEL_CARD.md").read_text()
     assert f"the package tiny (sha256 of its manifest {sha256})" in card
