@@ -1,4 +1,4 @@
-"""What the steps of one case share, and the answers that they hand on."""
+"""State shared by the steps of one case, and the answers that they hand on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from algorithm.stages import Stages
 from algorithm.uncertainty.disagreement import Disagreement
 from contract.cpus import usable_cpus
 from contract.editions import Answer
+from contract.images.geometry import Geometry
 
 # From the mask by a rule, the training's value in the manifest, or the edition's declaration.
 StandInSource = Literal["PET threshold", "empty mask", "rule", "training", "declaration"]
@@ -54,6 +55,7 @@ class RunContext:
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.disagreement = None if request.uncertainty_dir is None else Disagreement()
         self.fault = ""  # why there are no features of the image, if a fault is the reason
+        self.ct_grid: Geometry | None = None  # for a CT that cannot be read although its header could
         self.restored: RestoredMask | None = None  # for another thread, if a later step of this one does not end
 
     def head(self, answer: Answer) -> Head:

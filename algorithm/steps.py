@@ -38,6 +38,8 @@ def read(run: RunContext) -> Case:
     """Read the case; without a PET or clinical variables if it must be answered anyway. Raises `InputError`."""
     with run.stages("read"):
         request = run.request
+        if request.always_answers:
+            run.ct_grid = ct_geometry(request.source, request.edition)
         return read_case(
             request.source, request.edition, request.algorithm, run.notices, tolerant=request.always_answers
         )
@@ -113,7 +115,7 @@ def last_resort(run: RunContext, reason: str) -> Segmented:
     if run.restored is not None:
         run.notices.warn(Finding("answers", reason, action="stand-ins are written"))
         return run.restored.segmented
-    grid = ct_geometry(run.request.source, run.request.edition)
+    grid = run.ct_grid or ct_geometry(run.request.source, run.request.edition)
     run.notices.warn(Finding("answers", reason, action="an empty mask and stand-ins are written"))
     air = np.broadcast_to(np.int16(AIR_HU), grid.array_shape)  # takes no memory
     return Segmented(Case(Volume(air, grid), None, Patient()), None)
