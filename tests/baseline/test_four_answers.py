@@ -1,0 +1,74 @@
+"""From coarse phantoms of HECKTOR 2026 and a package of 2025 to a package that gives all four answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm.cli import main as predict
+from algorithm.network.package import load_package
+from baseline.cli import main as train
+from contract.editions import load_edition
+from contract.errors import run_main
+from contract.files import read_json
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.layouts import LAYOUTS
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import render
+
+pytestmark = pytest.mark.slow
+
+EDITION = load_edition("hecktor2026")
+PATIENTS = 16
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A release of coarse phantoms, and the first of them as the platform lays it out."""
+    root = tmp_path_factory.mktemp("cohort")
+    cases = [make_case(26, index, CENTRES, "head", staged=True) for index in range(PATIENTS)]
+    cases = [replace(case, protocol=coarsened(case.protocol, 8)) for case in cases]
+    for case in cases:
+        rendered = render(case)
+        LAYOUTS["release"](EDITION).write_case(root / "release", case, rendered)
+        if case is cases[0]:
+            LAYOUTS["platform"](EDITION).write_case(root / "platform", case, rendered)
+    LAYOUTS["release"](EDITION).write_tables(root / "release", cases)
+    return root / "release", root / "platform" / cases[0].patient_id / "input"
+
+
+def test_heads_of_2026_on_networks_of_2025(
+    cohort: tuple[Path, Path], tiny_package: Path, tmp_path: Path, root_logger: None
+) -> None:
+    release, platform_input = cohort
+    (factors,) = release.rglob("suv_conversion_tags.csv")
+    places = ["--release", str(release), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "package")]
+    networks = ["--networks", str(tiny_package), "--spacing-mm", "9", "9", "9"]
+    more = ["--edition", "hecktor2026", "--suv-factors", str(factors), "--folds", "2", "--jobs", "1"]
+    assert train(["all", *places, *networks, *more]) == 0
+    package = load_package(tmp_path / "package")
+    assert package.manifest["edition"] == "hecktor2026"
+    assert {"t_stage", "n_stage", "rfs"} <= set(package.heads)
+    check_stand_ins(package.manifest["stand_ins"])
+    output = tmp_path / "output"
+    options = ["--edition", "hecktor2026", "--input", str(platform_input), "--output", str(output), "--device", "cpu"]
+    assert run_main(predict, [*options, "--model", str(package.root), "--strict"]) == 0
+    t_stage, n_stage, rfs = (read_json(output / f"{name}.json") for name in ("t-stage", "n-stage", "rfs"))
+    assert t_stage in ("T1", "T2", "T3", "T4")
+    assert n_stage in ("N0", "N1", "N2", "N3")
+    assert rfs > 0
+    assert list((output / "images" / "head-neck-tumor-segmentation").iterdir())
+
+
+def check_stand_ins(stand_ins: dict[str, Any]) -> None:
+    """One for each head, valid as an answer."""
+    assert set(stand_ins) == {"t_stage", "n_stage", "rfs"}
+    for answer in EDITION.algorithm().heads:
+        value = stand_ins[answer.head]
+        assert value in answer.classes if answer.classes else value > 0
+    json.dumps(stand_ins)
