@@ -53,7 +53,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_json(root / "heads" / "n_stage.json", stage_head(("N0", "N1", "N2", "N3"), "gtvn_count", 1.0))
     survival = head_json(("total_volume_ml", 0.02), ("hpv_status", -0.5))
     write_json(root / "heads" / "survival.json", survival | {"median_days": 1000.0})
-    manifest = read_json(root / "manifest.json")
+    manifest = read_json(root / "manifest.json") | {"edition": "four-answers"}
     write_manifest(root, **{name: value for name, value in manifest.items() if name != "files"})
     return root
 
