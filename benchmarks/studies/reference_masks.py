@@ -50,7 +50,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Study:
+class MaskStudy:
     """A package of an edition with one algorithm, on a cohort in the platform's layout."""
 
     edition: Edition
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     edition = load_edition(arguments.edition)
     root = arguments.model or default_package_path(edition.name)
-    study = Study(edition, load_package(root), arguments.cohort, arguments.output)
+    study = MaskStudy(edition, load_package(root), arguments.cohort, arguments.output)
     cases = sorted(path.parent.name for path in arguments.cohort.glob("*/input"))
     if not cases:
         raise InputError(arguments.cohort.name, "no <case>/input", "a cohort in the platform's layout")
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def answer_case(study: Study, predictor: Predictor, name: str) -> None:
+def answer_case(study: MaskStudy, predictor: Predictor, name: str) -> None:
     """Write every team's mask of one case, and the values of all teams."""
     folder = study.cohort / name / "input"
     prediction = predictor.predict(folder)
@@ -107,7 +107,7 @@ def answer_case(study: Study, predictor: Predictor, name: str) -> None:
     write_json(study.values_path(name), values)
 
 
-def _by_teams(study: Study, case: Case, predicted: Volume, reference: Volume) -> dict[str, Values]:
+def _by_teams(study: MaskStudy, case: Case, predicted: Volume, reference: Volume) -> dict[str, Values]:
     clinical = clinical_features(case.patient, study.edition.clinical)
     on_predicted = features_on(study, case, predicted) | clinical
     on_reference = features_on(study, case, reference) | clinical
@@ -121,14 +121,14 @@ def _by_teams(study: Study, case: Case, predicted: Volume, reference: Volume) ->
     }
 
 
-def features_on(study: Study, case: Case, mask: Volume) -> dict[str, float | None]:
+def features_on(study: MaskStudy, case: Case, mask: Volume) -> dict[str, float | None]:
     """Features of a mask on the network's grid, where those of the package's own mask are measured."""
     grid = network_grid(localise(case), study.package.spacing_mm)
     ct, pet = network_channels(case, grid)
     return dict(image_features(resample_mask(mask, grid), ct, None if case.pet is None else pet, grid))
 
 
-def _answers(study: Study, case: Case, features: Features, mask: Volume | None, suffix: str) -> Values:
+def _answers(study: MaskStudy, case: Case, features: Features, mask: Volume | None, suffix: str) -> Values:
     values: Values = {}
     for answer in study.algorithm.heads:
         excluded, only = _by_structures(study, answer, mask)
@@ -137,7 +137,7 @@ def _answers(study: Study, case: Case, features: Features, mask: Volume | None, 
     return values
 
 
-def _by_structures(study: Study, answer: Answer, mask: Volume | None) -> tuple[tuple[Any, ...], Any]:
+def _by_structures(study: MaskStudy, answer: Answer, mask: Volume | None) -> tuple[tuple[Any, ...], Any]:
     """Classes that the mask's structures exclude, and the class that an absent structure gives, or None."""
     if mask is None or study.algorithm.mask is None:
         return (), None
@@ -147,12 +147,12 @@ def _by_structures(study: Study, answer: Answer, mask: Volume | None) -> tuple[t
     return tuple(answer.without.values()), absent
 
 
-def _by_rule(study: Study, features: Features) -> Values:
+def _by_rule(study: MaskStudy, features: Features) -> Values:
     staging = [answer for answer in study.algorithm.heads if answer.rule]
     return {answer.name: staged(answer.rule, features) or answer.stand_in for answer in staging}
 
 
-def write_tables(study: Study, cases: Sequence[str]) -> None:
+def write_tables(study: MaskStudy, cases: Sequence[str]) -> None:
     """Write each team's table with the columns of the edition's reference table."""
     values = {case: read_json(study.values_path(case)) for case in cases}
     for team in TEAMS:
@@ -160,7 +160,7 @@ def write_tables(study: Study, cases: Sequence[str]) -> None:
         write_csv(study.output / team / "answers.csv", list(rows[0]), rows)
 
 
-def _columns(study: Study, values: Mapping[str, Any]) -> Values:
+def _columns(study: MaskStudy, values: Mapping[str, Any]) -> Values:
     return {
         answer.columns["time" if answer.kind == "risk" else "class"]: values[answer.name]
         for answer in study.algorithm.heads

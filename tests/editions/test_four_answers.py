@@ -55,7 +55,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_json(
         root / "heads" / "survival.json", survival | {"survival": {"days": [1000.0], "cumulative_hazard": [1.0]}}
     )
-    manifest = read_json(root / "manifest.json")
+    manifest = read_json(root / "manifest.json") | {"edition": "four-answers"}
     write_manifest(root, **{name: value for name, value in manifest.items() if name != "files"})
     return root
 

@@ -43,7 +43,11 @@ def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespa
     assert "cannot be written (No space left on device)" in ended.last
 
 
-@pytest.mark.parametrize(("task", "size"), [(SEGMENTATION, 300), (RFS, 2), (COMBINED, 300), (COMBINED, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("task", "size"),
+    [(SEGMENTATION, 300), (RFS, 2), (COMBINED, 300), (COMBINED, 2)],
+    ids=lambda value: str(getattr(value, "name", value)),
+)
 def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Algorithm, size: int) -> None:
     """The first bytes are taken, the others refused."""
     ended = run(task, before=["prlimit", f"--fsize={size}"], options=QUICK[task.name]).whole()
