@@ -21,25 +21,28 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from tqdm import tqdm
 
-from algorithm import Predictor
-from algorithm.case.notices import Notices
-from algorithm.case.read import Case, read_case
-from algorithm.heads.measure import Features, clinical_features, image_features
+from algorithm.answers import answer, restore
+from algorithm.case.read import Case
+from algorithm.context import RestoredMask, RunContext
+from algorithm.heads.measure import Features, clinical_features
 from algorithm.heads.methods import METHODS
 from algorithm.heads.staging import staged
 from algorithm.heads.values import answer_value
-from algorithm.network.package import ModelPackage, default_package_path, load_package
-from algorithm.network.segment import network_channels, network_grid
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.package import default_package_path
+from algorithm.network.resident import Resident
+from algorithm.pipeline import find_lesions
+from algorithm.prediction import PredictRequest
 from algorithm.region.grids import resample_mask
-from algorithm.region.localise import localise
-from contract.editions import Algorithm, Answer, Edition, load_edition
+from algorithm.steps import measure
+from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import InputError, run_main
 from contract.files import read_json, write_csv, write_json
 from contract.images.volumes import Volume, read_volume, write_mask
@@ -51,10 +54,9 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class MaskStudy:
-    """A package of an edition with one algorithm, on a cohort in the platform's layout."""
+    """An edition with one algorithm, and a cohort in the platform's layout."""
 
     edition: Edition
-    package: ModelPackage
     cohort: Path
     output: Path
 
@@ -78,78 +80,67 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     edition = load_edition(arguments.edition)
     root = arguments.model or default_package_path(edition.name)
-    study = MaskStudy(edition, load_package(root), arguments.cohort, arguments.output)
+    study = MaskStudy(edition, arguments.cohort, arguments.output)
     cases = sorted(path.parent.name for path in arguments.cohort.glob("*/input"))
     if not cases:
         raise InputError(arguments.cohort.name, "no <case>/input", "a cohort in the platform's layout")
-    predictor: Predictor | None = None
+    resident = Resident(root, "cpu")
     for case in tqdm(cases, desc="answer", unit="case"):
         if not study.is_complete(case):
-            predictor = predictor or Predictor(root, edition.source, None, "cpu", passes=arguments.passes)
-            answer_case(study, predictor, case)
+            answer_case(study, resident, case)
     write_tables(study, cases)
     return 0
 
 
-def answer_case(study: MaskStudy, predictor: Predictor, name: str) -> None:
+def answer_case(study: MaskStudy, resident: Resident, name: str) -> None:
     """Write every team's mask of one case, and the values of all teams."""
-    folder = study.cohort / name / "input"
-    prediction = predictor.predict(folder)
-    if prediction.mask is None:
-        raise InputError(study.edition.name, "no mask among the answers", "one")
-    case = read_case(folder, study.edition, study.algorithm, Notices())
-    predicted = Volume(prediction.mask, prediction.geometry)
+    run = RunContext(_request(study, name), resident, None)
+    segmented = find_lesions(run)
+    predicted = restore(run, segmented)
+    if segmented.segmentation is None or predicted.array is None:
+        raise InputError(name, "no segmentation", "an algorithm with a mask")
     reference = read_volume(study.cohort / "ground_truth" / f"{name}.mha", np.uint8)
-    values = {**_by_teams(study, case, predicted, reference), "package": {**prediction.risks, **prediction.classes}}
+    true = replace(segmented, segmentation=_certain(reference, segmented.segmentation))
+    features, true_features = measure(run, segmented), measure(run, true)
+    heads = dict(answer(run, predicted, features).values)
+    true_heads = dict(answer(run, RestoredMask(true, reference.array), true_features).values)
+    values = {
+        "package": heads,
+        "reference": true_heads,
+        "clinical": _clinical(study, run, segmented.case),
+        "rule": heads | _by_rule(study, features),
+        "rule_reference": true_heads | _by_rule(study, true_features),
+    }
     for team in TEAMS:
-        mask = reference if team in _ON_REFERENCE else predicted
-        write_mask(study.mask_path(team, name), mask.array, mask.geometry)
+        mask = reference.array if team in _ON_REFERENCE else predicted.array
+        write_mask(study.mask_path(team, name), mask, segmented.case.ct.geometry)
     write_json(study.values_path(name), values)
 
 
-def _by_teams(study: MaskStudy, case: Case, predicted: Volume, reference: Volume) -> dict[str, Values]:
-    clinical = clinical_features(case.patient, study.edition.clinical)
-    on_predicted = features_on(study, case, predicted) | clinical
-    on_reference = features_on(study, case, reference) | clinical
-    heads = _answers(study, case, on_reference, reference, METHODS["baseline"].head_suffix)
-    risk = _answers(study, case, on_predicted, predicted, METHODS["baseline"].head_suffix)
+def _request(study: MaskStudy, name: str) -> PredictRequest:
+    limit_s = study.algorithm.time_limit_s
+    folder = study.cohort / name / "input"
+    return PredictRequest(study.edition, study.algorithm, METHODS["baseline"], folder, None, "cpu", limit_s)
+
+
+def _certain(reference: Volume, predicted: Segmentation) -> Segmentation:
+    """The reference on the grid and with the images of the prediction."""
+    mask = resample_mask(reference, predicted.grid)
+    return Segmentation.from_mask(mask, predicted.ct, predicted.pet, predicted.grid)
+
+
+def _clinical(study: MaskStudy, run: RunContext, case: Case) -> Values:
+    features = clinical_features(case.patient, study.edition.clinical)
+    names = {one.name: METHODS["clinical"].head_name(one) for one in study.algorithm.heads}
+    heads = {name: run.resident.package.head(head) for name, head in names.items()}
     return {
-        "reference": heads,
-        "clinical": _answers(study, case, clinical, None, METHODS["clinical"].head_suffix),
-        "rule": risk | _by_rule(study, on_predicted),
-        "rule_reference": heads | _by_rule(study, on_reference),
+        one.name: answer_value(one, heads[one.name], features, case.patient.centre) for one in study.algorithm.heads
     }
 
 
-def features_on(study: MaskStudy, case: Case, mask: Volume) -> dict[str, float | None]:
-    """Features of a mask on the network's grid, where those of the package's own mask are measured."""
-    grid = network_grid(localise(case), study.package.spacing_mm)
-    ct, pet = network_channels(case, grid)
-    return dict(image_features(resample_mask(mask, grid), ct, None if case.pet is None else pet, grid))
-
-
-def _answers(study: MaskStudy, case: Case, features: Features, mask: Volume | None, suffix: str) -> Values:
-    values: Values = {}
-    for answer in study.algorithm.heads:
-        excluded, only = _by_structures(study, answer, mask)
-        head = study.package.head(answer.head + suffix)
-        values[answer.name] = only or answer_value(answer, head, features, case.patient.centre, excluded)
-    return values
-
-
-def _by_structures(study: MaskStudy, answer: Answer, mask: Volume | None) -> tuple[tuple[Any, ...], Any]:
-    """Classes that the mask's structures exclude, and the class that an absent structure gives, or None."""
-    if mask is None or study.algorithm.mask is None:
-        return (), None
-    labels = study.algorithm.mask.labels
-    present = {name: bool((mask.array == labels[name]).any()) for name in answer.without}
-    absent = next((value for name, value in answer.without.items() if not present[name]), None)
-    return tuple(answer.without.values()), absent
-
-
-def _by_rule(study: MaskStudy, features: Features) -> Values:
-    staging = [answer for answer in study.algorithm.heads if answer.rule]
-    return {answer.name: staged(answer.rule, features) or answer.stand_in for answer in staging}
+def _by_rule(study: MaskStudy, features: Features | None) -> Values:
+    staging = [one for one in study.algorithm.heads if one.rule]
+    return {one.name: staged(one.rule, features or {}) or one.stand_in for one in staging}
 
 
 def write_tables(study: MaskStudy, cases: Sequence[str]) -> None:
@@ -161,10 +152,7 @@ def write_tables(study: MaskStudy, cases: Sequence[str]) -> None:
 
 
 def _columns(study: MaskStudy, values: Mapping[str, Any]) -> Values:
-    return {
-        answer.columns["time" if answer.kind == "risk" else "class"]: values[answer.name]
-        for answer in study.algorithm.heads
-    }
+    return {one.columns["time" if one.kind == "risk" else "class"]: values[one.name] for one in study.algorithm.heads}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -174,7 +162,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--cohort", type=Path, required=True, help="phantoms in the platform's layout")
     add("--output", type=Path, required=True, help="folder of the answers")
     add("--model", type=Path, help="folder of a model package (default: the one shipped for the edition)")
-    add("--passes", type=int, help="largest number of passes for each case (default: all)")
     return parser
 
 
