@@ -22,7 +22,7 @@ from hecktor.cli import COMMANDS, command
 
 # The newest edition that has a shipped model package.
 DEMO_EDITION: Final = "hecktor2026"
-# With this seed the patients include each field of view, relapses, censored patients and several classes of each stage.
+# With this seed the patients include each field of view, relapses, censored patients and several classes of stages.
 DEFAULT_SEED: Final = 152
 DEFAULT_PATIENTS: Final = 6
 # One segmentation serves all answers of an edition with one algorithm, which leaves time for more patients.
