@@ -19,6 +19,8 @@ MOST_SHIFT_MM: Final = 60.0
 # The shifted outlines overlap (Dice) better by at least this than those as they are, and well.
 LEAST_GAIN: Final = 0.02
 LEAST_OVERLAP: Final = 0.8
+# A body that fills more of the region has no outline there, as in a CT cut off above the HU of air.
+MOST_FILLED: Final = 0.9
 # Smallest extent of what both scans show of the region.
 LEAST_EXTENT_MM: Final = 100.0
 # The body of a PET lies above this share of its median uptake within the CT's body.
@@ -44,12 +46,14 @@ def pet_shift_mm(case: Case, region: Region) -> tuple[float, float, float] | Non
     grid = grids.grid_over(lower, upper, (SPACING_MM, SPACING_MM, SPACING_MM))
     ct = _outline(grids.resample(case.ct, grid, AIR_HU) > BODY_HU)
     uptake = grids.resample(case.pet, grid, 0.0)
-    if not ct.any() or not (median := float(np.median(uptake[ct]))) > 0:
+    if not 0 < ct.mean() < MOST_FILLED or not (median := float(np.median(uptake[ct]))) > 0:
         return None
     pet = _outline(uptake > _SHARE_OF_MEDIAN * median)
-    steps, gain, overlap = best_shift(ct, pet, round(MOST_SHIFT_MM / SPACING_MM))
+    most = round(MOST_SHIFT_MM / SPACING_MM)
+    steps, gain, overlap = best_shift(ct, pet, most)
     shift = tuple(float(step * SPACING_MM) for step in steps[::-1])
-    if np.linalg.norm(shift) < LEAST_SHIFT_MM or gain < LEAST_GAIN or overlap < LEAST_OVERLAP:
+    at_border = max(map(abs, steps)) == most  # the best of those tried, but no maximum
+    if at_border or np.linalg.norm(shift) < LEAST_SHIFT_MM or gain < LEAST_GAIN or overlap < LEAST_OVERLAP:
         return None
     return shift[0], shift[1], shift[2]
 

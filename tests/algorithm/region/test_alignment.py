@@ -60,6 +60,12 @@ def test_another_body_is_no_shift() -> None:
     assert pet_shift_mm(moved(replace(wide, pet=narrow.pet), (20.0, 0.0, 0.0)), REGION) is None
 
 
+def test_a_ct_without_air_has_no_outline() -> None:
+    case = moved(body(), (20.0, 0.0, 0.0))
+    ct = Volume(np.maximum(case.ct.array, np.int16(-160)), case.ct.geometry)
+    assert pet_shift_mm(replace(case, ct=ct), REGION) is None
+
+
 def test_a_pet_that_shows_little_of_the_region_is_not_compared() -> None:
     """Shifted by 240 mm, 80 of 320 mm are in both scans."""
     assert pet_shift_mm(moved(body(), (0.0, 0.0, 240.0)), REGION) is None
