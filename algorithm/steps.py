@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from algorithm.heads.measure import Features, clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.prediction import Prediction, RunRecord, SegmentedBy
+from algorithm.region.alignment import pet_shift_mm
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
 from algorithm.stages import gpu_peak_memory_mib, peak_memory_mib
@@ -60,6 +62,13 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
             enough = covered >= LEAST_COVERED_BY_PET
             run.notices.warn(Finding("PET", found, action="no uptake beyond" if enough else CT_ALONE))
             case = case if enough else replace(case, pet=None)
+        if shift := pet_shift_mm(case, region):
+            x, y, z = shift
+            far = f"{math.hypot(x, y, z):.0f} mm (x {x:.0f}, y {y:.0f}, z {z:.0f})"
+            found = f"the outline of the body is shifted by about {far}"
+            run.notices.warn(
+                Finding("PET", found, "the CT's position", "not corrected; the mask may lie beside the lesions")
+            )
         return case, region
 
 

@@ -48,6 +48,10 @@ IN_KBQ_PER_ML = (
 LARGEST_INTEGER = "the largest value of a 16-bit integer, expected SUV; higher uptake was cut off before"
 WINDOW = "-160 HU, expected -1000 in air; values were cut off before; going on with these values"
 MENDED = "expected -1000, and 0 to 100; the intercept is missing: 1024 subtracted"
+SHIFTED = (
+    "PET: the outline of the body is shifted by about {}, expected the CT's position; not corrected; the mask "
+    "may lie beside the lesions"
+)
 CASE, APICES, OUTLINE = "brain case", "lung apices", "body outline"
 
 
@@ -83,8 +87,8 @@ EXPECTED: dict[str, Expected] = {
     "oblique by 20 degrees": SURE,
     "slices of 12 mm": SURE,
     "stored sagittally": SURE,
-    "PET 20 mm to the left": Expected(CASE, mask="elsewhere"),
-    "PET 20 mm too high": SURE,
+    "PET 20 mm to the left": Expected(CASE, True, (SHIFTED.format("20 mm (x 20, y 0, z -4)"),), "elsewhere"),
+    "PET 20 mm too high": Expected(CASE, True, (SHIFTED.format("20 mm (x 0, y 0, z 20)"),)),
     "PET in Bq/ml": Expected(CASE, True, (f"{PET}: highest value 99247.5, {SCALED}",)),
     "PET in kBq/ml": Expected(
         CASE,
@@ -253,8 +257,8 @@ def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package
 @pytest.mark.parametrize(
     ("name", "warnings", "stand_ins"),
     [
-        ("PET 20 mm to the left", [], []),
-        ("PET 20 mm too high", [], []),
+        ("PET 20 mm to the left", ["not corrected; the mask may lie beside the lesions"], []),
+        ("PET 20 mm too high", ["not corrected; the mask may lie beside the lesions"], []),
         ("PET in Bq/ml", ["taken for Bq/ml and scaled by 0.00025 by the factor of the case"], []),
         ("legs", ["the mask stays empty, and image features take their training medians"], []),
     ],
@@ -262,7 +266,7 @@ def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package
 def test_four_answers_to_an_odd_scan(
     name: str, warnings: list[str], stand_ins: list[str], tmp_path: Path, combined_package: Path
 ) -> None:
-    """A PET of 4,000 Bq/ml per SUV comes with its factor. A PET that lies 20 mm apart goes unnoticed."""
+    """A PET of 4,000 Bq/ml per SUV comes with its factor. One that lies 20 mm apart is named."""
     case = write(SCANS[name](), tmp_path)
     factor = {"SUV Factor": 1 / 4000} if "Bq/ml" in name else {}
     case.ehr_path.write_text(
