@@ -18,7 +18,7 @@ from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.cross_validation import FORMAT_VERSION, cross_validation_document, metrics_only, summary
-from baseline.heads.fitting import cohort_of, fit_all
+from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
 from baseline.network.nnunet import Machine
@@ -34,13 +34,12 @@ from baseline.package.existing import (
     use_networks,
 )
 from baseline.release import prepare
-from baseline.release.cases import head_answers, read_cases
+from baseline.release.cases import read_cases
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
 from baseline.report.report import make_report
 from baseline.work import WorkFolders
-from contract.editions import Edition
 from contract.files import write_json
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
@@ -194,12 +193,6 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
     return _export(work, output, heads, manifest, model_card(work, description))
-
-
-def stand_ins_of(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:
-    """The heads' stand-ins for answers whose failure is no error, by the name of the head."""
-    names = [answer.head for answer in head_answers(edition) if answer.stand_in is not None]
-    return {name: records[name]["stand_in"] for name in names if "stand_in" in records.get(name, {})}
 
 
 def _export_networks(work: WorkFolders) -> Path:

@@ -21,7 +21,8 @@ from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.selection import Setting, choose, refit
-from baseline.release.cases import ReleaseCase
+from baseline.release.cases import ReleaseCase, head_answers
+from contract.editions import Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import MetricError
 
@@ -138,3 +139,9 @@ def _with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> Linear
         for term in head.terms
     )
     return replace(head, terms=tuple(terms))
+
+
+def stand_ins_of(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:
+    """The heads' stand-ins for answers whose failure is no error, by the name of the head."""
+    names = [answer.head for answer in head_answers(edition) if answer.stand_in is not None]
+    return {name: records[name]["stand_in"] for name in names if "stand_in" in records.get(name, {})}

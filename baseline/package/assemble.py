@@ -13,6 +13,7 @@ from algorithm.heads.classes import ClassHead, Head, read_head
 from algorithm.heads.linear import Term
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
+from baseline.heads.fitting import stand_ins_of
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
@@ -94,6 +95,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     """
     edition = load_edition(request.edition)
     heads = {} if request.heads is None else read_heads(request.heads, edition)
+    stand_ins = {} if request.heads is None else read_stand_ins(request.heads, edition)
     trained = [_trained(folder, request) for folder in request.nnunet]
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -105,6 +107,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
+            **({"stand_ins": stand_ins} if stand_ins else {}),
             "normalised_over": request.normalised_over,
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
@@ -144,6 +147,12 @@ def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
         check_head(answer_of[name], head, name)
     return heads
+
+
+def read_stand_ins(path: Path, edition: Edition) -> dict[str, Any]:
+    """The stand-ins in a `heads.json` of a training, by the name of the head; plain heads have none."""
+    records = read_json(path, error=ModelPackageError)
+    return stand_ins_of(edition, {name: one for name, one in records.items() if isinstance(one, dict)})
 
 
 def _terms(head: Head) -> tuple[Term, ...]:

@@ -13,9 +13,9 @@ import pytest
 
 import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
+from baseline.heads.fitting import stand_ins_of
 from baseline.network import planning
 from baseline.network.plans import NetworkPlan, read_plan
-from baseline.pipeline import stand_ins_of
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text

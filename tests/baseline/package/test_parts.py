@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from baseline.package.assemble import known_features, read_heads
+from baseline.package.assemble import known_features, read_heads, read_stand_ins
 from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
 from baseline.package.checkpoint import read_checkpoint
 from contract.editions import load_edition
@@ -71,6 +71,14 @@ def test_heads_of_several_classes(tmp_path: Path) -> None:
     path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": {"head": n_stages(0, 1, 2, 3)}}))
     heads = read_heads(path, load_edition("hecktor2026"))
     assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
+
+
+def test_stand_ins_of_the_heads(tmp_path: Path) -> None:
+    """Records of a training hold them; a plain head has none, and 2025 declares none."""
+    path = tmp_path / "heads.json"
+    path.write_text(json.dumps({"n_stage": {"head": n_stages(0, 1, 2, 3), "stand_in": "N2"}, "t_stage": n_stages(0)}))
+    assert read_stand_ins(path, load_edition("hecktor2026")) == {"n_stage": "N2"}
+    assert read_stand_ins(path, load_edition("hecktor2025")) == {}
 
 
 @pytest.mark.parametrize(
