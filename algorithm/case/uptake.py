@@ -22,6 +22,8 @@ from contract.images.volumes import Volume
 
 # The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
 LARGEST_PLAUSIBLE_SUV: Final = 500.0
+# SUV averages 1 over a body that holds all of the injected activity, so that no scan's highest value is below it.
+LEAST_HIGHEST_SUV: Final = 1.0
 
 # Mean HU of a block, above that of the brain and below that of enhanced vessels, and SUV.
 TISSUES: Final = {"muscle": (45.0, 75.0, 0.7), "fat": (-125.0, -75.0, 0.4)}
@@ -69,7 +71,7 @@ def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> t
         found = f"{clipped} voxels at {highest:.0f}, the largest value of a 16-bit integer"
         findings.append(Finding(name, found, "SUV", "higher uptake was cut off before"))
     tissues = tissue_uptake(ct, pet)
-    if factor is not None and not 0 < highest * factor <= LARGEST_PLAUSIBLE_SUV < highest:
+    if factor is not None and not LEAST_HIGHEST_SUV <= highest * factor <= LARGEST_PLAUSIBLE_SUV < highest:
         found = f"highest value {highest:.6g} with a factor of {factor:.3g} from Bq/ml to SUV"
         is_suv = highest <= LARGEST_PLAUSIBLE_SUV
         why = "the PET is in SUV already" if is_suv else f"the result could not be SUV ({highest * factor:.3g})"

@@ -139,11 +139,13 @@ ESTIMATED = "taken for Bq/ml and scaled by 0.0002 by the uptake of muscle and fa
         (5000.0, 1 / 4000, 1.25, ["taken for Bq/ml and scaled by 0.00025 by the factor of the case"]),
         (1.0, 1 / 4000, 1.0, ["the factor is not applied: the PET is in SUV already"]),
         (5000.0, 0.25, 1.0, ["the factor is not applied: the result could not be SUV (1.75e+04)", ESTIMATED]),
+        (5000.0, 1e-7, 1.0, ["the factor is not applied: the result could not be SUV (0.007)", ESTIMATED]),
     ],
-    ids=["Bq/ml", "SUV", "wrong factor"],
+    ids=["Bq/ml", "SUV", "factor too large", "factor too small"],
 )
 def test_the_factor_of_the_case(scale: float, factor: float, expected: float, actions: list[str]) -> None:
-    """SUV up to 14, times 5000: 70,000 Bq/ml. A factor of 1/4000 makes 1.25 times the SUV, one of 1/4 gives 17,500."""
+    """SUV up to 14, times 5000: 70,000 Bq/ml. A factor of 1/4000 makes 1.25 times the SUV, one of 1/4 gives 17,500
+    and one of 1e-7 gives 0.007, which is no highest SUV of a body."""
     ct, suv = body()
     pet, findings = in_suv(Volume(suv.array * np.float32(scale), suv.geometry), ct, "PET", factor)
     np.testing.assert_allclose(pet.array, suv.array * expected, rtol=1e-3)
