@@ -61,7 +61,6 @@ def _heads_and_writing(patient: PatientStages, scratch: Path) -> Work:
     case, (segmentation, _) = patient_case(folder), patient.reference_segmentation()
     request = PredictRequest(EDITION, TASK, METHODS["baseline"], folder, scratch, "cpu", TASK.time_limit_s)
     resident, segmented = Resident(patient.model, "cpu"), Segmented(case, segmentation)
-    resident.load()
 
     def restore_answer_and_write() -> object:
         run = RunContext(request, resident, None)  # a new one each time, since it keeps the restored mask

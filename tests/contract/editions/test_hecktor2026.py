@@ -98,6 +98,7 @@ def _keep_only(content: Any, name: str) -> None:
             r"answers\[3\]\.stand_in: found 0, expected days above 0",
         ),
         (lambda content: _keep_only(content, "t_stage"), "a mask among the answers"),
+        (lambda content: content.update(suv_factor=["AGE"]), "clinical: found age twice"),
         (lambda content: content["algorithms"][0].update(image="Hecktor 2026"), "a name of lower-case letters"),
         (lambda content: content["algorithms"][0].update(stale_outputs={"a.json": ["hpv"]}), "a list of segmentation"),
         (lambda content: content["algorithms"][0].update(stale_outputs={"rfs.json": []}), "no path of an answer"),
