@@ -31,9 +31,10 @@ class _NoFeaturesError(Exception):
 
 def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
     """The mask on the CT's grid; an empty one as stand-in if there is no segmentation or it cannot be restored."""
-    if run.restored is None or run.restored.segmented is not segmented:
-        run.restored = _restored(run, segmented)
-    return run.restored
+    restored = run.restored  # read once: another thread may replace it after an early end
+    if restored is None or restored.segmented is not segmented:
+        restored = run.restored = _restored(run, segmented)
+    return restored
 
 
 def _restored(run: RunContext, segmented: Segmented) -> RestoredMask:
@@ -154,6 +155,8 @@ def _stand_in(
             continue
         if _is_valid(declared, value) and value not in excluded:
             break
+        if value is not None and value not in excluded:
+            LOGGER.warning("*** WARNING *** %s: %r by the %s is no possible answer", declared.name, value, source)
     trace = None if isinstance(problem, HecktorError | _NoFeaturesError) else problem
     what = declared.name, value, source, why
     LOGGER.warning("*** STAND-IN *** %s: %r is written, by the %s (%s)", *what, exc_info=trace)

@@ -1,4 +1,4 @@
-"""The way of one case: read, localise, segment, restore, measure, answer, write."""
+"""The steps of one case: read, localise, segment, restore, measure, answer, write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from algorithm.steps import conclude, last_resort, localise, measure, read, segm
 
 
 def find_lesions(run: RunContext) -> Segmented:
-    """First half of the way. Each better segmentation is offered to the deadline as soon as it is there."""
+    """Read the case and segment it. The deadline is offered each better segmentation at once."""
     case = read(run)
     if run.request.method.segmenter is None:
         return Segmented(case, None)
@@ -27,7 +27,7 @@ def find_lesions(run: RunContext) -> Segmented:
 
 
 def restore_and_answer(run: RunContext, segmented: Segmented) -> CaseAnswers:
-    """Second half of the way, from the final segmentation or the best one when the time is up."""
+    """All answers of a case, from the final segmentation or the best one when the time is up."""
     mask = restore(run, segmented)
     return answer(run, mask, measure(run, segmented))
 

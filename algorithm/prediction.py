@@ -70,8 +70,7 @@ class RunRecord:
 
     `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by a stand-in,
     `stand_in_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `stand_in_why` the
-    reason.
-    `region` describes the region that was searched (`Region.as_json`), None for a method without images.
+    reason. `region` describes the region that was searched (`Region.as_json`), None for a method without images.
     `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`
     those that were still running after an early end.
     """

@@ -24,7 +24,7 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
     """Add `--task` alone, for a command whose tasks come from an evaluation profile."""
     parser.add_argument(
         "--task",
-        help="task by name or number: segmentation, rfs, hpv, or 1, 2, 3; optional if the edition has only one task",
+        help="task of the edition by name or number, such as rfs or 2; optional if the edition has only one task",
     )
 
 

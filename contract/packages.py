@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from contract.files import read_json
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 REQUIRED_KEYS: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
+# Manifests had no `edition` while there was one edition only.
+EDITION_OF_OLDER_PACKAGES: Final = "hecktor2025"
 
 
 def file_entry(path: Path) -> dict[str, Any]:
@@ -35,6 +38,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
     if manifest["format_version"] != FORMAT_VERSION:
         raise ModelPackageError(MANIFEST, f"format version {manifest['format_version']!r}", f"{FORMAT_VERSION}")
     return manifest
+
+
+def check_edition(manifest: Mapping[str, Any], edition: str) -> None:
+    """Check that a package was made for this edition. Raises `ModelPackageError`."""
+    named = manifest.get("edition", EDITION_OF_OLDER_PACKAGES)
+    if named != edition:
+        raise ModelPackageError(MANIFEST, f"found edition {named!r}", repr(edition))
 
 
 def verified_files(root: Path, listed: Any) -> dict[str, Path]:

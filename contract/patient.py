@@ -95,7 +95,8 @@ def parse_ehr(
     factor = None
     for key, raw in content.items():
         if normalised_key(key) in factor_keys:
-            factor, fault = _factor(raw, source, key)
+            value, fault = _factor(raw, source, key)
+            factor = value if factor is None else factor
             warnings += fault
             continue
         variable = known.get(normalised_key(key))

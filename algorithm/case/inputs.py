@@ -18,17 +18,22 @@ LISTING: Final = "inputs.json"
 def input_path(root: Path, socket: Socket, notices: Notices) -> Path:
     """The socket's folder or image (image sockets) or file (JSON sockets) below `root`.
 
-    If the declared path holds no input, an entry of `inputs.json` with that path or else with the socket's slug may
-    name another one, which gives a notice. A path that leads out of `root` is never used. Without such an entry, the
-    declared path is returned.
+    If the declared path holds no input, an entry of `inputs.json` with the socket's slug may name another one, which
+    gives a notice. A listed path that leads out of `root` is never used. Without a usable entry, the declared path is
+    returned.
     """
     declared = socket.path_under(root)
     if _holds_input(declared, socket) or not (root / LISTING).is_file():
         return declared
-    for path in _listed_paths(root, socket, notices):
-        if not (root / path).resolve().is_relative_to(root.resolve()):
+    for path in dict.fromkeys(_listed_paths(root, socket, notices)):
+        try:
+            is_inside = (root / path).resolve().is_relative_to(root.resolve())
+            holds_input = is_inside and _holds_input(root / path, socket)
+        except (OSError, RuntimeError, ValueError):  # too long or otherwise no path, or links in a circle
+            continue
+        if not is_inside:
             notices.warn(Finding(LISTING, f"{path!r} of {socket.slug} leads out of the input folder", action="ignored"))
-        elif _holds_input(root / path, socket):
+        elif holds_input:
             action = f"the input is read from {path}"
             notices.warn(Finding(LISTING, f"{path!r} as path of {socket.slug}", repr(socket.relative_path), action))
             return root / path
@@ -41,15 +46,13 @@ def single_image(path: Path) -> Path:
 
 
 def _listed_paths(root: Path, socket: Socket, notices: Notices) -> Iterator[str]:
-    """Paths of the socket's entries in `inputs.json`: matched by path, then by slug."""
+    """Paths of the entries with the socket's slug in `inputs.json`."""
     try:
-        entries = [entry for entry in read_inputs(root / LISTING, error=InputError) if entry.relative_path]
+        entries = read_inputs(root / LISTING, error=InputError)
     except InputError as problem:
         notices.warn(Finding(problem.what, problem.found, problem.expected, "ignored"))
         return
-    wanted = socket.path_under(root).resolve()
-    yield from (entry.relative_path for entry in entries if (root / entry.relative_path).resolve() == wanted)
-    yield from (entry.relative_path for entry in entries if entry.slug == socket.slug)
+    yield from (entry.relative_path for entry in entries if entry.slug == socket.slug and entry.relative_path)
 
 
 def _holds_input(path: Path, socket: Socket) -> bool:

@@ -22,12 +22,16 @@ from contract.images.volumes import Volume
 
 # The hottest bladder stays below this SUV; activity concentrations in Bq/ml start in the thousands.
 LARGEST_PLAUSIBLE_SUV: Final = 500.0
+# SUV averages 1 over a body that holds all of the injected activity, so that no scan's highest value is below it.
+LEAST_HIGHEST_SUV: Final = 1.0
 
 # Mean HU of a block, above that of the brain and below that of enhanced vessels, and SUV.
 TISSUES: Final = {"muscle": (45.0, 75.0, 0.7), "fat": (-125.0, -75.0, 0.4)}
 # The true scale lies within this share of the estimate in most patients.
 _UNCERTAINTY_OF_BOTH, _UNCERTAINTY_OF_ONE = 0.3, 0.5
 _MOST_DISAGREEMENT: Final = 2.0
+# A factor from Bq/ml to SUV may differ this many times from the estimate, which is uncertain by up to 50%.
+MOST_FACTOR_RATIO: Final = 3.0
 # Ranges of both tissues' uptake relative to the expected one that are accepted as SUV.
 _LOWEST_RATIO, _HIGHEST_RATIO = 1 / 3, 2.5
 _BLOCK_MM: Final = 4.0
@@ -59,8 +63,8 @@ class TissueUptake:
 def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> tuple[Volume, list[Finding]]:
     """The PET, scaled to SUV if its values can only be Bq/ml, and what is odd about its values.
 
-    `factor` is the case's own from Bq/ml to SUV; without one, or if the result could not be SUV, the scale is
-    estimated. A PET that may be in kBq/ml is not scaled: the patient could still be the reason.
+    `factor` is the case's own from Bq/ml to SUV; without one, or if it cannot be right, the scale is estimated. A PET
+    that may be in kBq/ml is not scaled: the patient could still be the reason.
     """
     highest = float(pet.array.max())
     clipped = int(np.count_nonzero(pet.array == highest)) if highest in _LARGEST_INTEGERS else 0
@@ -69,10 +73,8 @@ def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> t
         found = f"{clipped} voxels at {highest:.0f}, the largest value of a 16-bit integer"
         findings.append(Finding(name, found, "SUV", "higher uptake was cut off before"))
     tissues = tissue_uptake(ct, pet)
-    if factor is not None and not 0 < highest * factor <= LARGEST_PLAUSIBLE_SUV < highest:
+    if factor is not None and (why := _why_not_applied(factor, highest, tissues)):
         found = f"highest value {highest:.6g} with a factor of {factor:.3g} from Bq/ml to SUV"
-        is_suv = highest <= LARGEST_PLAUSIBLE_SUV
-        why = "the PET is in SUV already" if is_suv else f"the result could not be SUV ({highest * factor:.3g})"
         findings.append(Finding(name, found, action=f"the factor is not applied: {why}"))
         factor = None
     if highest > LARGEST_PLAUSIBLE_SUV:
@@ -86,6 +88,22 @@ def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> t
         unit = "possibly kBq/ml; " if tissues[0].ratio > 1 else ""
         findings.append(Finding(name, found, expected, f"{unit}not scaled"))
     return pet, findings
+
+
+def factor_fault(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
+    """Why a factor from Bq/ml to SUV cannot be right for a PET with this highest value; empty if it can."""
+    estimate = suv_scale(tissues)
+    if estimate and not 1 / MOST_FACTOR_RATIO <= factor / estimate[0] <= MOST_FACTOR_RATIO:
+        return f"is {factor / estimate[0]:.3g} times the scale that muscle and fat suggest ({estimate[0]:.4g})"
+    is_plausible = LEAST_HIGHEST_SUV <= highest * factor <= LARGEST_PLAUSIBLE_SUV
+    return "" if is_plausible else f"gives a highest SUV of {highest * factor:.4g}"
+
+
+def _why_not_applied(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
+    if highest <= LARGEST_PLAUSIBLE_SUV:
+        return "the PET is in SUV already"
+    fault = factor_fault(factor, highest, tissues)
+    return f"it {fault}" if fault else ""
 
 
 def tissue_uptake(ct: Volume, pet: Volume) -> tuple[TissueUptake, ...]:

@@ -33,8 +33,6 @@ AVERAGES: Final = ("logits", "probabilities")
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
-# Manifests had no `edition` while there was one edition only.
-EDITION_OF_OLDER_PACKAGES: Final = "hecktor2025"
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithm.network.package import EDITION_OF_OLDER_PACKAGES, ModelPackage, load_package
-from contract.errors import ModelPackageError
-from contract.packages import MANIFEST, read_manifest
+from algorithm.network.package import ModelPackage, load_package
+from contract.packages import check_edition, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
@@ -32,9 +31,7 @@ class Resident:
 
     def check_edition(self, edition: str) -> None:
         """Check that the package was made for this edition. Raises `ModelPackageError`."""
-        named = self._manifest.get("edition", EDITION_OF_OLDER_PACKAGES)
-        if named != edition:
-            raise ModelPackageError(MANIFEST, f"found edition {named!r}", repr(edition))
+        check_edition(self._manifest, edition)
 
     def load(self) -> None:
         """Verify the package and put the first fold's network on the device, unless that is done already.

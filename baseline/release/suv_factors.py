@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, suv_scale, tissue_uptake
+from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, MOST_FACTOR_RATIO, factor_fault, tissue_uptake
 from baseline.release.cases import Release
 from baseline.release.clinical import LEAST_WEIGHT_KG, MOST_WEIGHT_KG
 from baseline.release.problems import ERROR, WARNING
@@ -24,8 +24,6 @@ from contract.images.volumes import Volume
 
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
 _IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
-# The estimate from muscle and fat is uncertain by about 50%.
-_MOST_RATIO: Final = 3.0
 
 
 def with_suv_factors(release: Release, path: Path) -> Release:
@@ -115,19 +113,10 @@ def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name:
         return pet, Finding(
             name, f"highest value {highest:.6g}, already SUV", "Bq/ml", f"factor {factor:.4g} not applied"
         )
-    fault = _fault(pet, ct, factor)
+    fault = factor_fault(factor, highest, () if ct is None else tissue_uptake(ct, pet))
     if fault:
-        expected = f"at most {_MOST_RATIO:g} times more or less"
+        expected = f"at most {MOST_FACTOR_RATIO:g} times more or less"
         return pet, Finding(name, f"factor {factor:.4g} {fault}", expected, "not applied")
     found = f"highest value {highest:.6g}: an activity concentration (Bq/ml)"
     scaled = Volume(pet.array * np.float32(factor), pet.geometry)
     return scaled, Finding(name, found, "SUV", f"scaled by its factor {factor:.4g}")
-
-
-def _fault(pet: Volume, ct: Volume | None, factor: float) -> str:
-    """Why the factor cannot be right; empty if it can."""
-    estimate = None if ct is None else suv_scale(tissue_uptake(ct, pet))
-    if estimate and not 1 / _MOST_RATIO <= factor / estimate[0] <= _MOST_RATIO:
-        return f"is {factor / estimate[0]:.3g} times the scale that muscle and fat suggest ({estimate[0]:.4g})"
-    highest = float(pet.array.max()) * factor
-    return f"gives a highest SUV of {highest:.4g}" if highest > LARGEST_PLAUSIBLE_SUV else ""

@@ -60,8 +60,13 @@ def _heads_and_writing(patient: PatientStages, scratch: Path) -> Work:
     folder = patient.data.input_dir(patient.size)
     case, (segmentation, _) = patient_case(folder), patient.reference_segmentation()
     request = PredictRequest(EDITION, TASK, METHODS["baseline"], folder, scratch, "cpu", TASK.time_limit_s)
-    run, segmented = RunContext(request, Resident(patient.model, "cpu"), None), Segmented(case, segmentation)
-    return lambda: write(run, restore_and_answer(run, segmented))
+    resident, segmented = Resident(patient.model, "cpu"), Segmented(case, segmentation)
+
+    def restore_answer_and_write() -> object:
+        run = RunContext(request, resident, None)  # a new one each time, since it keeps the restored mask
+        return write(run, restore_and_answer(run, segmented))
+
+    return restore_answer_and_write
 
 
 def _process(patient: PatientStages, scratch: Path) -> Work:

@@ -94,6 +94,8 @@ def _without(declared: DeclaredObject, classes: tuple[ClassValue, ...]) -> dict[
     without = declared.content.get("without", {})
     if not isinstance(without, dict) or not all(is_member(value, classes) for value in without.values()):
         raise declared.fault("without", "one of the classes for each structure of the mask")
+    if classes and len(set(without.values())) == len(classes):
+        raise declared.fault("without", "at least one class that is left with all structures")
     return without
 
 
@@ -110,7 +112,10 @@ def _stand_in(declared: DeclaredObject, kind: Kind, classes: tuple[ClassValue, .
     if value is None:
         return None
     if kind == "risk":
-        return declared.number("stand_in")
+        number = declared.number("stand_in")
+        if declared.content.get("direction") == "time" and number <= 0:
+            raise declared.fault("stand_in", "days above 0")
+        return number
     if not is_member(value, classes):
         raise declared.fault("stand_in", f"one of the classes {', '.join(map(str, classes))}")
     return value  # type: ignore[no-any-return]

@@ -99,7 +99,8 @@ def _clinical_variables(edition: DeclaredObject) -> tuple[ClinicalVariable, ...]
     where = f"{edition.where}.clinical"
     check_unique([variable.name for variable in clinical], where)
     check_unique([variable.feature for variable in clinical], where)
-    check_unique([key for variable in clinical for key in {*map(normalised_key, variable.spellings)}], where)
+    keys = [key for variable in clinical for key in {*map(normalised_key, variable.spellings)}]
+    check_unique([*keys, *{*map(normalised_key, edition.texts("suv_factor"))}], where)
     return clinical
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from contract import labels
 from contract.editions import Algorithm, Answer, Socket
+from contract.editions.fields import is_member, is_number
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
@@ -130,8 +131,8 @@ def _check_value(output_dir: Path, answer: Answer) -> CheckedOutput:
 
 def _is_valid(value: Any, answer: Answer) -> bool:
     if answer.kind == "risk":
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return any(type(value) is type(one) and value == one for one in answer.classes)
+        return is_number(value)
+    return is_member(value, answer.classes)
 
 
 def _shown(value: Any) -> str:

@@ -87,8 +87,7 @@ def find_images(
     """The image builder of this machine, with the engine's client `engine` or the first that can build.
 
     `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small);
-    `revision` labels the images. Raises EngineError if there is no source tree, or no engine that
-    can build.
+    `revision` labels the images. Raises EngineError if there is no source tree, or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:

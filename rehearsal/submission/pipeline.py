@@ -14,7 +14,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import write_json, write_text
-from contract.packages import file_entry, read_manifest, verified_files
+from contract.packages import check_edition, file_entry, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.images import BuiltImages
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
@@ -56,10 +56,11 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
     called with a line for each step.
 
     Raises:
-        HecktorError: the package cannot be used, or a check failed. The folder then holds its earlier content and,
-            in `failed/`, the logs.
+        HecktorError: the package cannot be used or is of another edition, or a check failed. The folder then holds
+            its earlier content and, in `failed/`, the logs.
     """
     manifest = _verified_manifest(options.package)
+    check_edition(manifest, options.edition.name)
     _check_folder(options.output)
     tasks = options.tasks or options.edition.algorithms
     with _scratch_folder(options.output) as scratch:

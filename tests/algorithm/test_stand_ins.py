@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -361,8 +362,8 @@ REFUSED = {
 def test_an_unusable_pet_or_record_ends_no_case(case: CaseFolder, package: Path, name: str) -> None:
     ANSWERED[name].spoil(case)
     record = answered(case, package).record
-    assert [str(notice) for notice in record.notices] == [pytest.approx(str(record.notices[0]))]
-    assert_matches(ANSWERED[name].warning, str(record.notices[0]))
+    (notice,) = record.notices
+    assert_matches(ANSWERED[name].warning, str(notice))
     assert (record.segmented_by, record.stand_ins) == ("network", ())
     values(case)
 
@@ -396,8 +397,6 @@ def test_strict_mode_refuses_what_is_answered_otherwise(case: CaseFolder, packag
 
 
 def assert_matches(pattern: str, text: str) -> None:
-    import re
-
     assert re.search(f"{pattern}$", text), text
 
 

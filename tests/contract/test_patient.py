@@ -232,6 +232,11 @@ def test_a_factor_is_read_and_its_absence_is_normal(key: str, raw: Any, factor: 
     assert parse_ehr(FULL, "ehr.json", CLINICAL, FACTOR) == PatientRecord(PATIENT, ())
 
 
+def test_the_first_of_two_factors_counts_even_if_the_second_is_missing() -> None:
+    record = parse_ehr(FULL | {"SUV Factor": 0.00025, "bqml_to_suvbw_factor": None}, "ehr.json", CLINICAL, FACTOR)
+    assert record.suv_factor == 0.00025
+
+
 @pytest.mark.parametrize("raw", [0, -1.0, "high", True, [1.0], math.inf, 10**400])
 def test_an_impossible_factor_counts_as_missing(raw: Any) -> None:
     record = parse_ehr(FULL | {"SUV Factor": raw}, "ehr.json", CLINICAL, FACTOR)

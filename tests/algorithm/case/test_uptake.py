@@ -11,7 +11,14 @@ import pytest
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import clean_ct, clean_pet
-from algorithm.case.uptake import TissueUptake, in_suv, is_implausible_suv, suv_scale, tissue_uptake
+from algorithm.case.uptake import (
+    TissueUptake,
+    factor_fault,
+    in_suv,
+    is_implausible_suv,
+    suv_scale,
+    tissue_uptake,
+)
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
@@ -133,21 +140,31 @@ def test_becquerels_are_scaled_by_muscle_and_fat() -> None:
 ESTIMATED = "taken for Bq/ml and scaled by 0.0002 by the uptake of muscle and fat, uncertain by about 30%"
 
 
+SUGGESTED = "the scale that muscle and fat suggest (0.0002)"
+
+
 @pytest.mark.parametrize(
     ("scale", "factor", "expected", "actions"),
     [
         (5000.0, 1 / 4000, 1.25, ["taken for Bq/ml and scaled by 0.00025 by the factor of the case"]),
         (1.0, 1 / 4000, 1.0, ["the factor is not applied: the PET is in SUV already"]),
-        (5000.0, 0.25, 1.0, ["the factor is not applied: the result could not be SUV (1.75e+04)", ESTIMATED]),
+        (5000.0, 1 / 500, 1.0, [f"the factor is not applied: it is 10 times {SUGGESTED}", ESTIMATED]),
+        (5000.0, 1e-7, 1.0, [f"the factor is not applied: it is 0.0005 times {SUGGESTED}", ESTIMATED]),
     ],
-    ids=["Bq/ml", "SUV", "wrong factor"],
+    ids=["Bq/ml", "SUV", "factor too large", "factor too small"],
 )
 def test_the_factor_of_the_case(scale: float, factor: float, expected: float, actions: list[str]) -> None:
-    """SUV up to 14, times 5000: 70,000 Bq/ml. A factor of 1/4000 makes 1.25 times the SUV, one of 1/4 gives 17,500."""
+    """SUV up to 14, times 5000: 70,000 Bq/ml. A factor of 1/4000 makes 1.25 times the SUV, one of 1/500 10 times."""
     ct, suv = body()
     pet, findings = in_suv(Volume(suv.array * np.float32(scale), suv.geometry), ct, "PET", factor)
     np.testing.assert_allclose(pet.array, suv.array * expected, rtol=1e-3)
     assert [finding.action for finding in findings] == actions
+
+
+@pytest.mark.parametrize(("factor", "fault"), [(1 / 4000, ""), (1e-5, "0.7"), (0.01, "700")])
+def test_a_factor_without_muscle_and_fat_in_view(factor: float, fault: str) -> None:
+    """Of 70,000 Bq/ml the factors make 17.5, and 0.7 and 700, which are no highest SUV of a body."""
+    assert factor_fault(factor, 70_000.0, ()) == (fault and f"gives a highest SUV of {fault}")
 
 
 @pytest.mark.parametrize("limit", [32767, 65535])

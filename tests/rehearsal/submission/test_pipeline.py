@@ -17,7 +17,7 @@ import pytest
 from algorithm.network.package import load_package
 from contract.archives import unpack
 from contract.editions import Algorithm, Edition, load_edition
-from contract.errors import EngineError, HecktorError, OutputError
+from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
@@ -126,10 +126,10 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert "- `rfs.json` is a risk: a higher value means earlier recurrence." in text
 
 
-def test_one_image_for_the_four_answers_of_2026(tiny_package: Path, tmp_path: Path) -> None:
+def test_one_image_for_the_four_answers_of_2026(combined_package: Path, tmp_path: Path) -> None:
     """Named after the declaration's image; the README gives the direction of the recurrence-free survival."""
     output, images = tmp_path / "submission", StubImages(options=("--four-answers",))
-    made = make_submission(request(tiny_package, output, edition=NEWEST), images, ignore)
+    made = make_submission(request(combined_package, output, edition=NEWEST), images, ignore)
     assert names(output) == ["README.md", "hecktor-2026.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
     assert images.built == ["combined"]
     assert made.tried[0].time_limit_s == 25 * 60
@@ -150,10 +150,10 @@ def test_one_image_for_the_four_answers_of_2026(tiny_package: Path, tmp_path: Pa
         ),
     ],
 )
-def test_one_bad_answer_of_four_leaves_no_files(tiny_package: Path, tmp_path: Path, behave: str, says: str) -> None:
+def test_one_bad_answer_of_four_leaves_no_files(combined_package: Path, tmp_path: Path, behave: str, says: str) -> None:
     images = StubImages({"combined": behave}, options=("--four-answers",))
     with pytest.raises(HecktorError, match=says):
-        make_submission(request(tiny_package, tmp_path / "submission", edition=NEWEST), images, ignore)
+        make_submission(request(combined_package, tmp_path / "submission", edition=NEWEST), images, ignore)
     assert names(tmp_path / "submission") == ["failed"]
 
 
@@ -230,6 +230,20 @@ def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> 
     with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
         make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
     assert names(tmp_path) == ["package"]
+
+
+def test_a_package_of_another_edition_is_refused_before_images_are_built(
+    tiny_package: Path, combined_package: Path, tmp_path: Path
+) -> None:
+    images = StubImages()
+    for package, edition, found, expected in (
+        (tiny_package, NEWEST, "hecktor2025", "hecktor2026"),
+        (combined_package, load_edition(), "hecktor2026", "hecktor2025"),
+    ):
+        with pytest.raises(ModelPackageError) as error:
+            make_submission(request(package, tmp_path / "submission", edition=edition), images, ignore)
+        assert str(error.value) == f"manifest.json: found edition {found!r}, expected {expected!r}"
+    assert (images.built, names(tmp_path)) == ([], [])
 
 
 @pytest.mark.slow
