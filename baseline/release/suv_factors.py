@@ -24,7 +24,7 @@ from contract.images.volumes import Volume
 
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
 _IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
-# The estimate from muscle and fat is uncertain by about 50%.
+# The estimate from muscle and fat is uncertain by up to 50%.
 _MOST_RATIO: Final = 3.0
 
 
@@ -110,7 +110,7 @@ def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name:
     """
     if factor is None:
         return pet, None
-    highest = float(pet.array.max())
+    highest = _highest(pet)
     if highest <= LARGEST_PLAUSIBLE_SUV:
         return pet, Finding(
             name, f"highest value {highest:.6g}, already SUV", "Bq/ml", f"factor {factor:.4g} not applied"
@@ -124,10 +124,15 @@ def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name:
     return scaled, Finding(name, found, "SUV", f"scaled by its factor {factor:.4g}")
 
 
+def _highest(pet: Volume) -> float:
+    """Highest finite value, at least 0; a voxel that is NaN says nothing about the unit."""
+    return float(pet.array.max(initial=0, where=np.isfinite(pet.array)))
+
+
 def _fault(pet: Volume, ct: Volume | None, factor: float) -> str:
     """Why the factor cannot be right; empty if it can."""
     estimate = None if ct is None else suv_scale(tissue_uptake(ct, pet))
     if estimate and not 1 / _MOST_RATIO <= factor / estimate[0] <= _MOST_RATIO:
         return f"is {factor / estimate[0]:.3g} times the scale that muscle and fat suggest ({estimate[0]:.4g})"
-    highest = float(pet.array.max()) * factor
+    highest = _highest(pet) * factor
     return f"gives a highest SUV of {highest:.4g}" if highest > LARGEST_PLAUSIBLE_SUV else ""
