@@ -110,7 +110,7 @@ def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name:
     """
     if factor is None:
         return pet, None
-    highest = _highest(pet)
+    highest = float(pet.array.max())
     if highest <= LARGEST_PLAUSIBLE_SUV:
         return pet, Finding(
             name, f"highest value {highest:.6g}, already SUV", "Bq/ml", f"factor {factor:.4g} not applied"
@@ -124,15 +124,10 @@ def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name:
     return scaled, Finding(name, found, "SUV", f"scaled by its factor {factor:.4g}")
 
 
-def _highest(pet: Volume) -> float:
-    """Highest finite value, at least 0; a voxel that is NaN says nothing about the unit."""
-    return float(pet.array.max(initial=0, where=np.isfinite(pet.array)))
-
-
 def _fault(pet: Volume, ct: Volume | None, factor: float) -> str:
     """Why the factor cannot be right; empty if it can."""
     estimate = None if ct is None else suv_scale(tissue_uptake(ct, pet))
     if estimate and not 1 / _MOST_RATIO <= factor / estimate[0] <= _MOST_RATIO:
         return f"is {factor / estimate[0]:.3g} times the scale that muscle and fat suggest ({estimate[0]:.4g})"
-    highest = _highest(pet) * factor
+    highest = float(pet.array.max()) * factor
     return f"gives a highest SUV of {highest:.4g}" if highest > LARGEST_PLAUSIBLE_SUV else ""

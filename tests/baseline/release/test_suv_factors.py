@@ -130,17 +130,6 @@ def test_without_a_ct_only_the_highest_value_counts(tiny_release: Release) -> No
     assert "gives a highest SUV of" in finding.found
 
 
-def test_a_voxel_without_a_value_does_not_hide_that_a_pet_is_in_suv(tiny_release: Release) -> None:
-    _, pet = scan(tiny_release, 1.0)
-    array = pet.array.copy()
-    array[0, 0, 0] = np.nan
-    damaged = Volume(array, pet.geometry)
-    same, finding = scaled_by_factor(damaged, None, 1 / BQ_PER_SUV, "PET")
-    assert same is damaged
-    assert finding is not None
-    assert finding.action == "factor 0.0002 not applied"
-
-
 def test_a_pet_in_suv_keeps_its_values(tiny_release: Release) -> None:
     ct, pet = scan(tiny_release, 1.0)
     same, finding = scaled_by_factor(pet, ct, 1 / BQ_PER_SUV, "PET")
