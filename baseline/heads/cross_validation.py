@@ -186,9 +186,9 @@ def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[st
     outer = [fold.held_out for fold in scored.folds]
 
     def alone(family: Family) -> dict[str, Any]:
-        judged = cohort if family.sees_mask else cohort.without_mask()
+        patients = cohort if family.sees_mask else cohort.without_mask()
         rng = np.random.default_rng(seed)
-        return _answers(target, judged, out_of_sample(only(target, [family]), judged, outer, by_centre, rng))
+        return _answers(target, patients, out_of_sample(only(target, [family]), patients, outer, by_centre, rng))
 
     comparators = {name: alone(family) for name, family in target.comparators.items()}
     rules = {name: by_rule(cohort, outer, rule) for name, rule in target.rules.items()}

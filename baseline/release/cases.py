@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from baseline.release.clinical import Values, read_values
 from baseline.release.layout import PatientFolders, ReleaseFiles, read_layout
-from baseline.release.matching import centre_of, unmatched, without_mask
+from baseline.release.matching import centre_of, unmatched, without_mask, without_outcomes
 from baseline.release.problems import ERROR, WARNING, Problem
 from baseline.release.tables import ReleaseTable, read_table
 from baseline.work import WorkFolders
@@ -123,6 +123,7 @@ def read_release(root: Path, edition: Edition) -> Release:
     readable = {task: table for task, table in tables.items() if table.readable}
     values = {task: _by_patient(table, layout, edition) for task, table in readable.items()}
     problems = [*layout.problems, *unmatched(layout, readable, values), *without_mask(layout)]
+    problems += without_outcomes(layout, readable)
     cases = []
     for key, folders in sorted(layout.patients.items()):
         merged, differing = _merged(

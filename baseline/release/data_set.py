@@ -127,19 +127,25 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
     """The patient's images as inference would read them, and the region that inference would segment.
 
-    A PET in Bq/ml is scaled by the patient's factor, or without a plausible one by the body, as in inference.
     A scan that cannot show a neck, which inference would not segment, gives a notice.
+    """
+    images = read_training_images(case, notices)
+    region = localise(images)
+    if region.no_neck:
+        notices.warn(Finding(case.ct.name, region.no_neck, "a head or neck in view, the head up (+z)"))
+    return images, region
+
+
+def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
+    """The patient's images as inference would read them.
+
+    A PET in Bq/ml is scaled by the patient's factor, or without a plausible one by the body, as in inference.
     """
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
     scaled, finding = scaled_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
     if finding is not None:
         notices.warn(finding)
-    pet = clean_pet(scaled, ct, case.pet.name, notices)
-    images = Case(ct, pet, case.patient)
-    region = localise(images)
-    if region.no_neck:
-        notices.warn(Finding(case.ct.name, region.no_neck, "a head or neck in view, the head up (+z)"))
-    return images, region
+    return Case(ct, clean_pet(scaled, ct, case.pet.name, notices), case.patient)
 
 
 def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:

@@ -25,13 +25,15 @@ class ReleaseFolder:
     """A folder of patients' folders.
 
     `tables` are the CSV files that could be its table, one in a sound release. `needed` are the images that every
-    patient must have; `has_masks` is True if the folder holds the reference masks.
+    patient must have; `has_masks` is True if the folder holds the reference masks. `outcomes` are the columns that its
+    table should have.
     """
 
     path: Path
     tables: tuple[Path, ...]
     needed: tuple[str, ...]
     has_masks: bool
+    outcomes: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -65,7 +67,12 @@ def _folder(path: Path, tables: Sequence[Path], algorithm: Algorithm | None) -> 
     """A mask is needed if it is the only answer: without one a patient can still train the heads of other answers."""
     has_masks = algorithm is not None and algorithm.mask is not None
     needs_mask = has_masks and algorithm is not None and not algorithm.heads
-    return ReleaseFolder(path, tuple(tables), ("CT", "PET", "mask") if needs_mask else ("CT", "PET"), has_masks)
+    needed = ("CT", "PET", "mask") if needs_mask else ("CT", "PET")
+    return ReleaseFolder(path, tuple(tables), needed, has_masks, () if algorithm is None else _outcomes(algorithm))
+
+
+def _outcomes(algorithm: Algorithm) -> tuple[str, ...]:
+    return tuple(column for answer in algorithm.heads for column in answer.columns.values())
 
 
 def _folder_with_patients(root: Path) -> Path | None:
@@ -90,8 +97,7 @@ def _tables(images: Path, edition: Edition) -> tuple[Path, ...]:
 
     If no file has an outcome, an only CSV file beside the patients is the table, so that its fault is reported.
     """
-    answers = [answer for algorithm in edition.algorithms for answer in algorithm.heads]
-    outcomes = {column for answer in answers for column in answer.columns.values()}
+    outcomes = {column for algorithm in edition.algorithms for column in _outcomes(algorithm)}
     columns = {path: set(read_columns(path, edition)) for folder in _places(images) for path in csv_files(folder)}
     with_id = {path: outcomes & names for path, names in columns.items() if ID in names}
     complete = tuple(path for path, names in with_id.items() if names == outcomes)

@@ -1,4 +1,4 @@
-"""Match the rows of the tables with the patients' folders, and name patients without a reference mask."""
+"""Match the rows of the tables with the patients' folders; name tables without outcomes and patients without masks."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ def _rows_without_images(
         patient = layout.patients[key].patient_id if key in layout.patients else written[key]
         found = f"a row of {patient}, no folder {task}/{patient}"
         yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
+
+
+def without_outcomes(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable]) -> list[Problem]:
+    """Tables that lack a column of an outcome: no row of such a table can train its head."""
+    problems = []
+    for task, table in tables.items():
+        outcomes = layout.folders[task].outcomes
+        missing = [column for column in outcomes if column not in table.columns]
+        if missing:
+            found, expected = f"no column {', '.join(missing)}", f"all outcomes: {', '.join(outcomes)}"
+            problems.append(Problem(WARNING, "csv-column", "", table.file, found, expected))
+    return problems
 
 
 def without_mask(layout: ReleaseFiles) -> list[Problem]:

@@ -31,7 +31,8 @@ _NumberedRow = tuple[int, str, list[str]]
 class ReleaseTable:
     """One CSV file: patient ID as written (without blanks) to the non-empty cells by canonical column.
 
-    `refused` are the IDs, in capitals, of unusable rows; `readable` is False if the whole file is unusable.
+    `columns` are the canonical names of the header. `refused` are the IDs, in capitals, of unusable rows; `readable` is
+    False if the whole file is unusable.
     """
 
     file: str
@@ -39,6 +40,7 @@ class ReleaseTable:
     refused: set[str] = field(default_factory=set)
     readable: bool = True
     problems: list[Problem] = field(default_factory=list)
+    columns: tuple[str, ...] = ()
 
     def report(self, severity: str, kind: str, patient_id: str, found: str, expected: str) -> None:
         self.problems.append(Problem(severity, kind, patient_id, self.file, found, expected))
@@ -63,6 +65,7 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     if rows is None or columns is None:
         table.readable = False
         return table
+    table.columns = tuple(columns)
     sound: list[_NumberedRow] = []
     place = columns.index(ID)
     for number, cells in rows[1]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.case.notices import Notices
 from baseline.heads.metrics import mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.report.mask_profile import mask_profile
@@ -84,8 +85,12 @@ def dsc_of(row: Mapping[str, Any], name: str) -> float | None:
 def _draw(work: WorkFolders, case: ReleaseCase, row: Mapping[str, Any]) -> WorstCase:
     if case.mask is None:
         raise ValueError(f"{case.patient_id}: no reference, expected one of a case that was scored")
+    from baseline.release.data_set import read_training_images  # imports torch
+
     files = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, {NETWORK: work.mask(case.patient_id)})
-    return WorstCase(case.patient_id, _facts(case, row), draw_patient(PictureRequest(files, {NETWORK: COLOUR})).jpeg)
+    pet = read_training_images(case, Notices()).pet
+    picture = draw_patient(PictureRequest(files, {NETWORK: COLOUR}, pet))
+    return WorstCase(case.patient_id, _facts(case, row), picture.jpeg)
 
 
 def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:

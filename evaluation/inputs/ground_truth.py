@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -46,6 +46,10 @@ class Reference(Generic[Target]):
     def cases(self) -> frozenset[str]:
         """All cases, evaluated or not."""
         return frozenset((*self.targets, *self.without_target, *self.not_counted))
+
+    def with_cases(self, cases: Collection[str]) -> Reference[Target]:
+        """The reference with those of these cases that it lacks, as cases without a target."""
+        return replace(self, without_target=tuple(sorted({*self.without_target, *(set(cases) - self.cases)})))
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,11 @@ _INCHES: Final = 3.6
 
 @dataclass(frozen=True)
 class PictureRequest:
-    """A patient to draw, with each team's colour."""
+    """A patient to draw, with each team's colour; `pet`, in SUV, replaces the file's, which may be in Bq/ml."""
 
     files: PatientFiles
     colours: Mapping[str, str]
+    pet: Volume | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
         HecktorError: a scan or the reference cannot be read; an unusable prediction is a note.
     """
     files = request.files
-    ct, pet = read_volume(files.ct), read_volume(files.pet)
+    ct, pet = read_volume(files.ct), read_volume(files.pet) if request.pet is None else request.pet
     reference = read_labels(files.reference, HecktorError)
     drawn = [(REFERENCE_COLOUR, reference)]
     notes = []

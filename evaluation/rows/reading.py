@@ -31,7 +31,10 @@ class Sources:
 
 
 def read_references(sources: Sources, profile: EvaluationProfile, task: TaskProfile) -> dict[str, Reference[Any]]:
-    """The reference of each answer, with the bounding boxes of masks."""
+    """The reference of each answer, with the bounding boxes of masks.
+
+    A case of one reference that another lacks is without a target there.
+    """
     centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
     references = {}
     for name, answer in task.answers.items():
@@ -39,7 +42,8 @@ def read_references(sources: Sources, profile: EvaluationProfile, task: TaskProf
         if sources.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
             reference = replace(reference, boxes=read_bounding_boxes(sources.bounding_boxes, reference.targets.keys()))
         references[name] = reference
-    return references
+    known = {case for one in references.values() for case in one.cases}
+    return {name: one.with_cases(known) for name, one in references.items()}
 
 
 def read_submissions(

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.clinical import CENTRE
+from contract.editions.clinical import CENTRE, normalised_key
 from contract.errors import InputError
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
@@ -20,7 +20,7 @@ PATIENT_ID: Final = "PatientID"
 SUV_FACTOR: Final = "SUV Factor"
 # Order of the columns of one answer in the release's tables.
 _ROLES: Final = ("event", "time", "class")
-# Outcomes by column, spelled in small letters without blanks and signs.
+# Outcomes by `normalised_key` of the column.
 _OUTCOMES: Final[dict[str, Callable[[PhantomCase], Cell]]] = {
     "relapse": lambda case: int(case.outcome.relapse),
     "rfs": lambda case: case.outcome.rfs_days,
@@ -38,7 +38,7 @@ def require_known(edition: Edition) -> None:
             expected = f"one of {', '.join((*VARIABLES, HPV))}"
             raise InputError(f"edition {edition.name}", f"no phantom has the variable {variable.name!r}", expected)
     for column in (column for algorithm in edition.algorithms for column, _ in _outcome_columns(algorithm)):
-        if _plain(column) not in _OUTCOMES:
+        if normalised_key(column) not in _OUTCOMES:
             expected = "Relapse, RFS, HPV Status, T-stage or N-stage"
             raise InputError(f"edition {edition.name}", f"no phantom has the outcome column {column!r}", expected)
 
@@ -46,7 +46,8 @@ def require_known(edition: Edition) -> None:
 def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict[str, Cell]:
     """One row of the release's table for an algorithm; None is missing."""
     outcomes = {
-        column: _known(answer, _OUTCOMES[_plain(column)](case)) for column, answer in _outcome_columns(algorithm)
+        column: _known(answer, _OUTCOMES[normalised_key(column)](case))
+        for column, answer in _outcome_columns(algorithm)
     }
     return {PATIENT_ID: case.patient_id, **_centre(case, edition), **_clinical(case, edition), **outcomes}
 
@@ -109,7 +110,3 @@ def _centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
 def _outcome_columns(algorithm: Algorithm) -> list[tuple[str, Answer]]:
     """Columns with the answers that they belong to."""
     return [(answer.columns[role], answer) for answer in algorithm.answers for role in _ROLES if role in answer.columns]
-
-
-def _plain(column: str) -> str:
-    return "".join(letter for letter in column.lower() if letter.isalnum())

@@ -112,8 +112,24 @@ def test_cases_that_do_not_count_are_named(truth, plain):
     assert (cases["in_ground_truth"], cases["used"], cases["answered"]) == (5, 5, 3)
     assert cases["missing"] == ["P5"]
     assert failures(found) == {"P4": "segmentation: no prediction"}
-    assert cases["skipped"] == {"t_stage_class_not_counted": ["P4"], "n_stage_no_target_in_ground_truth": ["P5"]}
+    assert cases["skipped"] == {
+        "segmentation_no_target_in_ground_truth": ["P5"],
+        "t_stage_class_not_counted": ["P4"],
+        "n_stage_no_target_in_ground_truth": ["P5"],
+    }
     assert set(found["results"][4]) == {"case", "t_stage", "rfs"}
+
+
+def test_a_mask_without_a_row_counts_for_the_mask_alone_and_is_named(tmp_path, grid, plain):
+    """P4 has a reference mask and no row: of its four answers only the mask counts, and is missing."""
+    table = "".join(line for line in TABLE.splitlines(keepends=True) if not line.startswith("P4"))
+    found = run(write_truth(tmp_path / "short", grid, table), predictions=plain)
+    skipped = found["cases"]["skipped"]
+    assert [name for name, cases in skipped.items() if "P4" in cases] == [
+        f"{name}_no_target_in_ground_truth" for name in ("t_stage", "n_stage", "rfs")
+    ]
+    assert set(found["results"][3]) == {"case", "segmentation"}
+    assert found["cases"]["unknown"] == []
 
 
 def test_a_low_c_index_names_the_direction(truth, plain):

@@ -95,6 +95,22 @@ def test_a_table_without_all_outcomes_is_second_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "missing"),
+    [(HEADER.replace(",T-stage", ",Note"), "T-stage"), (HEADER.replace("Relapse,RFS", "Note,More"), "RFS, Relapse")],
+    ids=["a class", "both columns of a risk"],
+)
+def test_a_table_without_the_column_of_an_outcome_is_named(tmp_path: Path, header: str, missing: str) -> None:
+    write(tmp_path / FOLDER)
+    (tmp_path / FOLDER / TABLE).write_text(table_text(header=header))
+    release = read_release(tmp_path, EDITION)
+    (named,) = [one for one in release.problems if one.kind == "csv-column" and one.found.startswith("no column")]
+    assert (named.severity, named.patient_id, named.file) == ("warning", "", f"{FOLDER}/{TABLE}")
+    assert named.found == f"no column {missing}"
+    assert sorted(named.expected.removeprefix("all outcomes: ").split(", ")) == ["N-stage", "RFS", "Relapse", "T-stage"]
+    assert not set(missing.split(", ")) & {name for case in release.cases for name in case.outcomes}
+
+
+@pytest.mark.parametrize(
     ("text", "kind"), [(None, "csv-missing"), ("Name,RFS\nMDA-001,3\n", "csv-unreadable")], ids=["none", "no ID"]
 )
 def test_no_usable_table(tmp_path: Path, text: str | None, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,19 @@ def test_scores_and_the_worst_case(trained: tuple[WorkFolders, list[ReleaseCase]
     assert "GTVp 0.8 ml, predicted 0.8 ml, DSC 0.500" in first.facts
     assert "nodes true/false/missed 1/0/0" in first.facts
     assert first.jpeg.startswith(b"\xff\xd8")
+
+
+def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
+    trained: tuple[WorkFolders, list[ReleaseCase]],
+) -> None:
+    """The same PET times 10,000 with a factor of 0.0001 gives the same picture as in SUV; without it, another one."""
+    work, cases = trained
+    rows = score_masks(work, cases, EDITION, seed=0, jobs=1)["results"]
+    in_suv = worst_cases(work, cases, rows)[0].jpeg
+    write_volume(cases[0].pet, Volume(blocks().astype(np.float32) * 40_000, GRID))
+    with_factor = [replace(cases[0], suv_factor=1e-4), cases[1]]
+    assert worst_cases(work, with_factor, rows)[0].jpeg == in_suv
+    assert worst_cases(work, cases, rows)[0].jpeg != in_suv
 
 
 def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
