@@ -17,6 +17,8 @@ from evaluation.report.plots import metrics_plot, special_plots
 from evaluation.report.rank_plots import rank_plots
 from evaluation.report.sources import TaskResults
 
+# Tables with more columns have smaller letters.
+WIDE_TABLE: Final = 9
 _TIES: Final = {
     "min": "share the best of their ranks",
     "max": "share the worst of their ranks",
@@ -118,7 +120,10 @@ def _leaderboard_table(board: Mapping[str, Any], colours: Mapping[str, str]) -> 
 
 def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    wide = ' class="wide"' if len(heads) > WIDE_TABLE else ""
+    return (
+        f'<div class="scroll"><table{wide}><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
 
 
 def _metric_cell(figures: Mapping[str, Any]) -> str:

@@ -85,9 +85,10 @@ def team_names(results: Sequence[TaskResults]) -> list[str]:
 def find_masks(
     results_dir: Path, edition: Edition, teams: Sequence[str], given: Mapping[str, Path]
 ) -> dict[str, dict[str, Path]]:
-    """Predicted masks by team and case: from the folders `given`, else from `<task>/<team>/predictions`.
+    """Predicted masks by team and case: from the folders `given`, else those of a rehearsal.
 
-    The task is the edition's first one with a mask.
+    These are in `<task>/<team>/predictions`, or for a task with several answers in the mask's folder there. The task is
+    the edition's first one with a mask.
 
     Raises:
         HecktorError: a given folder does not exist, or belongs to a team without results.
@@ -95,10 +96,11 @@ def find_masks(
     unknown = sorted(set(given) - set(teams))
     if unknown:
         raise HecktorError("--masks", f"unknown team {unknown[0]!r}", f"one of {', '.join(teams)}")
-    number = next((task.number for task in edition.algorithms if task.mask), edition.algorithms[0].number)
+    task = next((task for task in edition.algorithms if task.mask), edition.algorithms[0])
+    of_answer = task.mask.name if task.mask is not None and len(task.answers) > 1 else ""
     masks: dict[str, dict[str, Path]] = {}
     for team in teams:
-        folder = given.get(team, results_dir / f"task{number}" / team / "predictions")
+        folder = given.get(team, results_dir / f"task{task.number}" / team / "predictions" / of_answer)
         if folder.is_dir():
             masks[team] = {case_of(path.name): path for path in list_images(folder)}
         elif team in given:

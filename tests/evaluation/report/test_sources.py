@@ -1,0 +1,39 @@
+"""Masks of a report's teams, in the folders that a rehearsal writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contract.editions import load_edition
+from contract.errors import HecktorError
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
+from evaluation.report.sources import find_masks
+
+
+def mask(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_mask(path, np.zeros((4, 4, 4), np.uint8), Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("edition", "folder"), [("hecktor2025", "predictions"), ("hecktor2026", "predictions/segmentation")]
+)
+def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path: Path) -> None:
+    path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
+    found = find_masks(tmp_path, load_edition(edition), ["a", "without-masks"], {})
+    assert found == {"a": {"CHUM-001": path}}
+
+
+def test_a_folder_that_is_given(tmp_path: Path) -> None:
+    path = mask(tmp_path / "mine" / "CHUM-001.mha")
+    edition = load_edition("hecktor2026")
+    assert find_masks(tmp_path, edition, ["a"], {"a": path.parent}) == {"a": {"CHUM-001": path}}
+    with pytest.raises(HecktorError, match="no folder 'absent' for team 'a'"):
+        find_masks(tmp_path, edition, ["a"], {"a": tmp_path / "absent"})
+    with pytest.raises(HecktorError, match="unknown team 'b', expected one of a"):
+        find_masks(tmp_path, edition, ["a"], {"b": path.parent})
