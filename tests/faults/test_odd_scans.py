@@ -20,6 +20,7 @@ from algorithm.region.localise import Region, localise
 from contract import platform
 from contract.errors import Finding, run_main
 from contract.files import read_json
+from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
 from tests.algorithm.edition import EDITION, SEGMENTATION
@@ -278,4 +279,22 @@ def test_four_answers_to_an_odd_scan(
     assert prediction.mask is not None
     assert prediction.mask.shape == case.ct.array.shape
     assert (prediction.classes["n_stage"] == "N0") == (not (prediction.mask == 2).any())
+    assert prediction.risks["rfs"] > 0
+
+
+@pytest.mark.slow
+def test_four_answers_to_a_ct_of_over_100_million_voxels(combined_package: Path) -> None:
+    """A whole body of 64 x 64 pixels, each of which becomes 8 x 8."""
+    scan = SCANS["whole body"]()
+    ct = np.repeat(np.repeat(scan.ct.array, 8, axis=1), 8, axis=2)
+    (columns, rows, slices), (across, along, thickness) = scan.ct.geometry.size, scan.ct.geometry.spacing_mm
+    x, y, z = scan.ct.geometry.origin_mm
+    origin = (x - across * 7 / 16, y - along * 7 / 16, z)  # from the centre of a pixel to that of its first part
+    grid = Geometry((columns * 8, rows * 8, slices), (across / 8, along / 8, thickness), origin)
+    assert ct.size > 100e6
+    predictor = Predictor(combined_package, edition="hecktor2026", device="cpu", passes=1)
+    prediction = predictor.predict_arrays(ct, grid, scan.pet.array, scan.pet.geometry)
+    assert prediction.mask is not None
+    assert prediction.mask.shape == ct.shape
+    assert list(prediction.record.stand_ins) == []
     assert prediction.risks["rfs"] > 0
