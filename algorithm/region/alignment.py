@@ -16,6 +16,8 @@ SPACING_MM: Final = 4.0
 # Shifts below this occur between sound scans: the outline of a PET is blurred, and patients move.
 LEAST_SHIFT_MM: Final = 12.0
 MOST_SHIFT_MM: Final = 60.0
+# Share of overlap that a voxel of shift must gain: a neck or leg looks alike along its length.
+GAIN_OF_VOXEL: Final = 0.002
 # The shifted outlines overlap (Dice) better by at least this than those as they are, and well.
 LEAST_GAIN: Final = 0.02
 LEAST_OVERLAP: Final = 0.8
@@ -61,8 +63,10 @@ def pet_shift_mm(case: Case, region: Region) -> tuple[float, float, float] | Non
 def best_shift(fixed: _Mask, moved: _Mask, most: int) -> tuple[tuple[int, int, int], float, float]:
     """The shift (z, y, x) in voxels, at most `most` along each axis, that takes `fixed` best to `moved`.
 
-    Returns the shift, by how much it improves the Dice overlap, and that overlap. Parts that a shift takes out of the
-    array do not count.
+    The best shift has the highest Dice overlap less `GAIN_OF_VOXEL` for each voxel of its length. Parts that a shift
+    takes out of the array do not count.
+
+    Returns the shift, by how much it improves the overlap, and that overlap.
     """
     shape = [fft.next_fast_len(size + most, real=True) for size in fixed.shape]
     inside = np.ones(fixed.shape, dtype=np.float32)
@@ -76,7 +80,8 @@ def best_shift(fixed: _Mask, moved: _Mask, most: int) -> tuple[tuple[int, int, i
     both = correlation(of_fixed, of_moved)
     sizes = correlation(of_fixed, of_inside) + correlation(of_inside, of_moved)
     overlap = 2 * both / np.maximum(sizes, 1.0)
-    best = np.unravel_index(int(overlap.argmax()), overlap.shape)
+    length = np.sqrt(sum(steps**2 for steps in np.ogrid[(slice(-most, most + 1),) * 3]))
+    best = np.unravel_index(int((overlap - GAIN_OF_VOXEL * length).argmax()), overlap.shape)
     at_best, at_zero = float(overlap[best]), float(overlap[most, most, most])
     z, y, x = (int(index) - most for index in best)
     return (z, y, x), at_best - at_zero, at_best
