@@ -54,7 +54,7 @@ def pet_shift_mm(case: Case, region: Region) -> tuple[float, float, float] | Non
     most = round(MOST_SHIFT_MM / SPACING_MM)
     steps, gain, overlap = best_shift(ct, pet, most)
     shift = tuple(float(step * SPACING_MM) for step in steps[::-1])
-    at_border = max(map(abs, steps)) == most  # the best of those tried, but no maximum
+    at_border = max(map(abs, steps)) == most  # beyond the search there may be a better one
     if at_border or np.linalg.norm(shift) < LEAST_SHIFT_MM or gain < LEAST_GAIN or overlap < LEAST_OVERLAP:
         return None
     return shift[0], shift[1], shift[2]

@@ -1,4 +1,4 @@
-"""One folder for all answers: wherever it is, whatever its table is called; and the three task folders."""
+"""Releases with one folder for all answers, in the places and spellings seen, and with three task folders."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_further_columns_are_named_and_ignored(run, folder):
     )
 
 
-def test_a_patient_twice_and_one_that_nobody_knows(run, folder):
+def test_a_duplicate_and_an_unknown_patient(run, folder):
     """P1's two rows fail its three values; its mask counts. P9 and Z stand in no reference."""
     table = folder / "predictions.csv"
     table.write_text(table.read_text() + "P1,T1,N0,400\nP9,T1,N0,400\n")
