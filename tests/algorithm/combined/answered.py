@@ -1,0 +1,67 @@
+"""The four answers of HECKTOR 2026 to a small case, and heads that spoil one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from algorithm.heads.methods import METHODS
+from algorithm.network.resident import Resident
+from algorithm.pipeline import predict
+from algorithm.prediction import Prediction, PredictRequest
+from contract.files import read_json, write_json
+from contract.images.volumes import read_volume
+from tests.algorithm.conftest import files_below
+from tests.algorithm.edition import COMBINED, EDITION_2026
+from tests.conftest import CaseFolder, head_json
+
+MASK = "images/head-neck-tumor-segmentation/output.mha"
+NODE = (slice(8, 10), slice(13, 15), 9)
+FILES = [MASK, "n-stage.json", "rfs.json", "t-stage.json"]
+RECORD = {"CenterID": "NEW", "Age": 61, "Gender": 1, "Tobacco Consumption": 0, "Alcohol Consumption": 1,
+          "Performance Status": 0, "Treatment": 1, "HPV Status": 1}  # fmt: skip
+
+
+def with_node(case: CaseFolder) -> CaseFolder:
+    """A second, smaller hot spot 40 mm behind the primary: a node."""
+    case.pet.array[NODE] = 12.0
+    return case.write()
+
+
+def answered(case: CaseFolder, package: Path, **changes: Any) -> Prediction:
+    request = PredictRequest(
+        EDITION_2026, COMBINED, METHODS["baseline"], case.input, case.output, "cpu", COMBINED.time_limit_s
+    )
+    return predict(replace(request, **changes), Resident(package, "cpu"))
+
+
+def values(case: CaseFolder) -> dict[str, Any]:
+    """The written values; the mask is on the CT's grid."""
+    assert files_below(case.output) == FILES
+    assert read_volume(case.output / MASK).geometry.differences(case.ct.geometry) == []
+    return {path.stem: read_json(path) for path in case.output.glob("*.json")}
+
+
+def has_nodes(case: CaseFolder) -> bool:
+    return bool((read_volume(case.output / MASK).array == 2).any())
+
+
+def write_heads(package: Path, sign: Callable[..., None], *, stand_ins: Any = None, **heads: Any) -> None:
+    """Replace heads (None removes one) and the training's stand-ins."""
+    for name, content in heads.items():
+        path = package / "heads" / f"{name}.json"
+        path.unlink()
+        if content is not None:
+            write_json(path, content)
+    sign(package, edition=EDITION_2026.name, **({} if stand_ins is None else {"stand_ins": stand_ins}))
+
+
+def n_head(preferred: str) -> dict[str, Any]:
+    """A head that gives one class to everybody."""
+    return {"classes": {f"N{k}": head_json() | {"intercept": float(f"N{k}" == preferred)} for k in range(4)}}
+
+
+def bug(*_: object, **__: object) -> Any:
+    raise ZeroDivisionError("a bug")

@@ -1,0 +1,225 @@
+"""Four answers, each with its own stand-in: a fault costs one answer, and no case ends without all of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import answers, steps
+from contract.images.volumes import read_volume
+from tests.algorithm.combined.answered import (
+    MASK,
+    NODE,
+    answered,
+    bug,
+    has_nodes,
+    n_head,
+    values,
+    with_node,
+    write_heads,
+)
+from tests.conftest import CaseFolder
+
+# N0 goes with a written mask without GTVn
+
+
+@pytest.mark.usefixtures("by_threshold")
+@pytest.mark.parametrize("preferred", ["N0", "N2"])
+def test_n0_is_given_exactly_without_gtvn(
+    case: CaseFolder, package: Path, sign_package: Callable[..., None], preferred: str
+) -> None:
+    """A head that prefers N0 has three equal classes left where the mask has a node: the lowest of them is N1."""
+    write_heads(package, sign_package, n_stage=n_head(preferred))
+    answered(case, package)
+    assert (has_nodes(case), values(case)["n-stage"]) == (False, "N0")
+    answered(with_node(case), package)
+    assert (has_nodes(case), values(case)["n-stage"]) == (True, {"N0": "N1", "N2": "N2"}[preferred])
+
+
+@pytest.mark.usefixtures("by_threshold")
+@pytest.mark.parametrize(
+    ("rule", "training", "expected", "by"),
+    [("N0", "N0", "N2", "declaration"), (None, "N3", "N3", "training"), ("N1", "N3", "N1", "rule")],
+)
+def test_no_stand_in_contradicts_the_mask(
+    case: CaseFolder,
+    package: Path,
+    sign_package: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str | None,
+    training: str,
+    expected: str,
+    by: str,
+) -> None:
+    """Without the head, the first of rule, training and declaration that is not N0 where the mask has a node."""
+    write_heads(package, sign_package, n_stage=None, stand_ins={"n_stage": training})
+    monkeypatch.setattr(answers, "staged", lambda *_: rule)
+    record = answered(with_node(case), package).record
+    assert (values(case)["n-stage"], record.stand_in_by["n_stage"]) == (expected, by)
+    case.pet.array[NODE] = 1.0
+    record = answered(case.write(), package).record
+    assert (values(case)["n-stage"], "n_stage" in record.stand_ins) == ("N0", False)
+
+
+# The order of the stand-ins
+
+
+@pytest.mark.parametrize(
+    ("rule", "stand_ins", "expected", "by"),
+    [
+        ("T4", {"t_stage": "T3"}, "T4", "rule"),
+        (None, {"t_stage": "T3"}, "T3", "training"),
+        ("T9", {"t_stage": "T3"}, "T3", "training"),
+        (None, {}, "T2", "declaration"),
+        (None, {"t_stage": "t3"}, "T2", "declaration"),
+        (None, {"t_stage": 3}, "T2", "declaration"),
+    ],
+)
+def test_the_first_possible_stand_in_of_a_class(
+    case: CaseFolder,
+    package: Path,
+    sign_package: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    rule: str | None,
+    stand_ins: dict[str, Any],
+    expected: str,
+    by: str,
+) -> None:
+    write_heads(package, sign_package, t_stage=None, stand_ins=stand_ins)
+    monkeypatch.setattr(answers, "staged", lambda *_: rule)
+    record = answered(case, package).record
+    assert values(case)["t-stage"] == expected
+    assert (record.stand_ins, record.stand_in_by) == (("t_stage",), {"t_stage": by})
+    assert record.stand_in_why["t_stage"].startswith("manifest.json: no head 't_stage'")
+    assert f"*** STAND-IN *** t_stage: '{expected}' is written, by the {by} (manifest.json: no head" in caplog.text
+
+
+@pytest.mark.usefixtures("by_threshold")
+def test_the_rule_stages_the_mask(case: CaseFolder, package: Path, sign_package: Callable[..., None]) -> None:
+    """On the grid of 3 mm the primary spans 8 voxels along each axis: at least 21 mm and below 37 mm (T2). The node
+    spans 8, 7 and 4: sqrt(21^2 + 18^2 + 9^2) = 29 mm at most, one node up to 30 mm (N1)."""
+    write_heads(package, sign_package, t_stage=None, n_stage=None, stand_ins={"t_stage": "T3", "n_stage": "N3"})
+    record = answered(with_node(case), package).record
+    assert (values(case)["t-stage"], values(case)["n-stage"]) == ("T2", "N1")
+    assert record.stand_in_by == {"segmentation": "PET threshold", "t_stage": "rule", "n_stage": "rule"}
+
+
+@pytest.mark.parametrize(
+    ("stand_ins", "expected", "by"),
+    [
+        ({"rfs": 812.0}, 812.0, "training"),
+        ({"rfs": 812}, 812, "training"),
+        ({"rfs": -1.0}, 1000.0, "declaration"),
+        ({"rfs": "812"}, 1000.0, "declaration"),
+        ({"rfs": True}, 1000.0, "declaration"),
+        ({}, 1000.0, "declaration"),
+    ],
+)
+def test_the_first_possible_stand_in_of_a_time(
+    case: CaseFolder, package: Path, sign_package: Callable[..., None], stand_ins: Any, expected: float, by: str
+) -> None:
+    write_heads(package, sign_package, rfs=None, stand_ins=stand_ins)
+    record = answered(case, package).record
+    assert (values(case)["rfs"], record.stand_in_by) == (expected, {"rfs": by})
+
+
+def test_a_failing_rule_is_left_out(
+    case: CaseFolder, package: Path, sign_package: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_heads(package, sign_package, t_stage=None, stand_ins={"t_stage": "T3"})
+    monkeypatch.setattr(answers, "staged", bug)
+    assert answered(case, package).record.stand_in_by == {"t_stage": "training"}
+    assert values(case)["t-stage"] == "T3"
+
+
+# A fault costs one answer
+
+
+@pytest.mark.usefixtures("by_threshold")
+@pytest.mark.parametrize("failing", ["t_stage", "n_stage", "rfs"])
+@pytest.mark.parametrize("fault", ["bug", "NaN", "no memory"])
+def test_a_fault_in_one_head_costs_its_answer_alone(
+    case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, failing: str, fault: str
+) -> None:
+    """The second lack of memory counts; the other answers are those of the same case without the fault."""
+    with_node(case)
+    answered(case, package)
+    sound, real = values(case), answers.answer_value
+
+    def faulty(declared: Any, *arguments: Any) -> Any:
+        if declared.name != failing:
+            return real(declared, *arguments)
+        if fault == "NaN":
+            return math.nan
+        raise MemoryError if fault == "no memory" else ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(answers, "answer_value", faulty)
+    record = answered(case, package).record
+    key = failing.replace("_", "-")
+    written = values(case)
+    assert {name: value for name, value in written.items() if name != key} == {
+        name: value for name, value in sound.items() if name != key
+    }
+    assert record.stand_ins == ("segmentation", failing)
+    assert record.answers[failing] == written[key]
+
+
+def test_a_missing_feature_takes_its_training_median(case: CaseFolder, package: Path) -> None:
+    """No age: the fill value 1 at a weight of 0.1 and an intercept of 0.5; 1000 (1 - e^-k) / k days with k = e^0.6."""
+    case.ehr = {}
+    answered(case.write(), package)
+    k = math.exp(0.6)
+    assert values(case)["rfs"] == pytest.approx(1000 * (1 - math.exp(-k)) / k)
+
+
+def test_a_mask_that_cannot_be_restored_costs_the_mask(
+    case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heads still see the segmentation; N0 goes with the empty mask that is written."""
+    monkeypatch.setattr("algorithm.masks.segmentation.grids.restore_labels", bug)
+    record = answered(with_node(case), package).record
+    assert not read_volume(case.output / MASK).array.any()
+    assert values(case)["n-stage"] == "N0"
+    assert record.stand_in_by == {"segmentation": "empty mask"}
+    assert record.stand_in_why == {"segmentation": "the mask cannot be restored (ZeroDivisionError)"}
+
+
+def test_a_mask_of_another_shape_is_never_written(
+    case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("algorithm.masks.segmentation.grids.restore_labels", lambda *_: np.ones((2, 3, 4), np.uint8))
+    assert answered(case, package).record.stand_in_by == {"segmentation": "empty mask"}
+    assert not read_volume(case.output / MASK).array.any()
+
+
+@pytest.mark.parametrize("where", ["head_and_neck", "threshold_segmentation"])
+def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
+    case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(steps, where, bug)
+    monkeypatch.setattr("algorithm.pipeline.threshold_segmentation", bug)
+    monkeypatch.setattr("algorithm.network.segment.normalise", bug)
+    record = answered(case, package).record
+    assert values(case) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}
+    assert record.stand_in_by == {"segmentation": "empty mask", "t_stage": "training", "rfs": "training"}
+    assert set(record.stand_in_why.values()) == {"ZeroDivisionError"}
+
+
+def test_a_step_that_never_ends_costs_its_own_answers(
+    case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mask is restored before the features, which hang here, are measured: it is written all the same."""
+    monkeypatch.setattr(steps, "image_features", lambda *_: time.sleep(60))
+    begun = time.monotonic()
+    record = answered(case, package, time_limit_s=12.0).record
+    assert time.monotonic() - begun < 12
+    assert (record.stand_in_by["t_stage"], record.stand_in_why["rfs"]) == ("training", "a step does not end")
+    assert "segmentation" not in record.stand_ins
+    assert values(case)["rfs"] == 812.0
