@@ -17,9 +17,9 @@ from contract.editions import Edition
 from contract.errors import HecktorError
 from contract.files import write_csv
 from contract.images.volumes import image_suffix
+from evaluation.analyses.sources import PatientFiles
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.report.pictures import PictureRequest, draw_patient
-from evaluation.report.sources import PatientFiles
 
 NETWORK: Final = "out-of-fold"
 COLOUR: Final = "#1ba3e8"

@@ -10,11 +10,11 @@ from pathlib import Path
 from contract.editions import load_edition
 from contract.files import write_text
 from contract.options import add_edition_option, name_path, whole_number
+from evaluation.analyses.sources import find_masks, find_patients, find_results, team_names
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.report.page import PageContent, build_page, colours_of
 from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
-from evaluation.report.sources import find_masks, find_patients, find_results, team_names
 
 
 def main(argv: Sequence[str] | None = None) -> int:

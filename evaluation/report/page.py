@@ -10,12 +10,12 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
+from evaluation.analyses.sources import TaskResults
 from evaluation.report.drawing import COLOURS
 from evaluation.report.patient_table import facts_of, patient_table
 from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR, PatientPicture
 from evaluation.report.plots import metrics_plot, special_plots
 from evaluation.report.rank_plots import rank_plots
-from evaluation.report.sources import TaskResults
 
 # Tables with more columns have smaller letters.
 WIDE_TABLE: Final = 9

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from contract.editions import Answer
-from evaluation.report.sources import TaskResults, team_names
+from evaluation.analyses.sources import TaskResults, team_names
 
 _MM3_A_ML: Final = 1000.0
 Row = Mapping[str, Any]

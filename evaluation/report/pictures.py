@@ -16,10 +16,10 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
+from evaluation.analyses.sources import PatientFiles
 from evaluation.inputs.masks import read_labels
 from evaluation.report.drawing import plot_style
 from evaluation.report.planes import VIEWS, Floats, Picture, View, centre_of_grid_mm, cut, lesion_centre_mm
-from evaluation.report.sources import PatientFiles
 
 CT_WINDOW_HU: Final = (-160.0, 240.0)
 PET_SHOWN_SUV: Final = (2.0, 14.0)

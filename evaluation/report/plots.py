@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from contract.editions import Answer
 from contract.editions.declaration import Kind
+from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.classification import calibration_table
 from evaluation.metrics.survival import kaplan_meier, log_rank_p
 from evaluation.report.drawing import is_first_in_row, new_figure, plot_style, svg_text
-from evaluation.report.sources import TaskResults
 from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins
 from evaluation.statistics.bootstrap import Estimate
 

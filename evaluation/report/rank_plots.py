@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from evaluation.analyses.sources import TaskResults
 from evaluation.report.drawing import is_first_in_row, new_figure, plot_style, svg_text
-from evaluation.report.sources import TaskResults
 
 SIGNIFICANT: Final = 0.05
 _LARGEST_BLOB_POINTS2: Final = 260.0

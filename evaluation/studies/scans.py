@@ -16,11 +16,11 @@ from contract.editions import Edition, load_edition
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import image_suffix, list_images, read_volume, to_sitk
+from evaluation.analyses.sources import GROUND_TRUTH, PatientFiles, find_patients
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
-from evaluation.report.sources import GROUND_TRUTH, PatientFiles, find_patients
 from evaluation.studies.outputs import raise_dead_worker
 
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}

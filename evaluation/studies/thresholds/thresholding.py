@@ -13,12 +13,12 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
+from evaluation.analyses.sources import PatientFiles
 from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
 from evaluation.metrics.surface import compare_surfaces
-from evaluation.report.sources import PatientFiles
 from evaluation.studies.scans import part_of, uptake_on
 
 Mask: TypeAlias = npt.NDArray[np.bool_]

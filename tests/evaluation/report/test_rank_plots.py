@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from matplotlib.colors import to_hex
 
+from evaluation.analyses.sources import TaskResults
 from evaluation.report import plots, rank_plots
-from evaluation.report.sources import TaskResults
 from evaluation.results.metrics_json import TeamMetrics
 from tests.evaluation.tasks import HPV, MASK, SEGMENTATION, STATUS
 

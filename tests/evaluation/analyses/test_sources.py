@@ -11,7 +11,7 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.report.sources import find_masks
+from evaluation.analyses.sources import find_masks
 
 
 def mask(path: Path) -> Path:

@@ -1,0 +1,1 @@
+"""Self-contained HTML pages: template, style, sortable tables and interactive charts."""

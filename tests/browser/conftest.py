@@ -1,0 +1,55 @@
+"""Pages in a real browser: headless Chromium with software WebGL, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-quic",
+)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium. Where none is installed the tests are skipped; in CI (HECKTOR_REQUIRE_BROWSER) they fail."""
+    executable = os.environ.get("HECKTOR_BROWSER") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        message = "no Chromium found, expected `chromium` (apt-get install chromium) or its path in HECKTOR_BROWSER"
+        if os.environ.get("HECKTOR_REQUIRE_BROWSER"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page of 1280 x 900 pixels; the test fails if anything wrote an error to its console."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    one = context.new_page()
+    problems: list[str] = []
+    one.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    one.on("pageerror", lambda problem: problems.append(str(problem)))
+    yield one
+    context.close()
+    assert problems == []
+
+
+def accessibility_problems(page: Page) -> list[str]:
+    """What axe-core finds wrong with the page, one line each: the rule, and the first element."""
+    violations: list[dict[str, Any]] = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in violations]
