@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,12 +16,40 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, to_sitk
 from evaluation.inputs.hostile import hostile
-from evaluation.metrics.overlap import Box
+from evaluation.metrics.overlap import Booleans, Box, Floats, Integers
 
 # Twice 512 x 512 x 1000, the longest CT that an evaluation must handle; checked before any pixel is read.
 MAX_PREDICTION_VOXELS: Final = 2**29
 # ITK raises an error if the volume of a voxel underflows to 0.
 MIN_VOXEL_MM3: Final = 1e-100
+# Direction cosines up to which a grid is not oblique, as grids count as equal. It moves a box of 144 mm by 0.15 mm.
+ALIGNED: Final = 1e-3
+
+
+@dataclass(frozen=True)
+class BoxRegion:
+    """The voxels of a grid inside a bounding box.
+
+    `slices` are (z, y, x). `inside` has their shape and marks the voxels in the box; None if all of them are.
+    """
+
+    slices: Box
+    inside: Booleans | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no voxel is in the box."""
+        if self.inside is None:
+            return any(part.stop <= part.start for part in self.slices)
+        return not self.inside.any()
+
+    def cut(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array within `slices`, 0 outside the box."""
+        part = array[self.slices]
+        return part if self.inside is None else np.where(self.inside, part, 0)
+
+
+WHOLE_IMAGE: Final = BoxRegion((slice(None), slice(None), slice(None)))
 
 
 @dataclass(frozen=True)
@@ -30,20 +59,46 @@ class BoundingBox:
     low_mm: tuple[float, float, float]
     high_mm: tuple[float, float, float]
 
-    def region(self, geometry: Geometry) -> Box:
-        """The voxels inside, as (z, y, x) slices: the box's length in voxels, from the voxel nearest to its corner.
+    def region(self, geometry: Geometry) -> BoxRegion:
+        """The voxels inside, cut at the border of the image.
 
-        The box is cut at the border of the image. Source: the evaluation code of 2021, which crops by
-        nearest-neighbour resampling from the box's corner.
+        On a grid whose axes are the patient's, in any order and direction: the box's length in voxels, from the voxel
+        nearest to its corner. On an oblique grid: the voxels whose centre lies in the box, `high` excluded.
+        Source: the evaluation code of 2021, which crops by nearest-neighbour resampling from the box's corner.
         """
-        matrix = geometry.physical_to_index_matrix()
-        corners = np.array([[*self.low_mm, 1.0], [*self.high_mm, 1.0]]) @ matrix.T
-        low, high = corners[:, :3].min(axis=0), corners[:, :3].max(axis=0)
+        directions = np.asarray(geometry.direction)
+        if np.abs(directions - np.rint(directions)).max() <= ALIGNED:
+            return BoxRegion(self._crop(geometry))
+        return self._oblique(geometry)
+
+    def _crop(self, geometry: Geometry) -> Box:
+        low, high = _index_bounds(np.array([self.low_mm, self.high_mm]), geometry)
         start = np.floor(low + 0.5).astype(int)
-        stop = start + np.rint(high - low).astype(int)
-        start, stop = np.clip(start, 0, geometry.size), np.clip(stop, 0, geometry.size)
-        x, y, z = (slice(int(first), int(last)) for first, last in zip(start, stop, strict=True))
-        return (z, y, x)
+        return _slices(start, start + np.rint(high - low).astype(int), geometry)
+
+    def _oblique(self, geometry: Geometry) -> BoxRegion:
+        low, high = _index_bounds(np.array([*product(*zip(self.low_mm, self.high_mm, strict=True))]), geometry)
+        slices = _slices(np.floor(low).astype(int), np.ceil(high).astype(int) + 1, geometry)
+        z, y, x = np.ogrid[slices]
+        inside = np.ones(tuple(part.stop - part.start for part in slices), dtype=np.bool_)
+        rows = geometry.index_to_physical_matrix()[:3]
+        for along, low_mm, high_mm in zip(rows, self.low_mm, self.high_mm, strict=True):
+            centre_mm = along[0] * x + along[1] * y + along[2] * z + along[3]
+            inside &= (low_mm <= centre_mm) & (centre_mm < high_mm)
+        return BoxRegion(slices, inside)
+
+
+def _index_bounds(corners_mm: Floats, geometry: Geometry) -> tuple[Floats, Floats]:
+    """The lowest and the highest voxel index (x, y, z) of corners in LPS mm, not rounded."""
+    matrix = geometry.physical_to_index_matrix()
+    index = np.column_stack([corners_mm, np.ones(len(corners_mm))]) @ matrix.T
+    return index[:, :3].min(axis=0), index[:, :3].max(axis=0)
+
+
+def _slices(start: Integers, stop: Integers, geometry: Geometry) -> Box:
+    start, stop = np.clip(start, 0, geometry.size), np.clip(stop, 0, geometry.size)
+    x, y, z = (slice(int(first), int(last)) for first, last in zip(start, stop, strict=True))
+    return (z, y, x)
 
 
 def read_labels(path: Path, error: type[HecktorError]) -> Volume:

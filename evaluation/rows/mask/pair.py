@@ -14,7 +14,7 @@ from contract import labels
 from contract.errors import GroundTruthError, PredictionError
 from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
-from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
+from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
 from evaluation.metrics.lesions import LesionCounts, count_lesions
 from evaluation.metrics.overlap import Box, Overlap, count_overlaps, foreground_box
@@ -115,14 +115,14 @@ def compare_pair(pair: MaskPair) -> MaskRow:
         GroundTruthError: the reference cannot be used, or the box lies outside of it.
     """
     reference = read_labels(pair.reference, GroundTruthError)
-    region = pair.box.region(reference.geometry) if pair.box else (slice(None), slice(None), slice(None))
-    mine = reference.array[region]
-    if mine.size == 0:
+    region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE
+    if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
-    masks = MaskArrays(mine, reference.geometry.voxel_volume_mm3)
+    masks = MaskArrays(region.cut(reference.array), reference.geometry.voxel_volume_mm3)
     try:
         path = answer_file(pair.answer, is_image=True)
-        masks = replace(masks, predicted=read_prediction(path, reference.geometry, pair.rules.geometry)[region])
+        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)
+        masks = replace(masks, predicted=region.cut(predicted))
     except PredictionError as problem:
         masks = replace(masks, error=problem.message, tried=pair.answer.tried)
     return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)

@@ -15,7 +15,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from evaluation.analyses.sources import PatientFiles
 from evaluation.editions.rules import MaskRules
-from evaluation.inputs.masks import BoundingBox, read_labels
+from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
 from evaluation.metrics.surface import compare_surfaces
@@ -77,12 +77,14 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     reference, settings = read_labels(item.scans.reference, GroundTruthError), item.settings
     grid = reference.geometry
     z, y, x = (slice(0, size) for size in grid.array_shape)
-    region = (z, y, x) if item.box is None else item.box.region(grid)
-    truth = np.isin(reference.array[region], TARGETS[settings.target])
+    region = BoxRegion((z, y, x)) if item.box is None else item.box.region(grid)
+    truth = np.isin(region.cut(reference.array), TARGETS[settings.target])
     if not truth.any():
         return ThresholdRow(item.scans.case, {}, {})
-    uptake = uptake_on(item.scans.pet, part_of(grid, region))
-    tissue = _tissue(item.scans, grid, region)
+    uptake = uptake_on(item.scans.pet, part_of(grid, region.slices))
+    if region.inside is not None:
+        uptake = np.where(region.inside, uptake, np.float32(0))
+    tissue = _tissue(item.scans, grid, region.slices)
     suv_max = float(uptake.max() if settings.maximum == "region" else uptake[truth].max())
     if suv_max <= 0:
         raise GroundTruthError(item.scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")

@@ -1,0 +1,133 @@
+"""Voxels inside a bounding box: the crop of 2021 on aligned grids, the centres inside on oblique ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
+from evaluation.inputs.masks import BoundingBox, BoxRegion
+from evaluation.inputs.submission import SubmittedAnswer
+from evaluation.rows.mask.pair import MaskPair, compare_pair
+
+SIZE = (9, 7, 5)
+EIGHTHS = st.integers(-80, 80).map(lambda number: number / 8)
+
+
+def about_z(degrees, spacing=(1.0, 1.0, 1.0), size=(60, 60, 20)):
+    """A grid turned about z, with its middle voxel at (0, 0, 0) mm."""
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    direction = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1.0]])
+    origin = -direction @ (np.array(spacing) * np.array(size) / 2)
+    return Geometry(size, spacing, tuple(origin.tolist()), tuple(direction.ravel().tolist()))
+
+
+def voxels(region: BoxRegion) -> set[tuple[int, int, int]]:
+    """Indices (x, y, z) of the voxels inside."""
+    z, y, x = (np.arange(part.start, part.stop) for part in region.slices)
+    inside = np.ones((z.size, y.size, x.size), bool) if region.inside is None else region.inside
+    return {(int(x[i]), int(y[j]), int(z[k])) for k, j, i in np.argwhere(inside)}
+
+
+@st.composite
+def boxes(draw):
+    low = [draw(EIGHTHS) for _ in range(3)]
+    return BoundingBox(tuple(low), tuple(corner + draw(st.integers(1, 80)) / 8 for corner in low))
+
+
+@given(
+    box=boxes(),
+    order=st.permutations(range(3)),
+    signs=st.tuples(*[st.sampled_from([1, -1])] * 3),
+    origin=st.tuples(EIGHTHS, EIGHTHS, EIGHTHS),
+)
+def test_aligned_grids_are_cropped_as_in_2021(box, order, signs, origin):
+    """Grid axis `axis` runs along patient axis order[axis], forwards or backwards; spacings are powers of 2.
+
+    From the voxel nearest to the corner of lower index, floor(low + 0.5), rint(length) voxels.
+    """
+    spacing = (1.0, 0.5, 2.0)
+    direction = np.zeros((3, 3))
+    for axis, (patient, sign) in enumerate(zip(order, signs, strict=True)):
+        direction[patient, axis] = sign
+    region = box.region(Geometry(SIZE, spacing, origin, tuple(direction.ravel().tolist())))
+    assert region.inside is None
+    for axis, (patient, sign) in enumerate(zip(order, signs, strict=True)):
+        ends = [sign * (mm[patient] - origin[patient]) / spacing[axis] for mm in (box.low_mm, box.high_mm)]
+        start = math.floor(min(ends) + 0.5)
+        stop = start + round(max(ends) - min(ends))
+        cut = [min(max(end, 0), SIZE[axis]) for end in (start, stop)]
+        assert [region.slices[2 - axis].start, region.slices[2 - axis].stop] == cut
+
+
+@given(box=boxes(), turns=st.tuples(*[st.floats(0.2, 1.3)] * 3), origin=st.tuples(EIGHTHS, EIGHTHS, EIGHTHS))
+def test_oblique_grids_hold_the_voxels_whose_centre_is_inside(box, turns, origin):
+    """Every voxel of a grid turned about three axes, one by one."""
+    direction = np.eye(3)
+    for axis, turn in enumerate(turns):
+        first, second = (other for other in range(3) if other != axis)
+        one = np.eye(3)
+        one[[first, second], [first, second]] = math.cos(turn)
+        one[first, second], one[second, first] = -math.sin(turn), math.sin(turn)
+        direction = direction @ one
+    spacing = (1.0, 0.5, 2.0)
+    expected = set()
+    for index in itertools.product(*map(range, SIZE)):
+        centre = np.array(origin) + direction @ (np.array(index) * spacing)
+        if all(low <= place < high for low, place, high in zip(box.low_mm, centre, box.high_mm, strict=True)):
+            expected.add(index)
+    grid = Geometry(SIZE, spacing, origin, tuple(direction.ravel().tolist()))
+    region = box.region(grid)
+    assert voxels(region) == expected
+    assert region.is_empty == (not expected)
+
+
+def test_a_diamond_of_five_voxels():
+    """At 45 degrees with a spacing of sqrt(2) mm voxel (i, j) is centred at (i - j, i + j) mm.
+
+    i - j in {-1, 0, 1} and i + j in {3, 4, 5}, both odd or both even.
+    """
+    half = math.sqrt(0.5)
+    direction = (half, -half, 0.0, half, half, 0.0, 0.0, 0.0, 1.0)
+    grid = Geometry((6, 6, 1), (math.sqrt(2), math.sqrt(2), 1.0), (0.0, 0.0, 0.0), direction)
+    region = BoundingBox((-1.5, 2.5, -0.5), (1.5, 5.5, 0.5)).region(grid)
+    assert voxels(region) == {(1, 2, 0), (2, 3, 0), (2, 2, 0), (2, 1, 0), (3, 2, 0)}
+
+
+@pytest.mark.parametrize("degrees", [5, 20, 44, 45, 70])
+def test_the_number_of_voxels_is_the_volume_at_every_angle(degrees):
+    """A box of 26 x 24 x 14 mm holds about 8736 voxels of 1 mm3; opposite corners alone leave 490 at 44 degrees."""
+    region = BoundingBox((-13.2, -12.1, -7.3), (12.8, 11.9, 6.7)).region(about_z(degrees))
+    assert len(voxels(region)) == pytest.approx(26 * 24 * 14, rel=0.02)
+
+
+def test_a_tilt_below_the_tolerance_of_grids_is_no_tilt():
+    """0.05 degrees: a direction cosine of 0.0009."""
+    box = BoundingBox((-3.0, -3.0, -3.0), (3.0, 3.0, 3.0))
+    assert box.region(about_z(0.05)).inside is None
+    assert box.region(about_z(0.06)).inside is not None
+
+
+def test_dsc_inside_an_oblique_box(tmp_path, rules):
+    """The diamond: 5 voxels inside of 36. The reference holds all 36, the prediction row j = 2, 3 voxels inside.
+
+    DSC = 2 x 3 / (5 + 3); both masks end where the box ends.
+    """
+    half = math.sqrt(0.5)
+    direction = (half, -half, 0.0, half, half, 0.0, 0.0, 0.0, 1.0)
+    grid = Geometry((6, 6, 1), (math.sqrt(2), math.sqrt(2), 1.0), (0.0, 0.0, 0.0), direction)
+    reference, predicted = np.ones((1, 6, 6), np.uint8), np.zeros((1, 6, 6), np.uint8)
+    predicted[0, 2, :] = 1
+    paths = [tmp_path / "reference.mha", tmp_path / "predicted.mha"]
+    for path, mask in zip(paths, (reference, predicted), strict=True):
+        write_mask(path, mask, grid)
+    box = BoundingBox((-1.5, 2.5, -0.5), (1.5, 5.5, 0.5))
+    row = compare_pair(MaskPair(paths[0], SubmittedAnswer("A", paths[1]), rules(), box))
+    assert (row.gtvp.intersection, row.gtvp.reference, row.gtvp.predicted) == (3, 5, 3)
+    assert row.gtvp_dsc == 0.75
