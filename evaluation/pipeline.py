@@ -24,6 +24,7 @@ from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
 from evaluation.results import metrics_json
+from evaluation.results.public import check_public, private_seed, public_estimates, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow, scorer_of
 from evaluation.rows.reading import Sources, read_references, read_submissions
@@ -106,6 +107,8 @@ def _remove_earlier(request: EvaluationRequest) -> None:
 def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
     rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
     given = request.bounding_boxes is not None
+    if request.public:
+        check_public(task)
     if rules is None:
         if given:
             raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
@@ -157,11 +160,11 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
     """The ranked metrics from common draws; the others from separate draws, since they may be undefined."""
     n_cases, metrics = len(cohort.cases), cohort.metrics
     ranked = {name: metrics[name] for name in task.metrics if name in metrics}
-    rng = np.random.default_rng(request.seed)
-    main = estimate(ranked, n_cases, request.bootstraps, rng, request.interval)
+    seed = private_seed(request.seed, cohort) if request.public else request.seed
+    main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(seed), request.interval)
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
-    extra = estimate_extras(others, n_cases, request.bootstraps, request.seed, request.interval)
+    extra = estimate_extras(others, n_cases, request.bootstraps, seed, request.interval)
     return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
 
 
@@ -172,12 +175,13 @@ def _report(
     estimates: Estimates,
     findings: Sequence[Finding],
 ) -> dict[str, Any]:
-    values = {name: estimates.by_metric[name].value for name in task.metrics}
-    return {
-        "aggregates": metrics_json.aggregates(estimates),
-        "centres": metrics_json.centres(cohort, public=request.public),
-        "analyses": cohort.prefixed("public_analyses" if request.public else "analyses"),
-        "cases": metrics_json.case_counts(cohort, public=request.public),
+    shown = public_estimates(estimates, cohort, task) if request.public else estimates
+    values = {name: one.value for name, one in shown.by_metric.items()}
+    report = {
+        "aggregates": metrics_json.aggregates(shown),
+        "centres": metrics_json.centres(cohort),
+        "analyses": cohort.prefixed("analyses"),
+        "cases": metrics_json.case_counts(cohort),
         "warnings": [*map(str, findings), *metrics_json.warnings(cohort, values, task.metrics)],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
@@ -187,8 +191,9 @@ def _report(
             "redraws": estimates.redraws,
             "redraws_of_extra_metrics": estimates.extra_redraws,
         },
-        "results": [] if request.public else cohort.rows_as_json(),
+        "results": cohort.rows_as_json(),
     }
+    return public_report(report, cohort, task) if request.public else report
 
 
 def _box_checksum(request: EvaluationRequest) -> dict[str, str]:

@@ -28,7 +28,7 @@ from typing import Final
 
 MISSING_RULES: Final = ("worst", "skip", "stop")
 WORST_DSC: Final = 0.0
-# With the own answers at hand, a metric of fewer cases would reveal their reference.
+# A submitter knows the answers, so that a metric of fewer cases would reveal their reference.
 MIN_PUBLIC_CASES: Final = 10
 
 

@@ -24,6 +24,8 @@ from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, 
 
 FORMATS: Final = (1, 2)
 DEFAULT_PROFILE: Final = DEFAULT_EDITION
+DIGITS: Final = (1, 2, 3, 4, 5, 6)
+_PUBLIC_DIGITS: Final = "public_digits"
 _PREFIX: Final = re.compile(r"([a-z][a-z0-9_-]*)?")
 # The kinds of answers as format 1 spells them.
 _KINDS_OF_FORMAT_1: Final = {"segmentation": "mask", "survival": "risk", "classification": "class"}
@@ -124,7 +126,7 @@ def _declaration(name: Any, folder: Path | None) -> Edition:
 
 
 def _task_of_format_1(raw: Any, edition: str, algorithm: Algorithm, where: str) -> TaskProfile:
-    content = object_with(raw, where, ("kind", "metrics", "rules", "ranking"))
+    content = object_with(raw, where, ("kind", "metrics", "rules", "ranking"), (_PUBLIC_DIGITS,))
     kind = _KINDS_OF_FORMAT_1[choice(content, "kind", tuple(_KINDS_OF_FORMAT_1), where)]
     answer = algorithm.answers[0]
     rules = parse_rules(content["rules"], answer, f"{where}.rules", may_lack_direction=False)
@@ -134,7 +136,7 @@ def _task_of_format_1(raw: Any, edition: str, algorithm: Algorithm, where: str) 
 
 
 def _task(raw: Any, edition: str, algorithm: Algorithm, where: str) -> TaskProfile:
-    content = object_with(raw, where, ("answers", "metrics", "ranking"))
+    content = object_with(raw, where, ("answers", "metrics", "ranking"), (_PUBLIC_DIGITS,))
     named = object_with(content["answers"], f"{where}.answers", tuple(answer.name for answer in algorithm.answers))
     several = len(algorithm.answers) > 1
     answers = {}
@@ -155,4 +157,5 @@ def _task_profile(
     raw = nonempty(content, "metrics", where, "metric")
     metrics = parse_metrics(raw, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = parse_ranking(content["ranking"], metrics, f"{where}.ranking")
-    return TaskProfile(edition, algorithm, answers, metrics, ranking)
+    digits = choice(content, _PUBLIC_DIGITS, DIGITS, where) if _PUBLIC_DIGITS in content else None
+    return TaskProfile(edition, algorithm, answers, metrics, ranking, digits)

@@ -104,6 +104,8 @@ SURFACE_METRICS: Final[dict[str, tuple[str, str, str]]] = {
     for label in ("gtvp", "gtvn")
 }
 
+# Computed from the probabilities of a class that a submitter may add.
+PROBABILITY_METRICS: Final = ("auc", "brier", "calibration_error", "calibration_in_the_large")
 METRICS_OF_KIND: Final[dict[Kind, tuple[str, ...]]] = {
     "mask": (
         "gtvp_dsc_mean",
@@ -119,15 +121,7 @@ METRICS_OF_KIND: Final[dict[Kind, tuple[str, ...]]] = {
         "gtvp_f1",
     ),
     "risk": ("c_index", "uno_c", "auc_1y", "auc_2y", "auc_3y"),
-    "class": (
-        "balanced_accuracy",
-        "sensitivity",
-        "specificity",
-        "auc",
-        "brier",
-        "calibration_error",
-        "calibration_in_the_large",
-    ),
+    "class": ("balanced_accuracy", "sensitivity", "specificity", *PROBABILITY_METRICS),
 }
 # Metrics of an answer with more than two classes, besides the recall of each class.
 MANY_CLASSES_METRICS: Final = ("balanced_accuracy", "accuracy")

@@ -33,14 +33,18 @@ class AnswerProfile:
 
 @dataclass(frozen=True)
 class TaskProfile:
-    """How one task of an edition is evaluated; `answers` by name, in the declaration's order."""
+    """How one task of an edition is evaluated.
+
+    `answers` are by name, in the declaration's order; `public_digits` are the digits behind the point in public
+    results, None for the default.
+    """
 
     edition: str
-
     algorithm: Algorithm
     answers: Mapping[str, AnswerProfile]
     metrics: Mapping[str, MetricProfile]
     ranking: RankingProfile
+    public_digits: int | None = None
 
     @property
     def has_several_answers(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ import numpy as np
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.versions import installed_version
-from evaluation.editions.edge_cases import INFINITE, MIN_PUBLIC_CASES, NOTHING_TO_MEASURE, PART_IS_NULL
+from evaluation.editions.edge_cases import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.results.scored import ScoredCohort
@@ -64,61 +64,61 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     return {**plain, "infinite": infinite} if infinite else plain
 
 
-def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
-    """Every metric of each centre's cases alone, null if it is not finite.
-
-    `public` leaves out centres with few cases and the metrics of answers whose centres are private.
-    """
-    hidden = cohort.private_in_centres if public else frozenset()
-    metrics = {name: metric for name, metric in cohort.metrics.items() if name not in hidden}
+def centres(cohort: ScoredCohort) -> dict[str, Any]:
+    """Every metric of each centre's cases alone, null if it is not finite."""
     centre_of = cohort.centres
     of_case = [centre_of.get(case) for case in cohort.cases]
     blocks = {}
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
-        count = int(weights.sum())
-        if not metrics or (public and count < MIN_PUBLIC_CASES):
-            continue
-        values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
+        values = {name: float(metric(weights)[0]) for name, metric in cohort.metrics.items()}
         figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
-        blocks[centre] = {"cases": count, "aggregates": figures}
+        blocks[centre] = {"cases": int(weights.sum()), "aggregates": figures}
     return blocks
 
 
 def warnings(
     cohort: ScoredCohort, values: Mapping[str, float | None], ranked: Mapping[str, MetricProfile]
 ) -> list[str]:
-    """One line for each ranked metric that is undefined or infinite, and the warnings of each answer."""
+    """One line for each ranked metric that is undefined or infinite, and the warnings of each answer.
+
+    `values` holds each metric that the result shows.
+    """
     reasons = [f"{one.profile.prefix}{why}" for one in cohort.answers for why in one.measurement.undefined]
     reason_of = {why.partition(":")[0]: why for why in reasons}
     lines = []
-    for name in (name for name, value in values.items() if value is None):
+    for name in (name for name in ranked if values[name] is None):
         null = [term for term in ranked[name].terms if values.get(term, 0.0) is None]
         because = PART_IS_NULL.format(metric=name, parts=", ".join(null)) if null else None
         lines.append(because or reason_of.get(name) or NOTHING_TO_MEASURE.format(metric=name))
-    lines += [INFINITE.format(metric=name) for name, value in values.items() if value is not None and math.isinf(value)]
+    lines += [INFINITE.format(metric=name) for name in ranked if math.isinf(values[name] or 0.0)]
+    return [*lines, *_warnings_of_answers(cohort, values)]
+
+
+def _warnings_of_answers(cohort: ScoredCohort, values: Mapping[str, float | None]) -> Iterator[str]:
     for answer in cohort.answers:
-        lines += [f"{answer.profile.prefix}{line}" for line in answer.measurement.warnings]
-    return lines
+        for name, warn in answer.measurement.warnings.items():
+            value = values.get(f"{answer.profile.prefix}{name}")
+            line = None if value is None else warn(value)
+            if line is not None:
+                yield f"{answer.profile.prefix}{line}"
 
 
-def case_counts(cohort: ScoredCohort, *, public: bool = False) -> dict[str, Any]:
+def case_counts(cohort: ScoredCohort) -> dict[str, Any]:
     """Which cases count, and the names of those that are missing, failed, skipped, unknown or duplicate.
 
     With several answers a case is missing if it has none of them; a single absent answer stands under `failed`, with
-    the answer's name in the reason. `public` counts the skipped cases instead of naming them, since a reason such as
-    an empty reference reveals the reference.
+    the answer's name in the reason.
     """
     in_reference = {case for answer in cohort.answers for case in answer.reference.cases}
     unusable, missing, failed = _unusable(cohort)
-    reasons = _reasons_for_skipping(cohort)
     return {
         "in_ground_truth": len(in_reference),
         "used": len(cohort.cases),
         "answered": len({row.case for answer in cohort.answers for row in answer.rows} - unusable),
         "missing": missing,
         "failed": failed,
-        "skipped": {why: len(names) for why, names in reasons.items()} if public else reasons,
+        "skipped": _reasons_for_skipping(cohort),
         "unknown": cohort.unknown,
         "duplicate": sorted({case for answer in cohort.answers for case in answer.submission.duplicate}),
     }
@@ -139,19 +139,17 @@ def _unusable(cohort: ScoredCohort) -> tuple[set[str], list[str], list[dict[str,
 
 
 def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, Sequence[str]] = dict(cohort.excluded)
     for answer in cohort.answers:
-        # The prefix of the metrics may be empty for several answers.
-        prefix = f"{answer.profile.answer.name}_" if cohort.has_several_answers else ""
         left_out = sorted({row.case for row in answer.rows} - {row.case for row in answer.counted})
         of_answer: dict[str, Sequence[str]] = {
-            **answer.measurement.excluded,
             "no_target_in_ground_truth": answer.reference.without_target,
             "class_not_counted": answer.reference.not_counted,
             "no_usable_prediction": left_out,
         }
-        reasons |= {f"{prefix}{why}": list(cases) for why, cases in of_answer.items() if cases}
-    return reasons
+        prefix = cohort.reason_prefix(answer)
+        reasons |= {f"{prefix}{why}": cases for why, cases in of_answer.items()}
+    return {why: list(cases) for why, cases in reasons.items() if cases}
 
 
 def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str]) -> dict[str, Any]:

@@ -37,13 +37,13 @@ class ScoredCohort:
 
     `cases` are those that count for any answer, sorted. `metrics` carry the answers' prefixes and take weights of
     shape (replicates, cases), so that one draw of cases serves all answers; weighted sums are among them.
-    `private_in_centres` names the metrics that public results do not show for each centre.
+    `outcome_metrics` names the metrics that depend on outcomes of patients, such as risks, and not on masks alone.
     """
 
     answers: tuple[ScoredAnswer, ...]
     cases: tuple[str, ...]
     metrics: Mapping[str, WeightedMetric]
-    private_in_centres: frozenset[str]
+    outcome_metrics: frozenset[str]
 
     @property
     def has_several_answers(self) -> bool:
@@ -78,6 +78,19 @@ class ScoredCohort:
         }
 
     @property
+    def excluded(self) -> dict[str, tuple[str, ...]]:
+        """Cases excluded from a metric for what their masks hold, by reason."""
+        return {
+            f"{self.reason_prefix(answer)}{why}": cases
+            for answer in self.answers
+            for why, cases in answer.measurement.excluded.items()
+        }
+
+    def reason_prefix(self, answer: ScoredAnswer) -> str:
+        """Precedes the reasons why cases of an answer do not count; its metrics' prefix may be empty for several."""
+        return f"{answer.profile.answer.name}_" if self.has_several_answers else ""
+
+    @property
     def centres(self) -> dict[str, str]:
         """The centre of each case, as far as known."""
         return {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
@@ -87,14 +100,14 @@ def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricPr
     """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
     cases = sorted({row.case for answer in answers for row in answer.counted})
     measured: dict[str, WeightedMetric] = {}
-    private: set[str] = set()
+    of_outcomes: set[str] = set()
     for answer in answers:
         own = metrics_on(places_among(cases, answer.counted), len(cases), answer.profile, answer.measurement)
         measured |= own
-        private |= set() if answer.scorer.public_centres else set(own)
-    private |= {name for name, metric in ranked.items() if private.intersection(metric.terms)}
+        of_outcomes |= set(own) if answer.scorer.scores_outcomes else set()
+    of_outcomes |= {name for name, metric in ranked.items() if of_outcomes.intersection(metric.terms)}
     metrics = {**measured, **weighted_sums(measured, ranked)}
-    return ScoredCohort(tuple(answers), tuple(cases), metrics, frozenset(private))
+    return ScoredCohort(tuple(answers), tuple(cases), metrics, frozenset(of_outcomes))
 
 
 def weighted_sums(

@@ -72,7 +72,7 @@ class ClassScorer:
     """Scores the classes of one answer."""
 
     answer: Answer
-    public_centres: bool = False
+    scores_outcomes: bool = True
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[ClassValue]:
         return read_classes(source, self.answer, centre_columns)

@@ -62,7 +62,7 @@ class RiskScorer:
 
     answer: Answer
     rules: RiskRules
-    public_centres: bool = False
+    scores_outcomes: bool = True
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[FollowUp]:
         return read_follow_up(source, self.answer, centre_columns)
@@ -79,11 +79,13 @@ class RiskScorer:
         cohort, missing = survival_cohort(rows, self.rules), self.rules.missing_risk
         metric = c_index_metric(cohort, missing)
         value = whole_cohort(metric, len(rows))
-        flipped = SIGN_MAY_BE_FLIPPED.format(value=value, direction=DIRECTIONS[self.rules.direction])
-        warnings = (flipped,) if value < 0.5 else ()
         undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
         metrics = {"c_index": metric, **censoring_metrics(cohort, missing)}
-        return RowMetrics(metrics, warnings=warnings, undefined=undefined)
+        return RowMetrics(metrics, warnings={"c_index": self._flipped}, undefined=undefined)
+
+    def _flipped(self, c_index: float) -> str | None:
+        direction = DIRECTIONS[self.rules.direction]
+        return SIGN_MAY_BE_FLIPPED.format(value=c_index, direction=direction) if c_index < 0.5 else None
 
     def restore(self, raw: Mapping[str, Any]) -> RiskRow:
         follow_up = FollowUp(raw["rfs_days"], raw["relapse"])

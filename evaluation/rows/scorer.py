@@ -25,29 +25,27 @@ class RowMetrics:
     Attributes:
         metrics: by name.
         excluded: cases excluded from a metric, by reason.
-        warnings: lines about the values of the whole cohort.
+        warnings: by metric, the warning about its value in the whole cohort, None if there is no reason for one.
         undefined: why a metric that may rank has no value in the whole cohort; begins with the metric's name.
         analyses: tables that are not metrics.
-        public_analyses: the same without anything that would reveal the reference of a case.
     """
 
     metrics: Mapping[str, WeightedMetric]
     excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: Mapping[str, Callable[[float], str | None]] = field(default_factory=dict)
     undefined: tuple[str, ...] = ()
     analyses: Mapping[str, Any] = field(default_factory=dict)
-    public_analyses: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Scorer(Protocol):
     """Scores the answers of one kind.
 
-    `public_centres` allows metrics of each centre in public results: where all patients of a centre have one class,
-    or none recurred, an undefined metric would reveal it.
+    `scores_outcomes` says whether the answers are outcomes of patients, such as an HPV status, and not masks: public
+    results show fewer metrics of these.
     """
 
     @property
-    def public_centres(self) -> bool: ...
+    def scores_outcomes(self) -> bool: ...
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Any]:
         """The targets of all cases, from a folder or file; `centre_columns` are spellings of the centre's column."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,11 @@ _MOSTLY: Final = 0.5
 
 
 def estimate_extras(
-    metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: int, method: str = "percentile"
+    metrics: Mapping[str, WeightedMetric],
+    n_cases: int,
+    bootstraps: int,
+    seed: int | Sequence[int],
+    method: str = "percentile",
 ) -> Estimates:
     """Every metric with its 95% interval, or without one if most samples of this cohort leave it undefined.
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
-from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
 from evaluation.editions.rules import SURFACE_METRICS, SURFACES_OF, MaskRules
 from evaluation.metrics.lesions import f1_agg_metric
 from evaluation.metrics.overlap import (
@@ -73,13 +72,11 @@ def _surface_metrics(rows: Sequence[MaskRow], label: str) -> dict[str, WeightedM
     }
 
 
-def dsc_by_volume(rows: Sequence[MaskRow], *, public: bool) -> dict[str, Any] | None:
+def dsc_by_volume(rows: Sequence[MaskRow]) -> dict[str, Any] | None:
     """Spearman's correlation of GTVp DSC with reference volume, and the mean DSC in five bins of rising volume.
 
     Bins hold equal numbers of cases, the first also the remainder. Cases with a reference volume and a DSC count.
-    None with fewer cases than bins; the correlation is None if all DSCs or all volumes are equal. `public` leaves out
-    the bounds of the bins, which are reference volumes, and all bins if they hold few cases: the DSC of a case and
-    the predicted volume give its reference volume.
+    None with fewer cases than bins; the correlation is None if all DSCs or all volumes are equal.
     Source: the HECKTOR 2021 overview.
     """
     counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
@@ -88,12 +85,15 @@ def dsc_by_volume(rows: Sequence[MaskRow], *, public: bool) -> dict[str, Any] | 
     volume = _column(counted, lambda row: row.gtvp.reference * row.voxel_volume_mm3 / _MM3_A_ML)
     dsc = _column(counted, lambda row: row.gtvp_dsc)
     parts = equal_bins(volume, VOLUME_BINS)
-    if public and min(part.size for part in parts) < MIN_PUBLIC_CASES:
-        parts = []
-    bins: list[dict[str, Any]] = [{"cases": int(part.size), "dsc_mean": float(dsc[part].mean())} for part in parts]
-    if not public:
-        for summary, part in zip(bins, parts, strict=True):
-            summary |= {"volume_ml_low": float(volume[part].min()), "volume_ml_high": float(volume[part].max())}
+    bins = [
+        {
+            "cases": int(part.size),
+            "dsc_mean": float(dsc[part].mean()),
+            "volume_ml_low": float(volume[part].min()),
+            "volume_ml_high": float(volume[part].max()),
+        }
+        for part in parts
+    ]
     return {"cases": len(counted), "spearman": spearman(volume, dsc), "bins": bins}
 
 

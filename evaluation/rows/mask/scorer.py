@@ -24,7 +24,7 @@ class MaskScorer:
     """Scores masks."""
 
     rules: MaskRules
-    public_centres: bool = True
+    scores_outcomes: bool = False
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Path]:
         return read_mask_folder(source, centre_columns)
@@ -46,13 +46,11 @@ class MaskScorer:
             "gtvp_empty_not_in_mean_dsc": tuple(row.case for row in rows if row.gtvp_dsc is None),
             "gtvn_empty_not_in_mean_dsc": tuple(row.case for row in rows if row.gtvn_dsc is None),
         }
-        tables = {public: dsc_by_volume(rows, public=public) for public in (False, True)}
-        private, shared = ({} if table is None else {"gtvp_dsc_by_volume": table} for table in tables.values())
+        by_volume = dsc_by_volume(rows)
         return RowMetrics(
             mask_metrics(rows, self.rules),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
-            analyses=private,
-            public_analyses=shared,
+            analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
         )
 
     def restore(self, raw: Mapping[str, Any]) -> MaskRow:

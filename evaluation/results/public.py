@@ -1,0 +1,142 @@
+"""Public results: the part of metrics.json that submitters may see.
+
+A submitter chooses the answers, so every figure is an equation about the reference. Public results hold few of them,
+round them, and hold none about fewer than ten patients, nor two whose difference is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
+from evaluation.editions.rules import PROBABILITY_METRICS
+from evaluation.editions.task import TaskProfile, known_metrics
+from evaluation.results.scored import ScoredCohort
+from evaluation.statistics.bootstrap import Estimate, Estimates
+
+DEFAULT_DIGITS: Final = 4
+DIGITS_OF_SMALL_COHORT: Final = 3
+SMALL_COHORT_BELOW: Final = 100
+# Distances range up to 100 mm, all other metrics up to 1.
+_FEWER_DIGITS_OF_MM: Final = 2
+_REDRAWS: Final = ("redraws", "redraws_of_extra_metrics")
+
+
+def check_public(task: TaskProfile) -> None:
+    """Refuse rules under which public results would reveal single patients.
+
+    Probabilities such as 0.5 - 2^-k, one for each patient, write the patients' classes into the digits of a mean.
+    Where missing cases are skipped, a submitter chooses the patients of every figure.
+
+    Raises:
+        HecktorError: a ranked metric comes from submitted probabilities, or missing cases are skipped.
+    """
+    if any(answer.rules.missing == "skip" for answer in task.answers.values()):
+        raise HecktorError("--public", "found together with missing=skip", "missing=worst or missing=stop")
+    known = known_metrics(task.answers, "--public")
+    for name, metric in task.metrics.items():
+        if any(known[term][1] in PROBABILITY_METRICS for term in metric.terms or (name,)):
+            raise HecktorError("--public", f"{name} ranks and comes from probabilities", "other ranked metrics")
+
+
+def private_seed(seed: int, cohort: ScoredCohort) -> list[int]:
+    """A seed that nobody knows without the reference; all submissions to one reference share it.
+
+    With known draws the ends of an interval are equations of many digits about the single patients.
+    """
+    rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
+    reference = sorted((name, row.case, row.reference) for name, row in rows)
+    return [seed, int.from_bytes(hashlib.sha256(repr(reference).encode()).digest())]
+
+
+def digits_of(cohort: ScoredCohort, task: TaskProfile) -> int:
+    """Digits behind the point of public figures: the profile's, or by the number of cases."""
+    if task.public_digits is not None:
+        return task.public_digits
+    fewest = min(len(answer.reference.targets) for answer in cohort.answers)
+    return DIGITS_OF_SMALL_COHORT if fewest < SMALL_COHORT_BELOW else DEFAULT_DIGITS
+
+
+def public_estimates(estimates: Estimates, cohort: ScoredCohort, task: TaskProfile) -> Estimates:
+    """Rounded estimates of all metrics of masks; of outcomes only the ranked ones, since each reveals more of them."""
+    digits, hidden = digits_of(cohort, task), cohort.outcome_metrics - set(task.metrics)
+    shown = {name: one for name, one in estimates.by_metric.items() if name not in hidden}
+    rounded = {
+        name: Estimate(*(_rounded(name, figure, digits) for figure in (one.value, one.ci95_low, one.ci95_high)))
+        for name, one in shown.items()
+    }
+    return Estimates(rounded, estimates.redraws, estimates.extra_redraws)
+
+
+def public_report(report: Mapping[str, Any], cohort: ScoredCohort, task: TaskProfile) -> dict[str, Any]:
+    """The content of a public metrics.json from that of a full one whose `aggregates` are public already.
+
+    `analyses` and `results` are empty: volume bins and their correlation order the patients by the reference's volume.
+    Skipped cases are counted, except those whose reference is the reason.
+    """
+    digits = digits_of(cohort, task)
+    provenance = {key: value for key, value in report["provenance"].items() if key not in _REDRAWS}
+    skipped = report["cases"]["skipped"].items()
+    counts = {why: len(names) for why, names in skipped if why not in cohort.excluded}
+    return {
+        **report,
+        "centres": _public_centres(report["centres"], cohort, digits),
+        "analyses": {},
+        "cases": {**report["cases"], "skipped": counts},
+        "provenance": {**provenance, "public_digits": digits},
+        "results": [],
+    }
+
+
+def _public_centres(blocks: Mapping[str, Any], cohort: ScoredCohort, digits: int) -> dict[str, Any]:
+    """Rounded metrics of masks in the centres that may be shown."""
+    names = [name for name in cohort.metrics if name not in cohort.outcome_metrics]
+    if not names:
+        return {}
+    public = {}
+    for centre in shown_centres(cohort):
+        figures = blocks[centre]["aggregates"]
+        values = {name: {"value": _rounded(name, figures[name]["value"], digits)} for name in names}
+        public[centre] = {"cases": blocks[centre]["cases"], "aggregates": values}
+    return public
+
+
+def shown_centres(cohort: ScoredCohort) -> list[str]:
+    """Centres whose metrics reveal no few cases, neither by themselves nor by their difference from the whole cohort.
+
+    Every metric must hold at least ten cases of a shown centre, and at least ten of all others together, those of an
+    unknown centre included. The smallest centres are left out until this is so.
+    """
+    centre_of = cohort.centres
+    groups: dict[str | None, set[str]] = {}
+    for case in cohort.cases:
+        groups.setdefault(centre_of.get(case), set()).add(case)
+    measured = _cases_of_metrics(cohort)
+    shown = {name: cases for name, cases in groups.items() if name is not None and _is_large(cases, measured)}
+    others = set(cohort.cases).difference(*shown.values())
+    while shown and not _is_large(others, measured):
+        others |= shown.pop(min(shown, key=lambda name: (len(shown[name]), name)))
+    return sorted(shown)
+
+
+def _cases_of_metrics(cohort: ScoredCohort) -> list[set[str]]:
+    """All cases, and of each answer with a mask the cases that count and those that enter each mean."""
+    parts = [set(cohort.cases)]
+    for answer in cohort.answers:
+        if not answer.scorer.scores_outcomes:
+            counted = {row.case for row in answer.counted}
+            parts += [counted, *(counted.difference(cases) for cases in answer.measurement.excluded.values())]
+    return parts
+
+
+def _is_large(cases: set[str], measured: list[set[str]]) -> bool:
+    return all(not cases & part or len(cases & part) >= MIN_PUBLIC_CASES for part in measured)
+
+
+def _rounded(name: str, figure: float | None, digits: int) -> float | None:
+    if figure is None:
+        return None
+    return round(figure, max(0, digits - _FEWER_DIGITS_OF_MM) if name.endswith("_mm") else digits)
