@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from contract.errors import GroundTruthError
+from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.cli import main
+from evaluation.editions.profile import load_profile
+from evaluation.ranking.leaderboard import leaderboard
+from evaluation.results.metrics_json import parse_metrics
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
@@ -107,6 +112,116 @@ def test_a_centre_of_one_class_does_not_give_itself_away(phase_of, capsys, task,
     assert phase.run()["centres"]["C"]["cases"] == 12
     report, _ = public_report(phase, capsys)
     assert report["centres"] == {}
+
+
+def decimals(number):
+    """Digits behind the point of a number as JSON writes it."""
+    return len(repr(number).partition(".")[2]) if number != int(number) else 0
+
+
+def figures_in(report):
+    """Every figure of the aggregates and of the centres, by metric."""
+    blocks = [report["aggregates"], *(block["aggregates"] for block in report["centres"].values())]
+    return [(name, one) for block in blocks for name, figures in block.items() for one in numbers_in(figures)]
+
+
+@pytest.mark.parametrize(("public_digits", "digits", "digits_of_mm"), [(None, 3, 1), (2, 2, 0), (6, 6, 4)])
+def test_figures_are_rounded(phase_of, grid, profile_with, public_digits, digits, digits_of_mm):
+    """Twelve tumours of 20 to 31 voxels, 19 of them found: 3 digits below 100 cases, of millimetres 2 fewer."""
+    phase = phase_of(SEGMENTATION)
+    phase.truth_table("PatientID,CenterID\n" + "".join(f"P{n:02d},C\n" for n in range(12)))
+    for number in range(12):
+        mask = np.zeros(grid.array_shape, np.uint8)
+        mask.reshape(-1)[: 20 + number] = 1
+        phase.truth_mask(f"P{number:02d}", mask)
+        mask.reshape(-1)[19:] = 0
+        phase.mask(f"P{number:02d}", mask)
+    changes = {"options": {"surfaces": "gtvp"}, "edition": profile_with(public_digits)}
+    full, public = phase.run(**changes), phase.run(**changes, public=True)
+    assert public["provenance"]["public_digits"] == digits
+    assert set(public["centres"]) == {"C"}
+    rounded = {name: digits_of_mm if name.endswith("_mm") else digits for name in full["aggregates"]}
+    assert {name: one["value"] for name, one in public["aggregates"].items()} == {
+        name: None if one["value"] is None else round(one["value"], rounded[name])
+        for name, one in full["aggregates"].items()
+    }
+    assert max(decimals(one) for name, one in figures_in(public) if not name.endswith("_mm")) == digits
+    assert not [name for name, one in figures_in(public) if decimals(one) > rounded[name]]
+
+
+@pytest.fixture
+def profile_with(tmp_path):
+    """Write the default profile with a number of public digits and more ranked metrics of task 3; returns its path."""
+
+    def write(public_digits=None, **metrics):
+        content = json.loads(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+        content["name"] = "ours"
+        if public_digits is not None:
+            content["tasks"]["segmentation"]["public_digits"] = public_digits
+        content["tasks"]["hpv"]["metrics"] |= metrics
+        path = tmp_path / "ours.json"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(("cases", "digits"), [(99, 3), (100, 4)])
+def test_a_cohort_of_a_hundred_has_one_digit_more(phase_of, cases, digits):
+    """Two of three positives are answered right, as is every negative."""
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\n" + "".join(f"P{n:03d},{int(n < 3)}\n" for n in range(cases)))
+    for number in range(cases):
+        phase.value(f"P{number:03d}", "true" if number < 2 else "false")
+    report = phase.run(public=True, bootstraps=0)
+    assert report["aggregates"]["sensitivity"]["value"] == round(2 / 3, digits)
+
+
+@pytest.mark.parametrize("digits", [0, 7, 3.0, "4", True])
+def test_public_digits_are_checked(profile_with, digits):
+    with pytest.raises(
+        HecktorError, match=r"ours\.json: tasks\.segmentation\.public_digits: found .*, expected one of 1, 2, 3"
+    ):
+        load_profile(profile_with(digits))
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        {"brier": {"title": "Brier score", "higher_is_better": False}},
+        {
+            "sum": {
+                "title": "Sum",
+                "higher_is_better": True,
+                "weighted_sum": ["balanced_accuracy", "auc"],
+                "weights": [0.5, 0.5],
+            }
+        },
+    ],
+)
+def test_a_ranking_by_probabilities_has_no_public_results(phase_of, profile_with, metric):
+    phase, edition = phase_of(HPV), profile_with(**metric)
+    phase.truth_table("PatientID,HPV Status\nP0,1\nP1,0\n")
+    phase.value("P0", "true")
+    with pytest.raises(HecktorError, match=f"--public: {next(iter(metric))} ranks and comes from probabilities"):
+        phase.run(edition=edition, public=True)
+
+
+def test_public_files_can_be_ranked(phase_of):
+    """Sensitivity 1 and 2 / 3 with the same specificity; 0.667 has three digits."""
+    teams = []
+    for team, right in (("a", 2), ("b", 3)):
+        phase = phase_of(HPV)
+        phase.truth_table("PatientID,HPV Status\nP0,1\nP1,1\nP2,1\nP3,0\n")
+        for number in range(4):
+            phase.value(f"P{number}", "true" if number < right else "false")
+        teams.append(parse_metrics(phase.run(public=True), team, team))
+        shutil.rmtree(phase.root)
+    board = leaderboard(load_profile().task("hpv"), teams)
+    assert [(entry["team"], entry["metrics"]["sensitivity"]["value"]) for entry in board["teams"]] == [
+        ("b", 1.0),
+        ("a", 0.667),
+    ]
 
 
 @pytest.mark.parametrize(
