@@ -1,1 +1,1 @@
-"""Studies of the shipped packages on phantoms, whose figures stand in the docs."""
+"""Studies whose figures stand in the docs."""
