@@ -139,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_workers(parser)
     parser.add_argument(
-        "--public", action="store_true", help="leave out of metrics.json everything that reveals a single patient"
+        "--public",
+        action="store_true",
+        help="write results that submitters may see: fewer figures, rounded, and no rows (docs/evaluating.md)",
     )
     return parser

@@ -15,6 +15,7 @@ from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
 from evaluation.editions.rules import PROBABILITY_METRICS
 from evaluation.editions.task import TaskProfile, known_metrics
 from evaluation.results.scored import ScoredCohort
+from evaluation.rows.mask.pair import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates
 
 DEFAULT_DIGITS: Final = 4
@@ -105,35 +106,35 @@ def _public_centres(blocks: Mapping[str, Any], cohort: ScoredCohort, digits: int
 
 
 def shown_centres(cohort: ScoredCohort) -> list[str]:
-    """Centres whose metrics reveal no few cases, neither by themselves nor by their difference from the whole cohort.
+    """Centres whose metrics reveal nobody, neither by themselves nor by their difference from the whole cohort.
 
-    Every metric must hold at least ten cases of a shown centre, and at least ten of all others together, those of an
-    unknown centre included. The smallest centres are left out until this is so.
+    A shown centre has at least ten cases, and either none or at least ten of them have a mask, a GTVp and a GTVn. The
+    same holds for all other cases together, those of an unknown centre included: the smallest centres are left out
+    until it does.
     """
     centre_of = cohort.centres
     groups: dict[str | None, set[str]] = {}
     for case in cohort.cases:
         groups.setdefault(centre_of.get(case), set()).add(case)
-    measured = _cases_of_metrics(cohort)
-    shown = {name: cases for name, cases in groups.items() if name is not None and _is_large(cases, measured)}
+    parts = _parts(cohort)
+    shown = {name: cases for name, cases in groups.items() if name is not None and _is_safe(cases, parts)}
     others = set(cohort.cases).difference(*shown.values())
-    while shown and not _is_large(others, measured):
+    while shown and not _is_safe(others, parts):
         others |= shown.pop(min(shown, key=lambda name: (len(shown[name]), name)))
     return sorted(shown)
 
 
-def _cases_of_metrics(cohort: ScoredCohort) -> list[set[str]]:
-    """All cases, and of each answer with a mask the cases that count and those that enter each mean."""
-    parts = [set(cohort.cases)]
-    for answer in cohort.answers:
-        if not answer.scorer.scores_outcomes:
-            counted = {row.case for row in answer.counted}
-            parts += [counted, *(counted.difference(cases) for cases in answer.measurement.excluded.values())]
-    return parts
+def _parts(cohort: ScoredCohort) -> list[set[str]]:
+    """All cases, those with a mask, and those with each structure: the cases that the metrics may depend on."""
+    rows = [row for answer in cohort.answers for row in answer.counted if isinstance(row, MaskRow)]
+    with_gtvp = {row.case for row in rows if row.gtvp.reference > 0}
+    with_gtvn = {row.case for row in rows if row.gtvn.reference > 0}
+    return [set(cohort.cases), {row.case for row in rows}, with_gtvp, with_gtvn]
 
 
-def _is_large(cases: set[str], measured: list[set[str]]) -> bool:
-    return all(not cases & part or len(cases & part) >= MIN_PUBLIC_CASES for part in measured)
+def _is_safe(cases: set[str], parts: list[set[str]]) -> bool:
+    """Whether no part holds one to nine of these cases."""
+    return all(not cases & part or len(cases & part) >= MIN_PUBLIC_CASES for part in parts)
 
 
 def _rounded(name: str, figure: float | None, digits: int) -> float | None:

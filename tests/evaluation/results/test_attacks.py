@@ -186,12 +186,16 @@ def test_large_centres_without_a_rest_are_shown(cohort):
 
 
 def test_a_centre_whose_mean_holds_one_patient_is_not_shown(cohort):
-    """Twelve patients, eleven without a GTVp: with empty masks for these the centre's mean is one patient's DSC."""
+    """Twelve patients, eleven without a GTVp: with empty masks for these the centre's mean is one patient's DSC.
+
+    So it is where an empty mask counts 1: (11 + 0.75) / 12.
+    """
     cases = {f"C{n:02d}": ("C", 0) for n in range(11)} | {"C11": ("C", 5)}
     cases |= {f"D{n:02d}": ("D", 4) for n in range(12)}
     submit, predicted = cohort(cases), {case: min(voxels, 3) for case, (_, voxels) in cases.items()}
     assert submit(predicted)["centres"]["C"]["aggregates"]["gtvp_dsc_mean"]["value"] == pytest.approx(0.75)
     assert submit(predicted, public=True)["centres"] == {}
+    assert submit(predicted, public=True, options={"gtvp_empty": "one"})["centres"] == {}
 
 
 def fifth_of_the_volume(result):

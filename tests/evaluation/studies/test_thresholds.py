@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError
+from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.studies.cli import main
 from evaluation.studies.thresholds.thresholding import segmented
@@ -86,6 +88,25 @@ def test_inside_a_bounding_box_the_bladder_does_not_count(cohort, grid):
     lines = list(csv.DictReader((cohort.parent / "out" / "thresholds.csv").read_text().splitlines()))
     # From the reference's voxels at x 2 to 7 to the mask's at 4 to 7: 2, 1, 0, 0, 0, 0 mm, 95th percentile 1.75.
     assert float(lines[0]["hd95_median_mm"]) == pytest.approx(1.75)
+
+
+SLANTED = (math.sqrt(0.5), -math.sqrt(0.5), 0.0, math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "grid", [Geometry((6, 6, 2), (math.sqrt(2), math.sqrt(2), 1.0), (0.0, 0.0, 0.0), SLANTED)], ids=["45 degrees"]
+)
+def test_inside_an_oblique_box_the_bladder_does_not_count(add_case, grid):
+    """Voxel (i, j) is centred at (i - j, i + j) mm: the bladder (1, 1) is 0.5 mm before the box, whose SUVmax is 8."""
+    mask, suv = np.zeros(grid.array_shape, np.uint8), np.zeros(grid.array_shape)
+    mask[0, 2:4, 2] = 1
+    suv[0, 2:4, 2] = 8
+    suv[0, 1, 1] = 10
+    cohort = add_case("A", mask, suv)
+    boxes = cohort.parent / "boxes.csv"
+    boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-1.5,1.5,2.5,5.5,-0.5,0.5\n")
+    assert dsc_of(study(cohort, "--percents", "80:80:1"))["automatic", 80] == pytest.approx(4 / 5)
+    assert dsc_of(study(cohort, "--percents", "80:80:1", "--bounding-boxes", str(boxes)))["automatic", 80] == 1.0
 
 
 def test_components_are_26_connected():
