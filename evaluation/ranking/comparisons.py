@@ -47,7 +47,7 @@ def method_of(measure: str) -> str:
     return SIGNED_RANK if measure in _MEANS else BOOTSTRAP
 
 
-def beside(measure: str) -> str | None:
+def second_test(measure: str) -> str | None:
     """The name of the test that is shown beside the deciding one: it asks about something else than the metric."""
     if measure == "c_index":
         return KANG
@@ -107,7 +107,7 @@ def _by_signed_ranks(name: str, cohort: StoredCohort) -> Floats:
 
 
 def _beside(cohort: StoredCohort, metric: MetricProfile) -> dict[str, Any]:
-    name = beside(metric.measure)
+    name = second_test(metric.measure)
     if name is None:
         return {}
     test = _by_kang(cohort, metric.answer) if name == KANG else _by_mcnemar(cohort, metric)
