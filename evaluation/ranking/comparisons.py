@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations
 from typing import Any, Final, TypeAlias
 
@@ -48,7 +48,10 @@ def method_of(measure: str) -> str:
 
 
 def second_test(measure: str) -> str | None:
-    """The name of the test that is shown beside the deciding one: it asks about something else than the metric."""
+    """The name of the test that is shown beside the deciding one, if there is one.
+
+    Kang's test is another one of the C-index; McNemar's is one of plain accuracy.
+    """
     if measure == "c_index":
         return KANG
     return MCNEMAR if measure in _OF_CLASSES or measure.startswith(RECALL_PREFIX) else None
@@ -149,7 +152,7 @@ def _by_kang(cohort: StoredCohort, answer: str) -> PairwiseTest:
     return test
 
 
-def _team_risks(answers: tuple[StoredRows, ...] | list[StoredRows], rules: RiskRules) -> TeamRisks:
+def _team_risks(answers: Sequence[StoredRows], rules: RiskRules) -> TeamRisks:
     """The risks of teams on the cases that count for all of them."""
     common = set.intersection(*(set(one.places.tolist()) for one in answers))
     cohorts = [
