@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import permutations
+from collections.abc import Mapping, Sequence
+from itertools import combinations, permutations
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,91 +13,118 @@ from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.rules import RECALL_PREFIX, RiskRules
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.rank import TeamsTable
-from evaluation.results.stored import StoredCohort, StoredTeam
+from evaluation.results.stored import StoredCohort, StoredRows
 from evaluation.rows.classes import ClassRow
-from evaluation.rows.risk import RiskRow, survival_cohort
-from evaluation.statistics.kang import PairedRisks, kang
-from evaluation.statistics.tests import Test, bootstrap_difference, holm, mcnemar, signed_rank
+from evaluation.rows.risk import survival_cohort
+from evaluation.statistics.bootstrap import leave_one_out
+from evaluation.statistics.gains import PairedGains, paired_gains
+from evaluation.statistics.kang import TeamRisks, kang
+from evaluation.statistics.tests import PairwiseTest, holm, mcnemar, signed_ranks
 
 SIGNED_RANK: Final = "wilcoxon_signed_rank"
 BOOTSTRAP: Final = "bootstrap_difference"
 KANG: Final = "kang"
 MCNEMAR: Final = "mcnemar"
 
-Compare: TypeAlias = Callable[[StoredTeam, StoredTeam], Test]
 Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
 
-# Means and medians of per-case values. All metrics without a test of their own are compared by the bootstrap.
-_PER_CASE: Final = frozenset(
-    {"gtvn_dsc_mean", *(f"gtvp_{name}_mean" for name in ("dsc", "precision", "recall"))}
-    | {
-        f"{label}_{name}"
-        for label in ("gtvp", "gtvn")
-        for name in ("hd95_median_mm", "asd_median_mm", "surface_dsc_mean")
+# Means of per-case values. Every other metric, medians and weighted sums among them, is compared by the bootstrap.
+_MEANS: Final = frozenset(
+    {
+        "gtvp_dsc_mean",
+        "gtvn_dsc_mean",
+        "gtvp_precision_mean",
+        "gtvp_recall_mean",
+        "gtvp_surface_dsc_mean",
+        "gtvn_surface_dsc_mean",
     }
 )
 _OF_CLASSES: Final = frozenset({"balanced_accuracy", "accuracy", "sensitivity", "specificity"})
 
 
 def method_of(measure: str) -> str:
-    """The name of the test that compares teams by a metric, without the answer's prefix."""
-    if measure in _PER_CASE:
-        return SIGNED_RANK
+    """The name of the test that decides about a metric, given without the answer's prefix; empty for a sum."""
+    return SIGNED_RANK if measure in _MEANS else BOOTSTRAP
+
+
+def second_test(measure: str) -> str | None:
+    """The name of the test that is shown beside the deciding one, if there is one.
+
+    Kang's test is another one of the C-index; McNemar's is one of plain accuracy.
+    """
     if measure == "c_index":
         return KANG
-    return MCNEMAR if measure in _OF_CLASSES or measure.startswith(RECALL_PREFIX) else BOOTSTRAP
+    return MCNEMAR if measure in _OF_CLASSES or measure.startswith(RECALL_PREFIX) else None
 
 
 def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[str, Any]:
-    """By metric, the test's name and one entry for each ordered pair of teams: is `team` better than `than`?
+    """By metric, the deciding test's name, one entry for each ordered pair of teams, and the tests beside it.
 
-    `difference`, in the metric's unit, is positive if the team is better and null if infinite. `p_holm` is corrected
-    over all ordered pairs of the metric.
+    `difference` is positive if `team` is better `than` the other; `sd` and the interval are those of its bootstrap
+    replicates, in the metric's unit; null if infinite or undefined. Entries of a test beside have its own difference.
+    `p_holm` is corrected over all ordered pairs of one test.
     """
     by_metric = {}
     for name, metric in cohort.profile.metrics.items():
-        compare = _comparison(name, metric, cohort, table, draws)
-        tests = [(a.team, b.team, compare(a, b)) for a, b in permutations(cohort.teams, 2)]
-        entries = []
-        for (team, than, test), p_holm in zip(tests, holm(np.array([test.p for *_, test in tests])), strict=True):
-            difference = test.difference if np.isfinite(test.difference) else None
-            entries.append({"team": team, "than": than, "difference": difference, "p": test.p, "p_holm": float(p_holm)})
-        by_metric[name] = {"test": method_of(metric.measure), "pairs": entries}
+        gains, method = _gains(name, metric, cohort, table, draws), method_of(metric.measure)
+        p = gains.p if method == BOOTSTRAP else _by_signed_ranks(name, cohort)
+        spread = {part: getattr(gains, part) for part in ("difference", "sd", "ci95_low", "ci95_high")}
+        by_metric[name] = {"test": method, "pairs": _pairs(cohort, spread, p), "beside": _beside(cohort, metric)}
     return by_metric
 
 
-def _comparison(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> Compare:
+def _pairs(cohort: StoredCohort, figures: Mapping[str, Floats], p: Floats) -> list[dict[str, Any]]:
+    names = [team.team for team in cohort.teams]
+    places = list(permutations(range(len(names)), 2))
+    corrected = holm(np.array([p[place] for place in places]))
+    return [
+        {
+            "team": names[place[0]],
+            "than": names[place[1]],
+            **{part: _finite(values[place]) for part, values in figures.items()},
+            "p": float(p[place]),
+            "p_holm": float(p_holm),
+        }
+        for place, p_holm in zip(places, corrected, strict=True)
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _gains(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> PairedGains:
     sign = 1.0 if metric.higher_is_better else -1.0
-    test = method_of(metric.measure)
-    if test == KANG:
-        return _by_kang(cohort, metric.answer)
-    if test == MCNEMAR:
-        return lambda a, b: mcnemar(_correct(a, b, metric), _correct(b, a, metric))
-    if test == SIGNED_RANK:
-        each = np.eye(len(cohort.cases))
-        goodness = {team.team: sign * team.metrics[name](each) for team in cohort.teams}
-        return lambda a, b: signed_rank(goodness[a.team], goodness[b.team])
-    values = {team: sign * table.values[name][index] for index, team in enumerate(table.teams)}
-    return lambda a, b: bootstrap_difference(
-        float(_gap(np.array(values[a.team]), np.array(values[b.team]))),
-        _gap(sign * draws[a.team, name], sign * draws[b.team, name]),
+    values = dict(zip(table.teams, table.values[name], strict=True))
+    return paired_gains(
+        sign * np.array([values[team.team] for team in cohort.teams]),
+        sign * np.stack([draws[team.team, name] for team in cohort.teams]),
+        sign * np.stack([leave_one_out(team.metrics[name], len(cohort.cases)) for team in cohort.teams]),
     )
 
 
-def _gap(a: Floats, b: Floats) -> Floats:
-    """Differences, 0 between two infinite values."""
-    return np.subtract(a, b, out=np.zeros(a.shape), where=a != b)
+def _by_signed_ranks(name: str, cohort: StoredCohort) -> Floats:
+    """Every mean of per-case values is better if higher; a sample of one case gives that case's value."""
+    each = np.eye(len(cohort.cases))
+    return signed_ranks(np.stack([team.metrics[name](each) for team in cohort.teams]))
 
 
-def _common(team: StoredTeam, other: StoredTeam, answer: str) -> list[Any]:
-    """The rows of a team whose cases count for the other team as well."""
-    mine, shared = team.answers[answer], set(other.answers[answer].places.tolist())
-    return [row for row, place in zip(mine.rows, mine.places, strict=True) if int(place) in shared]
+def _beside(cohort: StoredCohort, metric: MetricProfile) -> dict[str, Any]:
+    name = second_test(metric.measure)
+    if name is None:
+        return {}
+    test = _by_kang(cohort, metric.answer) if name == KANG else _by_mcnemar(cohort, metric)
+    return {name: _pairs(cohort, {"difference": test.difference}, test.p)}
 
 
-def _correct(team: StoredTeam, other: StoredTeam, metric: MetricProfile) -> Any:
-    rows: list[ClassRow] = _common(team, other, metric.answer)
-    return np.array([row.correct for row in rows if _counts_for(metric.measure, row)], dtype=np.bool_)
+def _by_mcnemar(cohort: StoredCohort, metric: MetricProfile) -> PairwiseTest:
+    shape = (len(cohort.teams), len(cohort.cases))
+    correct, counted = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
+    for number, team in enumerate(cohort.teams):
+        answers = team.answers[metric.answer]
+        correct[number, answers.places] = [row.correct for row in answers.rows]
+        counted[number, answers.places] = [_counts_for(metric.measure, row) for row in answers.rows]
+    return mcnemar(correct, counted)
 
 
 def _counts_for(measure: str, row: ClassRow) -> bool:
@@ -109,16 +136,28 @@ def _counts_for(measure: str, row: ClassRow) -> bool:
     return not measure.startswith(RECALL_PREFIX) or measure == f"{RECALL_PREFIX}{row.actual}"
 
 
-def _by_kang(cohort: StoredCohort, answer: str) -> Compare:
+def _by_kang(cohort: StoredCohort, answer: str) -> PairwiseTest:
+    """Kang's test of all teams at once, or of each two on their common cases if these are not those of all."""
     rules = cohort.profile.answers[answer].rules
     if not isinstance(rules, RiskRules):
         raise TypeError("a C-index needs the rules of a risk")
-    missing = MISSING_RISK_RULES[rules.missing_risk]
+    answers = [team.answers[answer] for team in cohort.teams]
+    if all(np.array_equal(one.places, answers[0].places) for one in answers):
+        return kang(_team_risks(answers, rules))
+    shape = (len(answers), len(answers))
+    test = PairwiseTest(np.zeros(shape), np.ones(shape))
+    for a, b in combinations(range(len(answers)), 2):
+        of_two, both = kang(_team_risks((answers[a], answers[b]), rules)), np.ix_((a, b), (a, b))
+        test.difference[both], test.p[both] = of_two.difference, of_two.p
+    return test
 
-    def compare(a: StoredTeam, b: StoredTeam) -> Test:
-        mine: list[RiskRow] = _common(a, b, answer)
-        theirs: list[RiskRow] = _common(b, a, answer)
-        first, second = survival_cohort(mine, rules), survival_cohort(theirs, rules)
-        return kang(PairedRisks(first.times_days, first.events, first.risks, second.risks, missing))
 
-    return compare
+def _team_risks(answers: Sequence[StoredRows], rules: RiskRules) -> TeamRisks:
+    """The risks of teams on the cases that count for all of them."""
+    common = set.intersection(*(set(one.places.tolist()) for one in answers))
+    cohorts = [
+        survival_cohort([row for row, place in zip(one.rows, one.places, strict=True) if place in common], rules)
+        for one in answers
+    ]
+    first, risks = cohorts[0], np.stack([one.risks for one in cohorts])
+    return TeamRisks(first.times_days, first.events, risks, MISSING_RISK_RULES[rules.missing_risk])

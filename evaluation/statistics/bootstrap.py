@@ -80,19 +80,26 @@ def estimate(
 
 def interval(values: Floats, tails: tuple[float, float] = _TAILS) -> tuple[float, float]:
     """Quantiles of replicates, linear between neighbours; next to an infinite value, that value."""
-    ordered = np.sort(values)
-    return _quantile(ordered, tails[0]), _quantile(ordered, tails[1])
+    low, high = interval_bounds(np.sort(values)[None], tails)
+    return float(low[0]), float(high[0])
 
 
-def _quantile(ordered: Floats, tail: float) -> float:
-    place = tail * (ordered.size - 1)
-    below, above = float(ordered[int(place)]), float(ordered[min(int(place) + 1, ordered.size - 1)])
-    share = place - int(place)
-    if share == 0 or below == above:
-        return below
-    if np.isinf(below) or np.isinf(above):
-        return above if np.isinf(above) else below
-    return below + share * (above - below)
+def interval_bounds(ordered: Floats, tails: tuple[float, float] = _TAILS) -> tuple[Floats, Floats]:
+    """As `interval` for each row of (rows, replicates) in rising order; NaN, which stand last, do not count."""
+    return _quantiles(ordered, tails[0]), _quantiles(ordered, tails[1])
+
+
+def _quantiles(ordered: Floats, tail: float) -> Floats:
+    last = np.maximum((~np.isnan(ordered)).sum(axis=1) - 1, 0)
+    place = tail * last
+    lower = place.astype(np.intp)
+    rows = np.arange(len(ordered))
+    below, above = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, last)]
+    share = place - lower
+    is_finite = np.isfinite(below) & np.isfinite(above)
+    step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
+    quantiles: Floats = np.where((share > 0) & np.isinf(above), above, below + share * step)
+    return quantiles
 
 
 def _bca_tails(value: float, values: Floats, metric: WeightedMetric, n_cases: int) -> tuple[float, float]:
@@ -104,7 +111,7 @@ def _bca_tails(value: float, values: Floats, metric: WeightedMetric, n_cases: in
     defined do not count for a; a value or case of infinite influence, or one beyond the formula's pole, gives the
     percentile interval. Source: Efron 1987, J Am Stat Assoc 82:171-185.
     """
-    left_out = _leave_one_out(metric, n_cases)
+    left_out = leave_one_out(metric, n_cases)
     left_out = left_out[~np.isnan(left_out)]
     if not np.isfinite(value) or left_out.size == 0 or not np.isfinite(left_out).all():
         return _TAILS
@@ -120,7 +127,8 @@ def _bca_tails(value: float, values: Floats, metric: WeightedMetric, n_cases: in
     return float(ndtr(z0 + low / (1 - acceleration * low))), float(ndtr(z0 + high / (1 - acceleration * high)))
 
 
-def _leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
+def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
+    """The metric with each case left out in turn, shape (cases,); NaN where it is then undefined."""
     step = max(1, _NUMBERS_AT_ONCE // max(1, n_cases))
     parts = []
     for start in range(0, n_cases, step):

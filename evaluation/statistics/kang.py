@@ -7,33 +7,35 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.overlap import Booleans, Floats, Integers
-from evaluation.statistics.tests import Test
+from evaluation.statistics.tests import SMALLEST_P, PairwiseTest
 
-# Pairs in memory at once: some tens of MB, independent of the number of patients.
+# Pairs of patients times teams in memory at once: some tens of MB.
 _PAIRS_AT_ONCE: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class PairedRisks:
-    """Risks of two teams for the same patients, higher for earlier recurrence, NaN where missing.
+class TeamRisks:
+    """Risks of several teams for the same patients.
 
-    All have shape (patients,); `events` is True for a recurrence. A pair in which a team lacks a risk counts
-    `missing_score` for that team.
+    Attributes:
+        times: follow-up, shape (patients,).
+        events: True for a recurrence, shape (patients,).
+        risks: higher for earlier recurrence, NaN where missing, shape (teams, patients).
+        missing_score: what a pair counts for a team that lacks a risk in it.
     """
 
     times: Floats
     events: Booleans
-    risks_a: Floats
-    risks_b: Floats
+    risks: Floats
     missing_score: float
 
 
-def kang(patients: PairedRisks) -> Test:
-    """Whether team a has the higher C-index (Kang et al. 2015, Stat Med 34:685-703).
+def kang(patients: TeamRisks) -> PairwiseTest:
+    """Whether a team has the higher C-index (Kang et al. 2015, Stat Med 34:685-703), for each pair of teams.
 
     With c_ij = 1 where patient i recurred and j was free for longer, and g_ij = c_ij times how far that pair is
     concordant by a less the same by b, sum over ordered pairs the symmetric kernels q_ij = c_ij + c_ji and
@@ -55,39 +57,61 @@ def kang(patients: PairedRisks) -> Test:
     D / sqrt(var D) is taken for standard normal. Fewer than 4 patients, no comparable pair or an estimate that is
     not positive (for example with equal predictions) give p = 1.
     """
-    n = patients.times.size
-    compared, gained, squares = np.zeros(n), np.zeros(n), 0.0
-    for rows in _blocks(patients.events):
-        pairs = comparable_pairs(patients.times, patients.events, rows)
-        gains = pairs * (
-            concordance_scores(patients.risks_a, patients.missing_score, rows)
-            - concordance_scores(patients.risks_b, patients.missing_score, rows)
-        )
-        compared[rows] += pairs.sum(axis=1)
-        compared += pairs.sum(axis=0)
-        gained[rows] += gains.sum(axis=1)
-        gained += gains.sum(axis=0)
-        squares += float((gains**2).sum())
-    total = float(compared.sum()) / 2
+    n, sums = patients.times.size, _pair_sums(patients)
+    teams, total = len(patients.risks), float(sums.compared.sum()) / 2
+    test = PairwiseTest(np.zeros((teams, teams)), np.ones((teams, teams)))
     if total == 0:
-        return Test(0.0, 1.0)
-    difference = float(gained.sum()) / 2 / total
-    if n < 4:
-        return Test(difference, 1.0)
+        return test
     scale = n * (n - 1) / (2 * total)
-    sums = float(((gained - difference * compared) ** 2).sum())
-    spread = scale**2 * (4 * sums - 4 * (squares - difference**2 * total))
-    variance = spread / (n * (n - 1) * (n - 2) * (n - 3))
-    # Rounding leaves about 1e-32 where the estimate is 0.
-    if variance <= 1e-24:
-        return Test(difference, 1.0)
-    return Test(difference, float(norm.sf(difference / np.sqrt(variance))))
+    own = np.diag(sums.products)
+    for team in range(teams):
+        gained = sums.concordant[team] - sums.concordant
+        difference = gained.sum(axis=1) / 2 / total
+        test.difference[team] = difference
+        if n < 4:
+            continue
+        squares = own[team] + own - 2 * sums.products[team]
+        of_patients = ((gained - difference[:, None] * sums.compared) ** 2).sum(axis=1)
+        spread = scale**2 * (4 * of_patients - 4 * (squares - difference**2 * total))
+        variance = spread / (n * (n - 1) * (n - 2) * (n - 3))
+        # Rounding leaves about 1e-32 where the estimate is 0.
+        has_error = variance > 1e-24
+        z = np.divide(difference, np.sqrt(np.where(has_error, variance, 1.0)))
+        test.p[team] = np.where(has_error, np.maximum(ndtr(-z), SMALLEST_P), 1.0)
+    return test
 
 
-def _blocks(events: Booleans) -> Iterator[Integers]:
+@dataclass(frozen=True)
+class _PairSums:
+    """Sums over comparable pairs.
+
+    `compared` counts the pairs of each patient, and `concordant` how far a team has them right, shape (teams,
+    patients). `products` are, for two teams, the sums over pairs of the products of both teams' scores.
+    """
+
+    compared: Floats
+    concordant: Floats
+    products: Floats
+
+
+def _pair_sums(patients: TeamRisks) -> _PairSums:
+    teams, n = patients.risks.shape
+    sums = _PairSums(np.zeros(n), np.zeros((teams, n)), np.zeros((teams, teams)))
+    for rows in _blocks(patients.events, teams):
+        pairs = comparable_pairs(patients.times, patients.events, rows)
+        scores = np.stack([pairs * concordance_scores(risks, patients.missing_score, rows) for risks in patients.risks])
+        for part, of_pairs in ((sums.compared, pairs), (sums.concordant, scores)):
+            part[..., rows] += of_pairs.sum(axis=-1)
+            part[...] += of_pairs.sum(axis=-2)
+        flat = scores.reshape(teams, -1)
+        sums.products[...] += flat @ flat.T
+    return sums
+
+
+def _blocks(events: Booleans, teams: int) -> Iterator[Integers]:
     """The patients who recurred, in blocks; no other patient is the earlier one of a comparable pair."""
     recurred = np.flatnonzero(events)
-    step = max(1, _PAIRS_AT_ONCE // max(1, events.size))
+    step = max(1, _PAIRS_AT_ONCE // max(1, events.size * teams))
     for start in range(0, recurred.size, step):
         yield recurred[start : start + step]
 

@@ -5,22 +5,31 @@ Every test is one-sided, with a small p if the first team is better, and paired 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from typing import Literal
+from itertools import combinations
+from typing import Final
 
 import numpy as np
-from scipy.stats import binom, wilcoxon
+from scipy.special import ndtr
+from scipy.stats import binom, rankdata, wilcoxon
 
 from evaluation.metrics.overlap import Booleans, Floats
 
+# Up to this many differing pairs without ties the signed-rank test is exact.
+_EXACT_PAIRS: Final = 50
+# In place of a p that is too small for a floating-point number.
+SMALLEST_P: Final = float(np.finfo(np.float64).tiny)
+
 
 @dataclass(frozen=True)
-class Test:
-    """Advantage of the first team, in the metric's unit and sign, and the one-sided p of having none."""
+class PairwiseTest:
+    """A test of each team against each other one; all of shape (teams, teams), `[a, b]` for team a over team b.
 
-    difference: float
-    p: float
+    `difference` is the advantage of team a in the test's own unit, `p` one-sided, 1 on the diagonal.
+    """
+
+    difference: Floats
+    p: Floats
 
 
 def holm(p_values: Floats) -> Floats:
@@ -36,68 +45,60 @@ def holm(p_values: Floats) -> Floats:
     return corrected
 
 
-def signed_rank(goodness_a: Floats, goodness_b: Floats) -> Test:
-    """Wilcoxon's signed-rank test on per-case values, higher = better; equal pairs are left out.
-
-    A case with a NaN does not count. Two infinite values of one sign are equal; one infinite value differs more than
-    any finite one. The difference is between means, or between medians if a value is infinite. The p is exact up to 50
-    pairs without ties, otherwise from the normal approximation. Without a differing pair p is 1.
-    """
-    both = ~(np.isnan(goodness_a) | np.isnan(goodness_b))
-    a, b = goodness_a[both], goodness_b[both]
-    if a.size == 0:
-        return Test(0.0, 1.0)
-    differs = a != b
-    gap = np.subtract(a, b, out=np.zeros(a.size), where=differs)
-    finite = bool(np.isfinite(a).all() and np.isfinite(b).all())
-    middle = float(np.mean(a) - np.mean(b)) if finite else _gap_of_medians(a, b)
-    if not differs.any():
-        return Test(middle, 1.0)
-    # Only ranks matter, so any gap larger than all others can replace an infinite one.
-    largest = np.abs(gap[np.isfinite(gap)]).max(initial=0.0) + 1.0
-    gap = np.clip(gap, -largest, largest)[differs]
-    tied = np.unique(np.abs(gap)).size < gap.size
-    method: Literal["exact", "asymptotic"] = "exact" if gap.size <= 50 and not tied else "asymptotic"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        result = wilcoxon(gap, alternative="greater", method=method)  # type: ignore[call-overload]
-    return Test(middle, float(result.pvalue))
-
-
-def _gap_of_medians(a: Floats, b: Floats) -> float:
-    high, low = float(np.median(a)), float(np.median(b))
-    return 0.0 if high == low else high - low
-
-
-def mcnemar(correct_a: Booleans, correct_b: Booleans) -> Test:
-    """McNemar's exact test: whether the first team has more than half of the cases that only one team has right.
-
-    The difference is between the fractions of correct cases. Without such a case p is 1.
-    Source: McNemar 1947, Psychometrika 12:153-157; the exact form is the sign test of the discordant pairs.
-    """
-    only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())
-    discordant = only_a + only_b
-    difference = (only_a - only_b) / max(1, correct_a.size)
-    if discordant == 0:
-        return Test(0.0, 1.0)
-    return Test(difference, float(binom.sf(only_a - 1, discordant, 0.5)))
-
-
-def bootstrap_difference(gain: float, replicate_gains: Floats) -> Test:
-    """Whether the gain of the first team over the second in an aggregate is stable under resampling of the cases.
+def signed_ranks(goodness: Floats) -> Floats:
+    """One-sided p of Wilcoxon's signed-rank test for each team over each other one, shape (teams, teams).
 
     Args:
-        gain: first minus second in the whole cohort, higher = better.
-        replicate_gains: the same in each paired bootstrap replicate; NaN if undefined.
+        goodness: per-case values, higher = better, shape (teams, cases).
 
-    p is the fraction of replicates without a gain, ties counted as half, with one added to both counts so that it is
-    never 0 (Davison and Hinkley 1997, section 4.2). Without a gain in the cohort and in any replicate p is 1.
+    A case with a NaN does not count for its pair of teams, nor does one with equal values. Two infinite values of one
+    sign are equal; one infinite value differs more than any finite one. The p is exact up to 50 differing pairs
+    without ties, otherwise from the normal approximation. Without a differing pair p is 1.
     """
-    gains = replicate_gains[~np.isnan(replicate_gains)]
-    if gain == 0 and not gains.any():
-        return Test(0.0, 1.0)
-    without = float((gains < 0).sum() + 0.5 * (gains == 0).sum())
-    return Test(gain, min(1.0, (without + 1) / (gains.size + 1)))
+    p = np.ones((len(goodness), len(goodness)))
+    for a, b in combinations(range(len(goodness)), 2):
+        p[a, b], p[b, a] = _signed_rank(goodness[a], goodness[b])
+    return p
+
+
+def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float]:
+    """The p of a over b and of b over a."""
+    counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
+    gap = goodness_a[counted] - goodness_b[counted]
+    if gap.size == 0:
+        return 1.0, 1.0
+    ranks = rankdata(np.abs(gap))
+    _, ties = np.unique(ranks, return_counts=True)
+    if gap.size <= _EXACT_PAIRS and ties.size == gap.size:
+        # Only ranks matter, so they can replace gaps, of which some may be infinite.
+        signed = np.sign(gap) * ranks
+        there, back = (wilcoxon(side, alternative="greater", method="exact").pvalue for side in (signed, -signed))
+        return float(there), float(back)
+    n = gap.size
+    variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum() / 48
+    z = (ranks[gap > 0].sum() - n * (n + 1) / 4) / np.sqrt(variance)
+    return _at_least_tiny(ndtr(-z)), _at_least_tiny(ndtr(z))
+
+
+def _at_least_tiny(p: float) -> float:
+    return max(float(p), SMALLEST_P)
+
+
+def mcnemar(correct: Booleans, counted: Booleans) -> PairwiseTest:
+    """McNemar's exact test: whether a team has more than half of the patients that only one of two teams has right.
+
+    Args:
+        correct: whether a team's answer is right, shape (teams, patients).
+        counted: whether the patient counts for the team, of the same shape; a pair of teams shares those of both.
+
+    The difference is between the fractions of correct patients. If both teams have the same patients right, p is 1.
+    Source: McNemar 1947, Psychometrika 12:153-157; the exact form is the sign test of the discordant pairs.
+    """
+    right, wrong = (np.asarray(side & counted, dtype=np.float64) for side in (correct, ~correct))
+    alone = right @ wrong.T
+    shared = (right + wrong) @ (right + wrong).T
+    difference: Floats = (alone - alone.T) / np.maximum(1.0, shared)
+    return PairwiseTest(difference, np.asarray(binom.sf(alone - 1, alone + alone.T, 0.5)))
 
 
 def kendall_tau(rankings: Floats, reference: Floats) -> Floats:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
-from evaluation.statistics.kang import PairedRisks, concordance_scores, kang
+from evaluation.statistics.kang import TeamRisks, concordance_scores, kang
 
 NAN = float("nan")
 
@@ -23,14 +23,14 @@ def cohort(seed, n, noise=1.0, missing=0.0):
     a, b = (hazard + rng.normal(0, noise, n)).round(1), (hazard + rng.normal(0, 2 * noise, n)).round(1)
     a[rng.random(n) < missing] = NAN
     b[rng.random(n) < missing] = NAN
-    return PairedRisks(np.minimum(times, limit), times <= limit, a, b, 0.0)
+    return TeamRisks(np.minimum(times, limit), times <= limit, np.stack([a, b]), 0.0)
 
 
 def of_all_pairs(patients):
     """Concordance of all ordered pairs at once: c_ij, and g_ij of team a and of team b."""
     every = np.arange(patients.times.size)
     pairs = comparable_pairs(patients.times, patients.events, every)
-    a, b = (concordance_scores(risks, patients.missing_score, every) for risks in (patients.risks_a, patients.risks_b))
+    a, b = (concordance_scores(risks, patients.missing_score, every) for risks in patients.risks)
     return pairs, a, b
 
 
@@ -46,7 +46,7 @@ def direct_kang(patients):
         for first, second in ((i, j), (j, i)):
             later = times[first] < times[second] or (times[first] == times[second] and not events[second])
             if events[first] and later:
-                risks = (patients.risks_a, patients.risks_b)
+                risks = patients.risks
                 score = [1.0 if r[first] > r[second] else 0.5 if r[first] == r[second] else 0.0 for r in risks]
                 return 1.0, score[0] - score[1]
         return 0.0, 0.0
@@ -81,8 +81,8 @@ def test_the_direct_definition_agrees(seed):
     patients = cohort(seed, 9)
     difference, variance = direct_kang(patients)
     found = kang(patients)
-    assert found.difference == pytest.approx(difference)
-    assert found.p == pytest.approx(p_of(difference, variance))
+    assert found.difference[0, 1] == pytest.approx(difference)
+    assert found.p[0, 1] == pytest.approx(p_of(difference, variance))
 
 
 @pytest.mark.parametrize("missing_score", [0.0, 0.5])
@@ -92,12 +92,12 @@ def test_blocks_of_rows_give_the_numbers_of_whole_matrices(monkeypatch, at_once,
     patients = replace(cohort(3, 90, missing=0.1), missing_score=missing_score)
     difference, variance = kang_of_all_pairs(patients)
     found = kang(patients)
-    assert found.difference == pytest.approx(difference, rel=1e-12)
-    assert found.p == pytest.approx(p_of(difference, variance), rel=1e-9)
+    assert found.difference[0, 1] == pytest.approx(difference, rel=1e-12)
+    assert found.p[0, 1] == pytest.approx(p_of(difference, variance), rel=1e-9)
 
 
 def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
-    """With 3,000 patients no block holds more than 300,000 pairs, of nine million."""
+    """With 3,000 patients and two teams no block holds more than 150,000 pairs, of nine million."""
     monkeypatch.setattr("evaluation.statistics.kang._PAIRS_AT_ONCE", 300_000)
     seen = []
 
@@ -108,7 +108,7 @@ def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
     monkeypatch.setattr("evaluation.statistics.kang.comparable_pairs", counted)
     kang(cohort(4, 3000))
     assert len(seen) > 3
-    assert max(seen) <= 300_000
+    assert max(seen) <= 150_000
 
 
 def test_a_bootstrap_agrees():
@@ -119,21 +119,34 @@ def test_a_bootstrap_agrees():
     weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), 2000).astype(float)
     first, second = (
         c_index_metric(SurvivalCohort(patients.times, patients.events, risks), "non_concordant")(weights)
-        for risks in (patients.risks_a, patients.risks_b)
+        for risks in patients.risks
     )
-    error = found.difference / stats.norm.isf(found.p)
+    error = found.difference[0, 1] / stats.norm.isf(found.p[0, 1])
     assert error == pytest.approx((first - second).std(), rel=0.1)
 
 
 def test_it_mirrors_itself_and_says_nothing_of_equal_risks():
     patients = cohort(2, 60)
-    turned = replace(patients, risks_a=patients.risks_b, risks_b=patients.risks_a)
-    there, back = kang(patients), kang(turned)
-    assert there.difference == pytest.approx(-back.difference)
-    assert there.p == pytest.approx(1 - back.p)
-    assert kang(replace(patients, risks_b=patients.risks_a)).p == 1.0
-    assert kang(replace(patients, events=np.zeros(60, dtype=bool))).p == 1.0
-    assert kang(PairedRisks(np.arange(3.0), np.ones(3, dtype=bool), np.arange(3.0), -np.arange(3.0), 0.0)).p == 1.0
+    found = kang(patients)
+    np.testing.assert_allclose(found.difference, -found.difference.T)
+    assert found.p[0, 1] == pytest.approx(1 - found.p[1, 0])
+    equal = replace(patients, risks=patients.risks[[0, 0]])
+    nobody = replace(patients, events=np.zeros(60, dtype=bool))
+    three = TeamRisks(np.arange(3.0), np.ones(3, dtype=bool), np.array([np.arange(3.0), -np.arange(3.0)]), 0.0)
+    for one in (equal, nobody, three):
+        assert (kang(one).p == 1).all()
+
+
+def test_all_teams_at_once_give_the_numbers_of_each_pair():
+    """Five teams, of which two are equal and two lack some risks."""
+    first, second = cohort(5, 80), cohort(6, 80, missing=0.2)
+    risks = np.concatenate([first.risks, second.risks, first.risks[:1]])
+    found = kang(replace(first, risks=risks))
+    for a, b in itertools.permutations(range(5), 2):
+        of_two = kang(replace(first, risks=risks[[a, b]]))
+        assert found.p[a, b] == pytest.approx(of_two.p[0, 1], rel=1e-12)
+        assert found.difference[a, b] == pytest.approx(of_two.difference[0, 1], abs=1e-12)
+    assert found.p[0, 4] == found.p[4, 0] == 1
 
 
 def test_pairs_and_scores_give_the_c_index():
@@ -141,7 +154,7 @@ def test_pairs_and_scores_give_the_c_index():
 
     def c_index(times, events, risks, missing_score):
         risks = np.array(risks, dtype=float)
-        patients = PairedRisks(np.array(times), np.array(events, dtype=bool), risks, risks, missing_score)
+        patients = TeamRisks(np.array(times), np.array(events, dtype=bool), np.stack([risks, risks]), missing_score)
         pairs, score, _ = of_all_pairs(patients)
         return (pairs * score).sum() / pairs.sum()
 

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics.tests import (
-    bootstrap_difference,
-    holm,
-    kendall_tau,
-    mcnemar,
-    signed_rank,
-)
+from evaluation.statistics.tests import holm, kendall_tau, mcnemar, signed_ranks
 
 NAN, INF = float("nan"), float("inf")
 
@@ -36,25 +30,27 @@ def test_holm_lies_between_the_value_and_bonferroni(values):
     assert (corrected <= np.minimum(1, p * p.size)).all()
 
 
-def test_signed_rank_by_hand():
+def p_of(a, b):
+    """The p of a over b, and of b over a."""
+    found = signed_ranks(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)]))
+    return found[0, 1], found[1, 0]
+
+
+def test_signed_ranks_by_hand():
     """Three gains of different size: of the 8 signings just one has a positive rank sum of 6: p = 1/8."""
-    found = signed_rank(np.array([0.5, 0.6, 0.9]), np.array([0.4, 0.4, 0.4]))
-    assert found.p == pytest.approx(1 / 8)
-    assert found.difference == pytest.approx(0.8 / 3)
-    assert signed_rank(np.array([0.4, 0.4, 0.4]), np.array([0.5, 0.6, 0.9])).p == 1.0
+    assert p_of([0.5, 0.6, 0.9], [0.4, 0.4, 0.4]) == pytest.approx((1 / 8, 1.0))
 
 
-def test_signed_rank_of_odd_values():
+def test_signed_ranks_of_odd_values():
     """A NaN leaves the case out, two infinite values are equal, one infinite gap is the largest."""
-    a, b = np.array([0.5, 0.6, 0.9, NAN, -INF]), np.array([0.4, 0.4, -INF, 0.3, -INF])
-    assert signed_rank(a, b).p == pytest.approx(1 / 8)
-    assert signed_rank(a, a) == signed_rank(np.array([NAN]), np.array([0.2]))
-    assert signed_rank(a, a).p == 1.0
+    a, b = [0.5, 0.6, 0.9, NAN, -INF], [0.4, 0.4, -INF, 0.3, -INF]
+    assert p_of(a, b) == pytest.approx((1 / 8, 1.0))
+    assert p_of(a, a) == p_of([NAN], [0.2]) == (1.0, 1.0)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 10_000))
-def test_signed_rank_agrees_with_all_signings(seed):
+def test_signed_ranks_agree_with_all_signings(seed):
     """The p is the share of the 2^n signings of the ranks whose positive sum is at least the one seen."""
     gaps = np.random.default_rng(seed).normal(0.3, 1, 7)
     ranks = stats.rankdata(np.abs(gaps))
@@ -62,25 +58,45 @@ def test_signed_rank_agrees_with_all_signings(seed):
     sums = [
         sum(r for r, plus in zip(ranks, signs, strict=True) if plus) for signs in itertools.product([0, 1], repeat=7)
     ]
-    assert signed_rank(gaps, np.zeros(7)).p == pytest.approx(np.mean(np.array(sums) >= seen))
+    assert p_of(gaps, np.zeros(7))[0] == pytest.approx(np.mean(np.array(sums) >= seen))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(5, 90), st.integers(0, 2))
+def test_signed_ranks_agree_with_scipy(seed, cases, digits):
+    """Every pair of four teams, with ties where values are rounded; scipy leaves out equal pairs as well."""
+    goodness = np.random.default_rng(seed).normal(size=(4, cases)).round(digits)
+    found = signed_ranks(goodness)
+    for a, b in itertools.permutations(range(4), 2):
+        gap = (goodness[a] - goodness[b])[goodness[a] != goodness[b]]
+        is_exact = gap.size <= 50 and np.unique(np.abs(gap)).size == gap.size
+        expected = 1.0
+        if gap.size:
+            expected = stats.wilcoxon(gap, alternative="greater", method="exact" if is_exact else "asymptotic").pvalue
+        assert found[a, b] == pytest.approx(expected, rel=1e-9)
+    assert (np.diag(found) == 1).all()
+
+
+def test_a_tiny_p_is_not_0():
+    """With 4,000 gains of one sign z is 54.8 and the normal tail is below the smallest floating-point number."""
+    assert 0 < p_of(np.arange(1, 4001), np.zeros(4000))[0] < 1e-300
 
 
 def test_mcnemar_by_hand():
-    """The first alone is right 5 times, the second once: P(5 or 6 heads of 6) = 7/64."""
-    a = np.array([1, 1, 1, 1, 1, 0, 1, 0], dtype=bool)
-    b = np.array([0, 0, 0, 0, 0, 1, 1, 0], dtype=bool)
-    found = mcnemar(a, b)
-    assert found.p == pytest.approx(7 / 64)
-    assert found.difference == pytest.approx(4 / 8)
-    assert mcnemar(a, a).p == 1.0
+    """The first alone is right 5 times, the second once: P(5 or 6 heads of 6) = 7/64; P(1 or more) = 63/64.
 
-
-def test_bootstrap_difference_by_hand():
-    """Of 9 replicates one is a loss and one a tie: (1.5 + 1) / 10."""
-    gains = np.array([0.1, 0.2, -0.1, 0.0, 0.3, 0.1, 0.1, 0.2, 0.2])
-    assert bootstrap_difference(0.1, gains).p == pytest.approx(0.25)
-    assert bootstrap_difference(0.1, np.append(gains, NAN)).p == pytest.approx(0.25)
-    assert bootstrap_difference(0.0, np.zeros(5)).p == 1.0
+    Only the last three patients count for the third team, which is right in none of them. It shares with the first
+    (wrong, right, wrong) one discordant patient: P(1 head of 1) = 1/2.
+    """
+    correct = np.array([[1, 1, 1, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0, 0]], dtype=bool)
+    counted = np.ones_like(correct)
+    counted[2, :5] = False
+    found = mcnemar(correct, counted)
+    assert (found.p[0, 1], found.p[1, 0]) == pytest.approx((7 / 64, 63 / 64))
+    assert (found.difference[0, 1], found.difference[1, 0]) == pytest.approx((4 / 8, -4 / 8))
+    assert (found.p[0, 2], found.p[2, 0]) == pytest.approx((1 / 2, 1))
+    assert found.difference[0, 2] == pytest.approx(1 / 3)
+    assert np.diag(found.p).tolist() == [1, 1, 1]
 
 
 @settings(max_examples=30)

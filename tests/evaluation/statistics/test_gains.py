@@ -1,0 +1,165 @@
+"""Paired bootstrap differences against hand calculations, a naive oracle and what must always hold."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from evaluation.metrics.overlap import mean_metric
+from evaluation.statistics.bootstrap import interval, leave_one_out, replicates
+from evaluation.statistics.gains import PairedGains, degrees_of_freedom, paired_gains
+
+NAN, INF = float("nan"), float("inf")
+PARTS = ("difference", "sd", "ci95_low", "ci95_high", "p")
+
+
+def two(value, gains, left_out=(0.0, 0.0)):
+    """Gains of a team with these replicates over one that is 0 throughout."""
+    drawn, left = (np.array([one, [0.0] * len(one)]) for one in (gains, left_out))
+    return paired_gains(np.array([value, 0.0]), drawn, left)
+
+
+def figures(gains: PairedGains, a=0, b=1):
+    return [getattr(gains, part)[a, b] for part in PARTS]
+
+
+def naive_freedom(values):
+    """Mean and variance of n times a sum of squared influences, matched to a multiple of chi-square."""
+    values = [value for value in values if not np.isnan(value)]
+    if not np.isfinite(values).all():
+        return INF
+    squares = [(np.mean(values) - value) ** 2 for value in values]
+    variance = len(squares) * np.var(squares)
+    return 2 * sum(squares) ** 2 / variance if variance > 1e-9 * sum(squares) ** 2 else INF
+
+
+def naive_pair(value_a, value_b, draws_a, draws_b, left_a, left_b):
+    """Difference, deviation, interval and p of one pair by loops."""
+
+    def gap(a, b):
+        return 0.0 if a == b else round(a - b, 12)
+
+    gaps = [gap(a, b) for a, b in zip(draws_a, draws_b, strict=True)]
+    gaps = [one for one in gaps if not np.isnan(one)]
+    difference, low, high = gap(value_a, value_b), *interval(np.array(gaps))
+    finite = all(np.isfinite(one) for one in gaps)
+    sd = np.std(gaps, ddof=1) if finite else NAN
+    if difference == 0 and not any(gaps):
+        p = 1.0
+    elif finite and sd > 0:
+        left = [gap(a, b) for a, b in zip(left_a, left_b, strict=True)]
+        p = stats.t.sf(difference / sd, naive_freedom(left))
+    else:
+        p = (sum(one < 0 for one in gaps) + 0.5 * sum(one == 0 for one in gaps) + 1) / (len(gaps) + 1)
+    return [difference, sd, low, high, min(1.0, p)]
+
+
+def test_a_pair_by_hand():
+    """Gains of 0.1, 0.2, 0.3 have a deviation of 0.1; 0.2 / 0.1 = 2.
+
+    Left out, the cases give 0.1, 0.2, 0.3 and 0.2: influences 0.1, 0, -0.1, 0. V = 0.02, sum of fourth powers 0.0002,
+    less V^2 / 4 = 0.0001, so 2 x 0.0004 / 0.0001 = 8 degrees of freedom. P(t_8 > 2) = 0.0403.
+    """
+    gains = two(0.2, [0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.2])
+    assert figures(gains) == pytest.approx([0.2, 0.1, 0.105, 0.295, 0.0403], abs=5e-5)
+    assert figures(gains, 1, 0) == pytest.approx([-0.2, 0.1, -0.295, -0.105, 0.9597], abs=5e-5)
+    assert np.diag(gains.p).tolist() == [1, 1]
+
+
+def test_the_influence_of_few_cases_leaves_few_degrees_of_freedom():
+    """Of 100 cases k count 1 and the rest 0, centred k (1 - k/100)^4 + (100 - k) (k/100)^4 and so on.
+
+    With one case that matters V = 0.99, the fourth powers 0.9606 + 99e-8, less V^2 / 100: 2 x 0.9801 / 0.9508 = 2.06.
+    With 50 of 100 all influences are of one size: the normal distribution.
+    """
+    rows = (np.arange(100) < np.array([[1], [5], [50]])).astype(float)
+    found = degrees_of_freedom(rows)
+    assert found[0] == pytest.approx(2.06, abs=0.005)
+    assert found[1] == pytest.approx(naive_freedom(rows[1]))
+    assert found[1] == pytest.approx(2 * 5, rel=0.2)
+    assert found[2] == 1e6
+    normal = np.random.default_rng(0).normal(size=(1, 20_000))
+    assert degrees_of_freedom(normal)[0] == pytest.approx(20_000, rel=0.05)
+    assert degrees_of_freedom(np.array([[1.0, INF, 0, 0]]))[0] == 1e6
+    assert degrees_of_freedom(np.array([[NAN, NAN]]))[0] == 1e6
+
+
+def test_without_a_deviation_the_share_of_replicates_decides():
+    """Gain in all of 9 replicates: (0 + 1) / 10, and 10/10 for the other side; 3 infinite gains and 1 tie: 1.5 / 5."""
+    assert figures(two(0.1, [0.1] * 9)) == pytest.approx([0.1, 0, 0.1, 0.1, 0.1])
+    assert two(0.1, [0.1] * 9).p[1, 0] == 1
+    infinite = two(INF, [INF, INF, 0.0, INF])
+    assert infinite.p[0, 1] == pytest.approx(1.5 / 5)
+    assert (infinite.difference[0, 1], infinite.ci95_high[0, 1]) == (INF, INF)
+    assert np.isnan(infinite.sd[0, 1])
+    finite = two(0.2, [0.2, INF, -0.1])
+    assert figures(finite)[::4] == pytest.approx([0.2, 2 / 4])
+
+
+def test_equal_teams_give_1():
+    """Also infinite ones, and ones that differ by rounding alone."""
+    for value, drawn in ((0.5, [0.4, 0.6]), (INF, [INF, 0.3])):
+        same = np.array([value, value]), np.array([drawn, drawn]), np.zeros((2, 3))
+        assert paired_gains(*same).p.tolist() == [[1, 1], [1, 1]]
+    assert figures(two(1e-16, [1e-16, -1e-16, 0.0])) == [0, 0, 0, 0, 1]
+
+
+def test_undefined_replicates_do_not_count():
+    some, all_of_them = two(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, NAN]), two(0.2, [0.1, 0.2, 0.3], [0.1, 0.3])
+    assert figures(some) == pytest.approx(figures(all_of_them))
+    nothing = two(0.2, [NAN, NAN])
+    assert nothing.p[0, 1] == 1
+    assert np.isnan(figures(nothing)[1:4]).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.2]), st.sampled_from([1, 12]))
+def test_all_pairs_at_once_agree_with_loops(seed, odd, digits):
+    """Five teams; some figures infinite or undefined, some tied by rounding."""
+    rng = np.random.default_rng(seed)
+    values, draws, left_out = (rng.normal(size=shape).round(digits) for shape in ((5,), (5, 30), (5, 12)))
+    draws[rng.random(draws.shape) < odd] = INF
+    left_out[rng.random(left_out.shape) < odd / 10] = INF
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = paired_gains(values, draws, left_out)
+    for a, b in itertools.permutations(range(5), 2):
+        expected = naive_pair(values[a], values[b], draws[a], draws[b], left_out[a], left_out[b])
+        assert figures(found, a, b) == pytest.approx(expected, nan_ok=True, rel=1e-6, abs=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 6), st.floats(0.01, 100))
+def test_what_always_holds(seed, teams, scale):
+    """Both directions share one p; units change nothing; a larger gain over the same draws has a smaller p."""
+    rng = np.random.default_rng(seed)
+    values, draws, left_out = rng.normal(size=teams), rng.normal(size=(teams, 50)), rng.normal(size=(teams, 9))
+    found = paired_gains(values, draws, left_out)
+    off_diagonal = ~np.eye(teams, dtype=bool)
+    np.testing.assert_allclose((found.p + found.p.T)[off_diagonal], 1, rtol=1e-9)
+    np.testing.assert_array_equal(found.difference, -found.difference.T)
+    np.testing.assert_array_equal(found.sd, found.sd.T)
+    np.testing.assert_allclose(found.ci95_low, -found.ci95_high.T, atol=1e-12)
+    assert (found.p > 0).all()
+    np.testing.assert_allclose(paired_gains(scale * values, scale * draws, scale * left_out).p, found.p, rtol=1e-5)
+    values[0] += 1
+    assert (paired_gains(values, draws, left_out).p[0, 1:] < found.p[0, 1:]).all()
+
+
+def test_a_mean_is_compared_like_a_paired_t_test():
+    """For a mean of normal values the bootstrap's deviation and the degrees of freedom come close to Student's test."""
+    rng, n = np.random.default_rng(4), 60
+    cases = rng.normal(size=(2, n)) + rng.normal(size=n) + np.array([[0.3], [0.0]])
+    metrics = {team: mean_metric(of_team) for team, of_team in enumerate(cases)}
+    draws, _ = replicates(metrics, n, 4000, rng)
+    drawn, left_out = np.stack(list(draws.values())), np.stack([leave_one_out(one, n) for one in metrics.values()])
+    found = paired_gains(cases.mean(axis=1), drawn, left_out)
+    expected = stats.ttest_rel(cases[0], cases[1], alternative="greater")
+    assert found.p[0, 1] == pytest.approx(expected.pvalue, rel=0.15)
+    assert found.sd[0, 1] == pytest.approx(stats.sem(cases[0] - cases[1]), rel=0.04)
