@@ -14,6 +14,8 @@ from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import TaskProfile
 from evaluation.ranking.rank import TeamsTable, rank_teams
 from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
+from evaluation.results.recount import Recount, check_ranges, recount
+from evaluation.results.stored import StoredCohort, check_same_reference, joined
 from evaluation.statistics.bootstrap import Estimates
 
 MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
@@ -21,11 +23,15 @@ MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
 
 @dataclass(frozen=True)
 class Contest:
-    """Comparable teams: those with a value for every ranked metric, and the others."""
+    """Comparable teams: those with a value for every ranked metric, and the others.
+
+    `recounts` are those of the teams with rows.
+    """
 
     profile: TaskProfile
     ranked: tuple[TeamMetrics, ...]
     unranked: tuple[TeamMetrics, ...]
+    recounts: tuple[Recount, ...]
 
     @property
     def table(self) -> TeamsTable:
@@ -35,6 +41,11 @@ class Contest:
             for name in self.profile.metrics
         }
         return TeamsTable(tuple(team.team for team in self.ranked), values, self.profile.metrics)
+
+    @property
+    def cohort(self) -> StoredCohort:
+        """The ranked teams over their common cases, if all of them have rows."""
+        return joined([one for one in self.recounts if one.team in self.ranked])
 
     def require_ranked_teams(self) -> Contest:
         """This contest. Raises HecktorError if no team has a value for every ranked metric."""
@@ -51,10 +62,26 @@ def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationP
 
 
 def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
-    """Check that the results may be compared; raises HecktorError that names the difference if not."""
+    """Check that the results are possible and may be compared.
+
+    Raises:
+        HecktorError: a figure that cannot be or does not follow from the rows, naming its file and case; or results
+            that differ in task, edition, rules, cases or reference, naming the difference.
+    """
     _check_comparable(profile, teams)
+    for team in teams:
+        check_ranges(team, profile)
+    recounts = tuple(recount(team, profile) for team in teams if team.rows)
+    check_same_reference(recounts)
     ranked = tuple(team for team in teams if not absent_metrics(team, profile))
-    return Contest(profile, ranked, tuple(team for team in teams if team not in ranked))
+    return Contest(profile, ranked, tuple(team for team in teams if absent_metrics(team, profile)), recounts)
+
+
+def require_rows(teams: Sequence[TeamMetrics]) -> None:
+    """Raise HecktorError for a team whose metrics.json holds no rows, so that nothing in it can be checked."""
+    lacking = [team.source for team in teams if not team.rows]
+    if lacking:
+        raise HecktorError(lacking[0], "no per-case rows", "rows to check its values, or --without-rows")
 
 
 def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:

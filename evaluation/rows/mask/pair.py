@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, 
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
-_LESION_KEYS: Final = ("tp", "fp", "fn")
+LESION_KEYS: Final = ("tp", "fp", "fn")
 
 Labels = npt.NDArray[np.uint8]
 
@@ -48,11 +48,6 @@ class MaskRow:
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
     gtvn_dsc: float | None = None
 
-    @property
-    def reference(self) -> tuple[object, ...]:
-        """Volume of a voxel, and voxels of each label."""
-        return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
-
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json, with volumes in voxels and in mm3."""
         flat: dict[str, Any] = {
@@ -69,30 +64,11 @@ class MaskRow:
             for part, voxels in asdict(overlap).items():
                 flat[f"{name}_{part}_voxels"] = voxels
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
-        lesions = zip(_LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
+        lesions = zip(LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
         flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
-        """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
-        parts = [part.name for part in fields(Overlap)]
-        overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
-        return cls(
-            case=raw["case"],
-            voxel_volume_mm3=raw["voxel_volume_mm3"],
-            **overlaps,
-            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in _LESION_KEYS)),
-            gtvp_dsc=raw["gtvp_dsc"],
-            error=raw["error"],
-            failed=raw["failed"],
-            gtvp_precision=raw["gtvp_precision"],
-            gtvp_recall=raw["gtvp_recall"],
-            gtvn_dsc=raw.get("gtvn_dsc"),  # absent in older files
-            surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
-        )
 
 
 @dataclass(frozen=True)
