@@ -76,7 +76,7 @@ class RawRow:
     def check_null(self, key: str, *, because: bool) -> None:
         """A prediction is null if, and only if, there is an error."""
         if self.is_null(key) != because:
-            found = f"{key} {described(self.content[key])} {'with' if because else 'without'} an error"
+            found = f"{key} and an error" if because else f"neither {key} nor an error"
             raise self.fault(found, "a prediction, or the reason why there is none")
 
     def check(self, key: str, expected: Any, by: str) -> None:
