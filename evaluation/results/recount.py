@@ -107,7 +107,7 @@ def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRo
 
 def _check_cases(team: TeamMetrics, cases: Iterable[str]) -> None:
     names = "\n".join(sorted(set(cases)))
-    if hashlib.sha256(names.encode()).hexdigest() != team.provenance.get("case_set_sha256"):
+    if hashlib.sha256(names.encode(errors="replace")).hexdigest() != team.provenance.get("case_set_sha256"):
         raise HecktorError(team.source, "rows of other cases than case_set_sha256", "one row for each case")
 
 

@@ -83,13 +83,14 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
     """Every place is damaged once with a few values of other types, then random places with random values."""
     valid = valid_metrics(kind)
     paths = list(places(valid))
-    outcomes = set()
+    outcomes, lines = set(), set()
 
     @settings(max_examples=400)
     @given(st.sampled_from(paths), JUNK, st.booleans())
     @example(("provenance", "seed"), "abc", False)
     @example(("provenance", "seed"), -1, False)
     @example(("cases",), None, False)
+    @example(("results", 0, "case"), "\ud800", False)
     def damage(path, junk, with_another_team):
         content = damaged(valid_metrics(kind), path, junk)
         others = {"sound": valid_metrics(kind)} if with_another_team else {}
@@ -97,8 +98,8 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
             rank({"damaged": content, **others}, bootstraps=3)
             outcomes.add("ranked")
         except HecktorError as problem:
-            assert "\n" not in problem.message
             outcomes.add("refused")
+            lines.add(problem.message.count("\n"))
 
     damage()
     for path in paths:
@@ -106,6 +107,7 @@ def test_damage_in_any_place_is_refused_or_harmless(valid_metrics, kind):
             with contextlib.suppress(HecktorError):
                 rank({"damaged": damaged(valid_metrics(kind), path, junk)}, bootstraps=0)
     assert outcomes == {"ranked", "refused"}
+    assert lines == {0}
 
 
 @pytest.mark.parametrize(
