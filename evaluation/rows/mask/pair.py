@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,10 +61,10 @@ class MaskRow:
             "gtvn_dsc": self.gtvn_dsc,
         }
         for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
-            for part, voxels in asdict(overlap).items():
+            for part, voxels in vars(overlap).items():
                 flat[f"{name}_{part}_voxels"] = voxels
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
-        lesions = zip(LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
+        lesions = zip(LESION_KEYS, vars(self.gtvn_lesions).values(), strict=True)
         flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
@@ -20,17 +17,17 @@ _RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\nP4,1,400\n"
 _HPV = "PatientID,HPV Status\nP1,1\nP2,0\nP3,1\nP4,0\n"
 
 
-@pytest.fixture(scope="session")
-def valid_metrics(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """Make the metrics.json of `masks` (with surfaces), `risks`, `classes` or `four_answers`; one case has failed."""
-    root = tmp_path_factory.mktemp("valid")
-    contents = {
+def valid_contents(root: Path) -> dict[str, dict[str, Any]]:
+    """The content of metrics.json for `masks` (with surfaces), `risks`, `classes` and `four_answers`.
+
+    In each one case has failed. `root` is an empty folder for references and predictions.
+    """
+    return {
         "masks": _masks(root / "masks"),
         "risks": _table(root / "risks", "2", _RFS, "PatientID,risk\nP1,4\nP2,3\nP3,3.5\n"),
         "classes": _table(root / "classes", "3", _HPV, "PatientID,hpv,probability\nP1,1,0.9\nP2,1,0.6\nP3,1,\n"),
         "four_answers": _four_answers(root / "four"),
     }
-    return lambda kind: copy.deepcopy(contents[kind])
 
 
 def _masks(root: Path) -> dict[str, Any]:
