@@ -49,6 +49,9 @@ def _check_figures(figures: Any, where: str) -> None:
     for key in FIGURES:
         if figures[key] is not None and not is_number(figures[key]):
             raise HecktorError(f"{where}.{key}", f"found {described(figures[key])}", "a finite number or null")
+    low, high = figures["ci95_low"], figures["ci95_high"]
+    if low is not None and high is not None and low > high:
+        raise HecktorError(where, f"an interval from {low:.6g} to {high:.6g}", "its lower end first")
 
 
 def _check_results(rows: list[Any], where: str) -> None:

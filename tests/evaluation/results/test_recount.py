@@ -149,6 +149,13 @@ def test_values_beyond_their_range_are_refused_without_rows_too(valid_metrics, k
         ranked(content, without_rows=True)
 
 
+def test_an_interval_begins_with_its_lower_end(valid_metrics):
+    content = valid_metrics("risks")
+    content["aggregates"]["c_index"] |= {"ci95_low": 0.9, "ci95_high": 0.1}
+    with pytest.raises(HecktorError, match=r"^team: c_index: an interval from 0\.9 to 0\.1, expected its lower end"):
+        ranked(content)
+
+
 def test_distances_are_not_negative(valid_metrics):
     """HECKTOR 2021 ranks by the median HD95 in mm, which has no upper limit."""
     content = {**valid_metrics("masks"), "results": []}
