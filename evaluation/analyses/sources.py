@@ -11,6 +11,7 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, PET
+from contract.editions.fields import is_text
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
@@ -68,7 +69,7 @@ def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
 
 def _task_results(task: Algorithm, folder: Path, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
+    if not isinstance(board, dict) or not all(_are_entries(board.get(part)) for part in ("teams", "unranked")):
         raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
     teams = [read_metrics(folder / name / platform.METRICS_JSON, name) for name in names]
@@ -81,6 +82,10 @@ def _task_results(task: Algorithm, folder: Path, edition: Edition) -> TaskResult
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
         prefixes = {name: profile.prefix for name, profile in answers.items()}
     return TaskResults(task, board, teams, prefixes)
+
+
+def _are_entries(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and is_text(one.get("team")) for one in value)
 
 
 def _profile(team: TeamMetrics, edition: Edition) -> EvaluationProfile:

@@ -48,6 +48,10 @@ class ClassRow:
     probability: float | None = None
 
     @property
+    def reference(self) -> tuple[object, ...]:
+        return (self.actual,)
+
+    @property
     def correct(self) -> bool:
         """Whether the prediction agrees with the reference; a missing one does not."""
         return self.predicted is not None and self.predicted == self.actual
@@ -127,7 +131,7 @@ class ClassScorer:
         return ClassRow(raw.case, answer, actual, predicted, error, failed, probability)
 
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
-        return (row.actual,)
+        return row.reference
 
 
 def _undefined(balanced_accuracy: WeightedMetric, n_cases: int) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from evaluation.rows.mask.scorer import MaskScorer
 from evaluation.rows.risk import RiskRow, RiskScorer
 from evaluation.rows.scorer import Scorer
 
-# Every row has a `case`, the `error` why there is no usable prediction (None if there is one), and `failed` if
-# something was submitted that cannot be used.
+# Every row has a `case`, the `error` why there is no usable prediction (None if there is one), `failed` if something
+# was submitted that cannot be used, and `reference`, its part that does not depend on the submission.
 CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
 
 

@@ -33,6 +33,10 @@ class RiskRow:
     error: str | None = None
     failed: bool = False
 
+    @property
+    def reference(self) -> tuple[object, ...]:
+        return astuple(self.follow_up)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "case": self.case,
@@ -90,4 +94,4 @@ class RiskScorer:
         return RiskRow(raw.case, follow_up, risk, error, failed)
 
     def reference_of(self, row: RiskRow) -> tuple[object, ...]:
-        return astuple(row.follow_up)
+        return row.reference

@@ -48,6 +48,11 @@ class MaskRow:
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
     gtvn_dsc: float | None = None
 
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """Volume of a voxel, and voxels of each label."""
+        return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
+
     def as_json(self) -> dict[str, Any]:
         """The row for metrics.json, with volumes in voxels and in mm3."""
         flat: dict[str, Any] = {

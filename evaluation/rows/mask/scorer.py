@@ -60,10 +60,9 @@ class MaskScorer:
         return restored_row(raw, self.rules)
 
     def reference_of(self, row: MaskRow) -> tuple[object, ...]:
-        """The volume of a voxel, the voxels of each label and, where each lesion has one partner, the lesions."""
+        """The row's own part and, where each lesion has one partner, the number of lesions."""
         lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
-        counted = () if self.rules.matching == "any_overlap" else (lesions,)
-        return row.voxel_volume_mm3, row.gtvp.reference, row.gtvn.reference, *counted
+        return row.reference if self.rules.matching == "any_overlap" else (*row.reference, lesions)
 
 
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:

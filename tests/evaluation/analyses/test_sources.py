@@ -56,3 +56,11 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     (folder / "metrics.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=r"^a/metrics\.json: its rows give .*, but it states 0\.123"):
         find_results(tmp_path, declared)
+
+
+@pytest.mark.parametrize("board", [[], {"teams": [5], "unranked": []}, {"teams": [{"team": None}], "unranked": []}])
+def test_a_leaderboard_of_another_make(tmp_path: Path, board: object) -> None:
+    (tmp_path / "task1").mkdir()
+    (tmp_path / "task1" / "leaderboard.json").write_text(json.dumps(board))
+    with pytest.raises(HecktorError, match=r"^task1/leaderboard\.json: expected a leaderboard of `hecktor rank`"):
+        find_results(tmp_path, load_edition("hecktor2025"))
