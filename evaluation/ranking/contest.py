@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import EvaluationProfile, load_profile
+from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
 from evaluation.editions.task import TaskProfile
 from evaluation.ranking.rank import TeamsTable, rank_teams
 from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
@@ -55,10 +55,17 @@ class Contest:
 
 
 def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
-    """The profile at the path `edition`, or the one that the first team's results name."""
+    """The profile at the path `edition`, or the one of the package that the first team's results name."""
     if not teams:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
-    return load_profile(edition or str(teams[0].provenance["edition"]))
+    name = str(teams[0].provenance["edition"])
+    # A path in the results could name a profile of the team's own.
+    if edition is None and name not in known_profiles():
+        known = ", ".join(known_profiles())
+        raise HecktorError(
+            teams[0].source, f"edition {name!r:.60}", f"one of {known}, or its profile.json as --edition"
+        )
+    return load_profile(edition or name)
 
 
 def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 
 import pytest
 
@@ -179,3 +180,16 @@ def test_every_run_of_a_team_needs_rows(valid_metrics, tmp_path):
     with pytest.raises(HecktorError, match=r"2 1/metrics\.json: no per-case rows"):
         main(arguments)
     assert main([*arguments, "--without-rows"]) == 0
+
+
+def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
+    """The file exists and is a valid profile, but only the user may choose it."""
+    profile = tmp_path / "own.json"
+    profile.write_text(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+    content = valid_metrics("risks")
+    content["provenance"]["edition"] = str(profile)
+    with pytest.raises(
+        HecktorError, match=r"^team: edition '.*, expected one of .*, or its profile\.json as --edition"
+    ):
+        ranked(content)
+    assert ranked(content, edition=str(profile)).order == ("team",)
