@@ -68,4 +68,6 @@ def itk_reason(problem: BaseException, path: Path) -> str:
     text = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else type(problem).__name__
+    if last == "Reason: Success":  # ITK's words for an error that no system call caused
+        return "its header cannot be parsed"
     return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]

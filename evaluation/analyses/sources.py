@@ -11,13 +11,15 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, PET
+from contract.editions.fields import is_text
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.ranking.cli import LEADERBOARD_JSON
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
+from evaluation.results.recount import check_results
 
 GROUND_TRUTH: Final = "ground_truth"
 
@@ -53,7 +55,8 @@ class PatientFiles:
 def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
-    Raises HecktorError if there is no task at all, or for a leaderboard that names a team without metrics.
+    Raises HecktorError if there is no task at all, for a leaderboard that names a team without metrics, and for
+    metrics that no evaluation can have written.
     """
     folders = [(task, results_dir / f"task{task.number}") for task in edition.algorithms]
     results = [
@@ -66,15 +69,29 @@ def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
 
 def _task_results(task: Algorithm, folder: Path, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
+    if not isinstance(board, dict) or not all(_are_entries(board.get(part)) for part in ("teams", "unranked")):
         raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
     teams = [read_metrics(folder / name / platform.METRICS_JSON, name) for name in names]
+    if teams:
+        profile = _profile(teams[0], edition).task(task.name)
+        for one in teams:
+            check_results(one, profile)
     prefixes = {}
     if len(task.answers) > 1:
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
         prefixes = {name: profile.prefix for name, profile in answers.items()}
     return TaskResults(task, board, teams, prefixes)
+
+
+def _are_entries(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and is_text(one.get("team")) for one in value)
+
+
+def _profile(team: TeamMetrics, edition: Edition) -> EvaluationProfile:
+    """The profile of a team's evaluation; the edition's own for one that is not in the package."""
+    name = str(team.provenance["edition"])
+    return load_profile(name if name in known_profiles() else edition.evaluation_profile)
 
 
 def team_names(results: Sequence[TaskResults]) -> list[str]:

@@ -11,7 +11,7 @@ from contract.errors import HecktorError
 from evaluation.editions.profile import DEFAULT_PROFILE
 from evaluation.editions.task import with_ranking
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
-from evaluation.ranking.contest import profile_of
+from evaluation.ranking.contest import profile_of, require_rows
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS, Estimate
@@ -115,6 +115,7 @@ def rank(
     ties: str | None = None,
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
+    without_rows: bool = False,
 ) -> RankingResult:
     """Rank teams from their evaluations, as `hecktor rank` does.
 
@@ -126,11 +127,14 @@ def rank(
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
         bootstraps: bootstrap rankings; 0 for none.
         seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
+        without_rows: also rank results without rows (`public=True`), whose values nobody can check.
 
     Raises:
-        HecktorError: no results, or results that cannot be compared, naming what differs.
+        HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
     teams = [_team(name, result) for name, result in results.items()]
+    if not without_rows:
+        require_rows(teams)
     profile = profile_of(teams, edition).task(task or str(teams[0].provenance["task"]))
     board = leaderboard(with_ranking(profile, official, ties, "rank"), teams, bootstraps, seed)
     board["runs"] = {}

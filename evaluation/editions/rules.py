@@ -6,6 +6,7 @@ values of a field, `RANGES` the lower and upper bound of a number. docs/editions
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
@@ -133,6 +134,13 @@ LOWER_IS_BETTER: Final = frozenset(
 )
 # Best at 0, between both ends: teams cannot be ranked by them.
 WITHOUT_GOOD_END: Final = frozenset({"calibration_in_the_large"})
+
+
+def bounds_of(measure: str) -> tuple[float, float]:
+    """The least and the greatest value that a metric can have: distances are in mm, all others are fractions."""
+    if measure.endswith("_mm"):
+        return 0.0, math.inf
+    return (-1.0, 1.0) if measure in WITHOUT_GOOD_END else (0.0, 1.0)
 
 
 def measurable(answer: Answer, rules: Rules) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -53,6 +54,21 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
             the table is a prediction) a line whose number of fields differs from the header's.
     """
     text = read_text(path, "a CSV file", error=error, max_bytes=MAX_TABLE_BYTES)
+    with _fields_of_any_length():
+        return _parsed(text, path.name, error)
+
+
+@contextmanager
+def _fields_of_any_length() -> Iterator[None]:
+    """Lift the parser's limit of 131,072 characters: a long field costs its own case, not the table."""
+    limit = csv.field_size_limit(MAX_TABLE_BYTES)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
     first = text.partition("\n")[0]
     delimiter = ";" if first.count(";") > first.count(",") else ","
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
@@ -60,22 +76,22 @@ def read_table(path: Path, error: type[HecktorError]) -> Table:
     lines: list[int] = []
     faults: dict[int, str] = {}
     try:
-        header = tuple(name.strip() for name in next(reader, []))
+        header = tuple(column.strip() for column in next(reader, []))
         if len(set(header)) < len(header):
-            raise error(path.name, "a column stands twice", "each column once")
+            raise error(name, "a column stands twice", "each column once")
         for fields in reader:
             if not any(field.strip() for field in fields):
                 continue
             if len(fields) != len(header):
                 fault = f"{len(fields)} fields, expected one for each of {len(header)} columns"
                 if not issubclass(error, PredictionError):
-                    raise error(f"{path.name}, line {reader.line_num}", f"{fault}")
+                    raise error(f"{name}, line {reader.line_num}", f"{fault}")
                 faults[len(rows)] = fault
             rows.append(dict(zip_longest(header, fields[: len(header)], fillvalue="")))
             lines.append(reader.line_num)
     except csv.Error as problem:
-        raise error(f"{path.name}, line {reader.line_num}", f"{problem}", "a CSV file") from None
-    return Table(path.name, header, rows, lines, faults)
+        raise error(f"{name}, line {reader.line_num}", f"{problem}", "a CSV file") from None
+    return Table(name, header, rows, lines, faults)
 
 
 def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:

@@ -6,7 +6,6 @@ background. Distances are between voxel centres, in mm, and every surface voxel 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -50,14 +49,6 @@ class SurfaceRow:
             for name, value in figures.items()
         }
         return {f"{prefix}_surface": self.state, **plain}
-
-    @classmethod
-    def from_json(cls, prefix: str, raw: Mapping[str, Any]) -> SurfaceRow:
-        """The row that `as_json` wrote."""
-        state = raw[f"{prefix}_surface"]
-        absent = None if state == BOTH_EMPTY else np.inf
-        hd95, asd = (absent if raw[key] is None else raw[key] for key in (f"{prefix}_hd95_mm", f"{prefix}_asd_mm"))
-        return cls(state, hd95, asd, raw[f"{prefix}_surface_dsc"])
 
 
 WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)

@@ -14,7 +14,7 @@ from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.editions.task import with_ranking
 from evaluation.execution.options import chosen_task
-from evaluation.ranking.contest import best_run, profile_of
+from evaluation.ranking.contest import best_run, profile_of, require_rows
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard, write_table
 from evaluation.results.metrics_json import read_metrics
 
@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = [best_run(profile, team, paths) for team, paths in options.runs]
     teams = [*single, *(run.metrics for run in runs)]
     _check_team_names([team.team for team in teams])
+    if not options.without_rows:
+        require_rows([*single, *(run for chosen in runs for run in chosen.order)])
     board = leaderboard(profile, teams, options.bootstraps, options.seed)
     board["runs"] = {run.metrics.team: run.as_json() for run in runs}
     write_json(options.output / LEADERBOARD_JSON, board)
@@ -68,7 +70,8 @@ def _as_text(board: Mapping[str, Any]) -> str:
         cells = ["inf" if value is None else f"{value:.4f}" for value in values]
         cells += [f"{entry['rankings'][name]['rank']:g}" for name in beside]
         aligned = (f"{cell:>{space}}" for cell, space in zip(cells, widths, strict=True))
-        lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(aligned))
+        unchecked = "  without rows" * entry.get("without_rows", False)
+        lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(aligned) + unchecked)
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
     lines += _stability_lines(board, width)
     return "\n".join(lines) + "\n"
@@ -115,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         "--seed",
         type=whole_number(0),
         help="seed of the bootstrap rankings (default: that of the first team's metrics.json)",
+    )
+    parser.add_argument(
+        "--without-rows",
+        action="store_true",
+        help="also rank teams whose metrics.json holds no rows (`evaluate --public`), and mark them: nobody can check "
+        "their values, and nothing is said about the stability of the ranks",
     )
     parser.add_argument("--edition", help="profile.json of an edition that is not in the package")
     parser.add_argument(

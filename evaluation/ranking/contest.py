@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import EvaluationProfile, load_profile
+from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
 from evaluation.editions.task import TaskProfile
 from evaluation.ranking.rank import TeamsTable, rank_teams
 from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
+from evaluation.results.recount import Recount, check_ranges, recount
+from evaluation.results.stored import StoredCohort, check_same_reference, joined
 from evaluation.statistics.bootstrap import Estimates
 
 MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
@@ -21,11 +23,15 @@ MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
 
 @dataclass(frozen=True)
 class Contest:
-    """Comparable teams: those with a value for every ranked metric, and the others."""
+    """Comparable teams: those with a value for every ranked metric, and the others.
+
+    `recounts` are those of the teams with rows.
+    """
 
     profile: TaskProfile
     ranked: tuple[TeamMetrics, ...]
     unranked: tuple[TeamMetrics, ...]
+    recounts: tuple[Recount, ...]
 
     @property
     def table(self) -> TeamsTable:
@@ -36,6 +42,11 @@ class Contest:
         }
         return TeamsTable(tuple(team.team for team in self.ranked), values, self.profile.metrics)
 
+    @property
+    def cohort(self) -> StoredCohort:
+        """The ranked teams over their common cases, if all of them have rows."""
+        return joined([one for one in self.recounts if one.team in self.ranked])
+
     def require_ranked_teams(self) -> Contest:
         """This contest. Raises HecktorError if no team has a value for every ranked metric."""
         if not self.ranked:
@@ -44,17 +55,40 @@ class Contest:
 
 
 def profile_of(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
-    """The profile at the path `edition`, or the one that the first team's results name."""
+    """The profile at the path `edition`, or the one of the package that the first team's results name."""
     if not teams:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
-    return load_profile(edition or str(teams[0].provenance["edition"]))
+    name = str(teams[0].provenance["edition"])
+    # A path in the results could name a profile of the team's own.
+    if edition is None and name not in known_profiles():
+        known = ", ".join(known_profiles())
+        raise HecktorError(
+            teams[0].source, f"edition {name!r:.60}", f"one of {known}, or its profile.json as --edition"
+        )
+    return load_profile(edition or name)
 
 
 def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
-    """Check that the results may be compared; raises HecktorError that names the difference if not."""
+    """Check that the results are possible and may be compared.
+
+    Raises:
+        HecktorError: a figure that cannot be or does not follow from the rows, naming its file and case; or results
+            that differ in task, edition, rules, cases or reference, naming the difference.
+    """
     _check_comparable(profile, teams)
+    for team in teams:
+        check_ranges(team, profile)
+    recounts = tuple(recount(team, profile) for team in teams if team.rows)
+    check_same_reference(recounts)
     ranked = tuple(team for team in teams if not absent_metrics(team, profile))
-    return Contest(profile, ranked, tuple(team for team in teams if team not in ranked))
+    return Contest(profile, ranked, tuple(team for team in teams if absent_metrics(team, profile)), recounts)
+
+
+def require_rows(teams: Sequence[TeamMetrics]) -> None:
+    """Raise HecktorError for a team whose metrics.json holds no rows, so that nothing in it can be checked."""
+    lacking = [team.source for team in teams if not team.rows]
+    if lacking:
+        raise HecktorError(lacking[0], "no per-case rows", "rows to check its values, or --without-rows")
 
 
 def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:

@@ -16,7 +16,7 @@ from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.contest import MUST_AGREE, Contest, absent_metrics, contest
 from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, standing
 from evaluation.results.metrics_json import TeamMetrics, aggregates
-from evaluation.results.stored import StoredCohort, stored_cohort, without_rows
+from evaluation.results.stored import StoredCohort, without_rows
 from evaluation.statistics.bootstrap import Estimates, interval, replicates
 from evaluation.statistics.tests import kendall_tau
 
@@ -60,7 +60,7 @@ def _uncertainty(entrants: Contest, bootstraps: int, seed: int | None) -> dict[s
             teams = ", ".join(sorted(lacking))
             why = f"no per-case rows (written with --public): {teams}; rank stability and comparisons need those of all"
         return {"stability": None, "comparisons": None, "without_stability_because": why}
-    cohort = stored_cohort(entrants.ranked, entrants.profile)
+    cohort = entrants.cohort
     seed = int(entrants.ranked[0].provenance.get("seed", 0) if seed is None else seed)
     draws, redraws = _draw(cohort, bootstraps, seed)
     counts = {"bootstraps": bootstraps, "seed": seed, "redraws": redraws}
@@ -136,6 +136,7 @@ def _entry(team: TeamMetrics, index: int, board: Leaderboard, profile: TaskProfi
     return {
         "rank": rankings[profile.ranking.official]["rank"],
         "team": team.team,
+        **({} if team.rows else {"without_rows": True}),
         "metrics": {name: {**of, "rank": _plain(board.metric_ranks[name][index])} for name, of in figures.items()},
         "rankings": rankings,
     }
@@ -149,8 +150,10 @@ def _plain(number: float) -> float | int:
 def write_table(target: Path, board: Mapping[str, Any]) -> None:
     """Write the leaderboard as CSV: one line for each team.
 
-    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval.
+    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval; and
+    `without_rows` if a team has none, so that its values could not be checked.
     """
+    unchecked = any(entry.get("without_rows") for entry in board["teams"])
     official = board["official"]
     stable = (board["stability"] or {}).get("rankings", {}).get(official, {}).get("teams", {})
     lines = []
@@ -164,6 +167,8 @@ def write_table(target: Path, board: Mapping[str, Any]) -> None:
             line |= {f"{name}_{part}": value for part, value in figures.items()}
         if entry["team"] in stable:
             line |= {f"rank_{part}": stable[entry["team"]][part] for part in ("ci95_low", "ci95_high")}
+        if unchecked:
+            line["without_rows"] = "yes" if entry.get("without_rows") else "no"
         lines.append(line)
     lines += [{"team": entry["team"]} for entry in board["unranked"]]
     write_csv(target, list(lines[0]), lines)

@@ -22,15 +22,15 @@ from evaluation.editions.edge_cases import INFINITE, NOTHING_TO_MEASURE, PART_IS
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.results.scored import ScoredCohort
+from evaluation.results.shape import FIGURES, METRICS_FORMAT, check_shape
 from evaluation.statistics.bootstrap import Estimate, Estimates
 
-METRICS_FORMAT: Final = 1
 MAX_METRICS_BYTES: Final = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class TeamMetrics:
-    """One team's metrics.json; `rows` is empty if it was written without them.
+    """One team's metrics.json; `rows` is empty if it was written without them. `source` names it in messages.
 
     With several answers each row holds the answers' own rows by name.
     """
@@ -41,12 +41,21 @@ class TeamMetrics:
     cases: Mapping[str, Any]
     warnings: Sequence[str]
     provenance: Mapping[str, Any]
+    source: str = ""
 
     def rows_of(self, answer: str, *, several: bool) -> list[Mapping[str, Any]]:
-        """The rows of one answer; `several` says whether the rows are nested by answer."""
+        """The rows of one answer; `several` says whether the rows are nested by answer.
+
+        Raises:
+            HecktorError: the answer's part of a row is no object.
+        """
         if not several:
             return list(self.rows)
-        return [{"case": row["case"], **row[answer]} for row in self.rows if answer in row]
+        rows = [row for row in self.rows if answer in row]
+        for row in rows:
+            if not isinstance(row[answer], dict):
+                raise HecktorError(f"{self.source}, {row['case']}", f"{answer} is no object", "the row of the answer")
+        return [{**row[answer], "case": row["case"]} for row in rows]
 
 
 def aggregates(estimates: Estimates) -> dict[str, Any]:
@@ -180,26 +189,20 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
 
 def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
-    parts = {"aggregates": dict, "provenance": dict, "cases": dict, "results": list, "warnings": list}
-    for key, kind in parts.items():
-        if not isinstance(content, dict) or not isinstance(content.get(key), kind):
-            name = "object" if kind is dict else "list"
-            raise HecktorError(where, f"no {name} `{key}`", "a metrics.json of `hecktor evaluate`")
-    if content["provenance"].get("format") != METRICS_FORMAT:
-        raise HecktorError(where, f"format {content['provenance'].get('format')!r}", f"{METRICS_FORMAT}")
-    estimates = {name: _estimate(raw, f"{where}: {name}") for name, raw in content["aggregates"].items()}
+    check_shape(content, where)
+    source = where if team in where else team if where in team else f"{where} ({team})"
+    estimates = {name: _estimate(figures) for name, figures in content["aggregates"].items()}
     return TeamMetrics(
-        team, estimates, content["results"], content["cases"], content["warnings"], content["provenance"]
+        team,
+        estimates,
+        content["results"],
+        content["cases"],
+        content["warnings"],
+        content["provenance"],
+        source,
     )
 
 
-def _estimate(raw: Any, where: str) -> Estimate:
-    values = []
-    for key in ("value", "ci95_low", "ci95_high"):
-        value = raw.get(key) if isinstance(raw, dict) else "nothing"
-        if value is None and key in (raw.get("infinite") or ()):
-            value = math.inf
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise HecktorError(f"{where}.{key}", f"found {value!r}", "a number or null")
-        values.append(value)
-    return Estimate(*values)
+def _estimate(figures: Mapping[str, Any]) -> Estimate:
+    infinite = figures.get("infinite", ())
+    return Estimate(*(math.inf if name in infinite else figures[name] for name in FIGURES))

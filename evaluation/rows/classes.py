@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from evaluation.metrics.classification import (
     probability_metrics,
 )
 from evaluation.metrics.overlap import WeightedMetric
+from evaluation.rows.raw import RawRow
 from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
 
@@ -117,11 +118,20 @@ class ClassScorer:
         matrix = {"classes": list(classes), "columns": [*classes, "no prediction"], "counts": counts}
         return RowMetrics({**measured, **recalls}, analyses={"confusion_matrix": matrix}, undefined=undefined)
 
-    def restore(self, raw: Mapping[str, Any]) -> ClassRow:
-        key = self.answer.row_key
-        probability = raw["predicted_probability"] if self.answer.is_binary else None
-        answer = (raw[f"predicted_{key}"], raw["error"], raw["failed"], probability)
-        return ClassRow(raw["case"], self.answer, raw[key], *answer)
+    def restore(self, raw: RawRow) -> ClassRow:
+        answer, (error, failed) = self.answer, raw.outcome()
+        key = f"predicted_{answer.row_key}"
+        raw.check_null(key, because=error is not None)
+        predicted = None if raw.is_null(key) else raw.member(key, answer.classes)
+        probability = None
+        if answer.is_binary and not raw.is_null("predicted_probability"):
+            raw.check_null("predicted_probability", because=error is not None)
+            probability = raw.number("predicted_probability", 0.0, 1.0)
+        actual = raw.member(answer.row_key, answer.classes)
+        return ClassRow(raw.case, answer, actual, predicted, error, failed, probability)
+
+    def reference_of(self, row: ClassRow) -> tuple[object, ...]:
+        return row.reference
 
 
 def _undefined(balanced_accuracy: WeightedMetric, n_cases: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from evaluation.rows.risk import RiskRow, RiskScorer
 from evaluation.rows.scorer import Scorer
 
 # Every row has a `case`, the `error` why there is no usable prediction (None if there is one), `failed` if something
-# was submitted that cannot be used, and `reference`, its part that must be equal for all teams of a ranking.
+# was submitted that cannot be used, and `reference`, its part that does not depend on the submission.
 CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
 
 

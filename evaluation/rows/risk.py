@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission
 from evaluation.inputs.values import read_risk
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric, censoring_metrics
+from evaluation.rows.raw import RawRow
 from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
 
 
@@ -87,6 +88,12 @@ class RiskScorer:
         direction = DIRECTIONS[self.rules.direction]
         return SIGN_MAY_BE_FLIPPED.format(value=c_index, direction=direction) if c_index < 0.5 else None
 
-    def restore(self, raw: Mapping[str, Any]) -> RiskRow:
-        follow_up = FollowUp(raw["rfs_days"], raw["relapse"])
-        return RiskRow(raw["case"], follow_up, raw["risk"], raw["error"], raw["failed"])
+    def restore(self, raw: RawRow) -> RiskRow:
+        error, failed = raw.outcome()
+        raw.check_null("risk", because=error is not None)
+        risk = None if raw.is_null("risk") else raw.number("risk")
+        follow_up = FollowUp(raw.number("rfs_days", low=0.0), raw.flag("relapse"))
+        return RiskRow(raw.case, follow_up, risk, error, failed)
+
+    def reference_of(self, row: RiskRow) -> tuple[object, ...]:
+        return row.reference

@@ -14,6 +14,7 @@ from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
 from evaluation.metrics.overlap import WeightedMetric
+from evaluation.rows.raw import RawRow
 
 Value = TypeVar("Value")
 
@@ -59,8 +60,11 @@ class Scorer(Protocol):
     def measure(self, rows: Sequence[Any]) -> RowMetrics:
         """Metrics of the rows."""
 
-    def restore(self, raw: Mapping[str, Any]) -> Any:
-        """The row from its form in metrics.json. Raises KeyError if it lacks a figure."""
+    def restore(self, raw: RawRow) -> Any:
+        """The row from its form in metrics.json. Raises HecktorError for a row that cannot be."""
+
+    def reference_of(self, row: Any) -> tuple[object, ...]:
+        """The part of a row that must be equal for all teams of a ranking."""
 
 
 def submitted_value(answer: SubmittedAnswer, read: Callable[[Path], Value]) -> tuple[Value | None, str | None, bool]:

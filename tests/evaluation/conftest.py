@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from tests.evaluation.tasks import SEGMENTATION
+from tests.evaluation.valid_metrics import valid_contents
 
 GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
 
@@ -71,6 +73,13 @@ class Phase:
 def phase_of(tmp_path):
     """Make a phase of a task."""
     return lambda task: Phase(tmp_path / task.name, task)
+
+
+@pytest.fixture(scope="session")
+def valid_metrics(tmp_path_factory):
+    """Make the content of a metrics.json of one kind, see `valid_contents`."""
+    contents = valid_contents(tmp_path_factory.mktemp("valid"))
+    return lambda kind: copy.deepcopy(contents[kind])
 
 
 @pytest.fixture

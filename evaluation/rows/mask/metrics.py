@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from typing import Any, Final
 
 import numpy as np
@@ -60,7 +59,9 @@ def _dsc_agg(rows: Sequence[MaskRow], label: str, rules: MaskRules) -> WeightedM
 
 def _counts(rows: Sequence[MaskRow], part: str) -> Floats:
     """The three counts of an overlap or of lesions, shape (3, cases)."""
-    return np.array([astuple(getattr(row, part)) for row in rows], dtype=np.float64).reshape(-1, 3).T.copy()
+    return (
+        np.array([tuple(vars(getattr(row, part)).values()) for row in rows], dtype=np.float64).reshape(-1, 3).T.copy()
+    )
 
 
 def _surface_metrics(rows: Sequence[MaskRow], label: str) -> dict[str, WeightedMetric]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, 
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
-_LESION_KEYS: Final = ("tp", "fp", "fn")
+LESION_KEYS: Final = ("tp", "fp", "fn")
 
 Labels = npt.NDArray[np.uint8]
 
@@ -66,33 +66,14 @@ class MaskRow:
             "gtvn_dsc": self.gtvn_dsc,
         }
         for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
-            for part, voxels in asdict(overlap).items():
+            for part, voxels in vars(overlap).items():
                 flat[f"{name}_{part}_voxels"] = voxels
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
-        lesions = zip(_LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
+        lesions = zip(LESION_KEYS, vars(self.gtvn_lesions).values(), strict=True)
         flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
-        """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
-        parts = [part.name for part in fields(Overlap)]
-        overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
-        return cls(
-            case=raw["case"],
-            voxel_volume_mm3=raw["voxel_volume_mm3"],
-            **overlaps,
-            gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in _LESION_KEYS)),
-            gtvp_dsc=raw["gtvp_dsc"],
-            error=raw["error"],
-            failed=raw["failed"],
-            gtvp_precision=raw["gtvp_precision"],
-            gtvp_recall=raw["gtvp_recall"],
-            gtvn_dsc=raw.get("gtvn_dsc"),  # absent in older files
-            surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
-        )
 
 
 @dataclass(frozen=True)

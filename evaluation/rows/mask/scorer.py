@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from contract.errors import GroundTruthError
 from evaluation.editions.rules import MaskRules
@@ -16,6 +15,8 @@ from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, unusable
 from evaluation.rows.mask.metrics import dsc_by_volume, mask_metrics
 from evaluation.rows.mask.pair import MaskPair, MaskRow, compare_pair
+from evaluation.rows.mask.restored import restored_row
+from evaluation.rows.raw import RawRow
 from evaluation.rows.scorer import RowMetrics
 
 
@@ -53,8 +54,13 @@ class MaskScorer:
             analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
         )
 
-    def restore(self, raw: Mapping[str, Any]) -> MaskRow:
-        return MaskRow.from_json(raw)
+    def restore(self, raw: RawRow) -> MaskRow:
+        return restored_row(raw, self.rules)
+
+    def reference_of(self, row: MaskRow) -> tuple[object, ...]:
+        """The row's own part and, where each lesion has one partner, the number of lesions."""
+        lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
+        return row.reference if self.rules.matching == "any_overlap" else (*row.reference, lesions)
 
 
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:

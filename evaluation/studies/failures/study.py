@@ -113,7 +113,7 @@ def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, .
     if mask is None or without_rows([team]):
         raise HecktorError(f"{team.team}", "no rows of masks", "a metrics.json of masks without --public")
     cohort = stored_cohort([team], profile)
-    return cohort.cases, cohort.teams[0].answers[mask.name].rows
+    return tuple(sorted(row["case"] for row in team.rows)), cohort.teams[0].answers[mask.name].rows
 
 
 def read_expected(

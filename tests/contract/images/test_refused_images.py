@@ -216,6 +216,15 @@ def test_messages_contain_no_folders(tmp_path: Path) -> None:
     assert str(tmp_path) not in caught.value.message
 
 
+@pytest.mark.parametrize("content", [bytes(1000), b"some other text\n" * 9])
+def test_a_metaimage_without_a_header_is_refused_with_a_reason(tmp_path: Path, content: bytes) -> None:
+    """ITK's own reason for such a file is "Success"."""
+    path = tmp_path / "zeros.mha"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"^zeros\.mha: not a readable image \(its header cannot be parsed\)$"):
+        read_header(path)
+
+
 @pytest.mark.parametrize("rank", ["-5", "0", "99999999999999", "three"])
 def test_an_absurd_number_of_dimensions_is_rejected_before_itk_reads_it(tmp_path: Path, rank: str) -> None:
     """ITK crashes the process on NDims -5 or 99999999999999."""

@@ -117,15 +117,21 @@ def test_shares_of_ranks_are_those_of_the_draws(teams_of):
         assert found == expected
 
 
-def test_without_rows_teams_are_ranked_and_told_so(teams_of, capsys):
+def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path, capsys):
     teams = teams_of(RFS)
     teams.add("a", risks(-np.arange(9)))
     teams.add("b", risks(np.arange(9)), public=True)
-    board = teams.rank()
-    assert [entry["team"] for entry in board["teams"]] == ["a", "b"]
+    with pytest.raises(HecktorError, match=r"\(b\): no per-case rows, expected rows to check its values, or --without"):
+        teams.rank()
+    board = teams.rank("--without-rows")
+    assert [(entry["team"], entry.get("without_rows")) for entry in board["teams"]] == [("a", None), ("b", True)]
     assert (board["stability"], board["comparisons"]) == (None, None)
     assert "no per-case rows (written with --public): b" in board["without_stability_because"]
-    assert "no rank stability" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "no rank stability" in printed
+    assert [line.endswith("  without rows") for line in printed.splitlines()[1:3]] == [False, True]
+    with (tmp_path / "board" / "leaderboard.csv").open() as file:
+        assert [line["without_rows"] for line in csv.DictReader(file)] == ["no", "yes"]
 
 
 def test_results_against_different_references_are_not_mixed(teams_of, blank):
@@ -179,15 +185,15 @@ def test_rows_that_do_not_give_the_stated_value_are_refused(teams_of):
     content = json.loads(teams.files["b"].read_text())
     content["results"][0]["risk"] = -100
     teams.files["b"].write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match=r"b: its rows give c_index 0\.\d+, but it states 1"):
+    with pytest.raises(HecktorError, match=r"json \(b\): its rows give c_index 0\.\d+, but it states 1"):
         teams.rank()
     del content["results"][0]["risk"]
     teams.files["b"].write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match="b: `results` cannot be read"):
+    with pytest.raises(HecktorError, match=r"json \(b\), P00: no risk, expected a row of `hecktor evaluate`"):
         teams.rank()
     del content["results"][0]
     teams.files["b"].write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match=r"a and b: rows of other cases \(P00\)"):
+    with pytest.raises(HecktorError, match=r"json \(b\): rows of other cases than case_set_sha256"):
         teams.rank()
 
 

@@ -128,6 +128,15 @@ def test_rows_are_needed_and_cases_must_be_there(cohort, metrics):
         study("influence", cohort, f"team={metrics}")
 
 
+def test_rows_are_counted_again(cohort, metrics):
+    """P1's mask is right, so its DSC is 1."""
+    content = json.loads(metrics.read_text())
+    content["results"][0]["gtvp_dsc"] = 0.5
+    metrics.write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match=r"P1: gtvp_dsc 0\.5, expected 1 by its counts"):
+        study("influence", cohort, f"team={metrics}")
+
+
 def test_bins_of_101_cases_are_the_published_ones():
     parts = equal_bins(np.arange(101.0)[::-1], 5)
     assert [part.size for part in parts] == [21, 20, 20, 20, 20]

@@ -1,0 +1,139 @@
+"""A team's rows read back and counted again: what metrics.json states must follow from them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from evaluation.editions.rules import Rules, bounds_of
+from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_rules
+from evaluation.metrics.overlap import WeightedMetric
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.scored import metrics_on, places_among, weighted_sums
+from evaluation.rows.kinds import CaseRow, scorer_of
+from evaluation.rows.raw import RawRow
+from evaluation.rows.scorer import RowMetrics, whole_cohort
+
+# Sums over cases in another order differ by rounding alone.
+TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Recount:
+    """A team's rows by answer, sorted by case, and their metrics; `counted` are the rows that enter the metrics.
+
+    `profile` has the rules of the team's evaluation.
+    """
+
+    team: TeamMetrics
+    profile: TaskProfile
+    rows: Mapping[str, Sequence[CaseRow]]
+    counted: Mapping[str, Sequence[CaseRow]]
+    measurements: Mapping[str, RowMetrics]
+
+
+def check_results(team: TeamMetrics, profile: TaskProfile) -> None:
+    """Raise HecktorError for results that no evaluation of this task can have written."""
+    check_ranges(team, profile)
+    if team.rows:
+        recount(team, profile)
+
+
+def check_ranges(team: TeamMetrics, profile: TaskProfile) -> None:
+    """Check that every known metric, with its interval, lies where its formula can lead.
+
+    Raises:
+        HecktorError: naming the file and the metric.
+    """
+    known = {name: bounds_of(measure) for name, (_, measure) in known_metrics(profile.answers, profile.edition).items()}
+    for name, metric in profile.metrics.items():
+        if metric.terms:
+            known[name] = _bounds_of_sum(metric.terms, known)
+    for name, estimate in team.estimates.items():
+        low, high = known.get(name, (-math.inf, math.inf))
+        for value in (estimate.value, estimate.ci95_low, estimate.ci95_high):
+            if value is not None and not low - TOLERANCE <= value <= high + TOLERANCE:
+                limits = f"from {low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
+                raise HecktorError(team.source, f"{name} {value:.6g}", limits)
+
+
+def _bounds_of_sum(terms: Mapping[str, float], known: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    ends = [[weight * end for end in known[term]] for term, weight in terms.items() if weight]
+    return sum(map(min, ends)), sum(map(max, ends))
+
+
+def recount(team: TeamMetrics, profile: TaskProfile) -> Recount:
+    """Restore a team's rows and compare their metrics with those that the team's file states.
+
+    Raises:
+        HecktorError: a row that cannot be, other cases than those of the reference, or a value that does not follow
+            from the rows; the message names the file and the case or metric.
+    """
+    used = replace(profile, answers=_answers(team, profile))
+    rows = {name: _restored(team, name, used) for name in used.answers}
+    _check_cases(team, (row.case for of_answer in rows.values() for row in of_answer))
+    counted = {name: _counted(rows[name], used.answers[name]) for name in rows}
+    measurements = {name: scorer_of(used.answers[name]).measure(counted[name]) for name in rows}
+    checked = Recount(team, used, rows, counted, measurements)
+    _check_stated(checked)
+    return checked
+
+
+def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile]:
+    """The answers with the rules that the team's file states."""
+    options = profile.completed(team.provenance.get("options"))
+    nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
+    return {name: replace(one, rules=_rules(team, one, nested.get(name))) for name, one in profile.answers.items()}
+
+
+def _rules(team: TeamMetrics, answer: AnswerProfile, options: Any) -> Rules:
+    # Boxes are applied before rows exist, so files written before that rule can still be ranked.
+    known = {rule.name for rule in fields(answer.rules)} - {"bounding_box"}
+    if not isinstance(options, dict) or not known <= set(options):
+        raise HecktorError(team.source, "its options are not those of the edition", ", ".join(sorted(known)))
+    stated = {name: options[name] for name in known}
+    return parse_rules({**asdict(answer.rules), **stated}, answer.answer, f"{team.source}: provenance.options")
+
+
+def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRow]:
+    restore = scorer_of(profile.answers[name]).restore
+    raw = team.rows_of(name, several=profile.has_several_answers)
+    return sorted((restore(RawRow(row, f"{team.source}, {row['case']}")) for row in raw), key=lambda row: str(row.case))
+
+
+def _check_cases(team: TeamMetrics, cases: Iterable[str]) -> None:
+    names = "\n".join(sorted(set(cases)))
+    if hashlib.sha256(names.encode(errors="replace")).hexdigest() != team.provenance.get("case_set_sha256"):
+        raise HecktorError(team.source, "rows of other cases than case_set_sha256", "one row for each case")
+
+
+def _counted(rows: Sequence[CaseRow], profile: AnswerProfile) -> tuple[CaseRow, ...]:
+    skip = profile.rules.missing == "skip"
+    return tuple(row for row in rows if not (skip and row.error is not None))
+
+
+def _check_stated(counted: Recount) -> None:
+    team, rows = counted.team, counted.counted
+    cases = sorted({row.case for of_answer in rows.values() for row in of_answer})
+    measured: dict[str, WeightedMetric] = {}
+    for name, one in counted.profile.answers.items():
+        measured |= metrics_on(places_among(cases, rows[name]), len(cases), one, counted.measurements[name])
+    measured |= weighted_sums(measured, counted.profile.metrics)
+    for name in (name for name in measured if name in team.estimates):
+        stated, value = team.estimates[name].value, whole_cohort(measured[name], len(cases))
+        if not _agree(stated, value):
+            raise HecktorError(team.source, f"its rows give {name} {_shown(value)}, but it states {_shown(stated)}")
+
+
+def _agree(stated: float | None, value: float) -> bool:
+    if stated is None or math.isnan(value):
+        return stated is None and math.isnan(value)
+    return math.isclose(stated, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _shown(value: float | None) -> str:
+    return "no value" if value is None or math.isnan(value) else f"{value:.6g}"

@@ -1,0 +1,195 @@
+"""Results that no evaluation can have written: every figure of a row is derived again from its counts."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.api.cohorts import rank
+from evaluation.ranking.cli import main
+
+
+def ranked(content, **options):
+    return rank({"team": content}, bootstraps=0, **options)
+
+
+@pytest.mark.parametrize("kind", ["masks", "risks", "classes", "four_answers"])
+def test_what_an_evaluation_wrote_is_ranked(valid_metrics, kind):
+    assert ranked(valid_metrics(kind)).order == ("team",)
+
+
+MASK_FAULTS = {
+    "intersection ten times the reference": (
+        {"gtvp_intersection_voxels": 80},
+        "A: gtvp_intersection_voxels 80 of 8 reference and 8 predicted voxels, expected at most 8",
+    ),
+    "half a voxel": ({"gtvn_reference_voxels": 4.5}, "A: gtvn_reference_voxels 4.5, expected a whole number from 0"),
+    "fewer than no voxels": ({"gtvp_predicted_voxels": -8}, "A: gtvp_predicted_voxels -8, expected a whole number"),
+    "more digits than a double": ({"gtvp_predicted_voxels": -(10**400)}, "A: gtvp_predicted_voxels -1000"),
+    "no volume": ({"voxel_volume_mm3": 0}, "A: voxel_volume_mm3 0, expected a finite number at least 1e-100"),
+    "infinite volume": ({"voxel_volume_mm3": 1e308}, "A: voxel_volume_mm3 1e[+]308, expected a finite number"),
+    "mm3 of another volume": ({"gtvp_reference_mm3": 49.0}, "A: gtvp_reference_mm3 49.0, expected 48 by its counts"),
+    "a better DSC": ({"gtvp_dsc": 0.9}, "A: gtvp_dsc 0.9, expected 0.5 by its counts"),
+    "a case out of the mean": ({"gtvp_dsc": None}, "A: gtvp_dsc null, expected 0.5 by its counts"),
+    "a better recall": ({"gtvp_recall": 1.0}, "A: gtvp_recall 1.0, expected 0.5 by its counts"),
+    "a better GTVn": ({"gtvn_dsc": 0.5}, "A: gtvn_dsc 0.5, expected 1 by its counts"),
+    "lesions without a voxel": (
+        {"gtvn_lesions_fp": 4},
+        "A: 5 predicted lesions in 4 predicted voxels, expected from 1",
+    ),
+    "no lesion where voxels are": (
+        {"gtvn_lesions_tp": 0, "gtvn_lesions_fp": 1},
+        "A: 0 reference lesions in 4 reference voxels, expected from 1 to 4",
+    ),
+    "lesions found without overlap": (
+        {"gtvn_intersection_voxels": 0},
+        "A: 1 detected lesions in 0 common voxels, expected at most 0",
+    ),
+    "a negative distance": ({"gtvp_hd95_mm": -1.0}, "A: gtvp_hd95_mm -1.0, expected a finite number at least 0"),
+    "a surface DSC above 1": (
+        {"gtvp_surface_dsc": 1.01},
+        "A: gtvp_surface_dsc 1.01, expected a finite number at least 0 and at most 1",
+    ),
+    "surfaces of empty masks": ({"gtvp_surface": "both_empty"}, "A: gtvp_surface 'both_empty', expected measured"),
+    "voxels without a mask": ({"error": "no mask"}, "A: predicted voxels in a case without a usable prediction"),
+    "a failure without a reason": ({"failed": True}, "A: failed without an error, expected the reason"),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), MASK_FAULTS.values(), ids=MASK_FAULTS)
+def test_rows_of_masks_that_contradict_their_counts(valid_metrics, changes, message):
+    """Case A has 8 reference and 8 predicted GTVp voxels of 6 mm3, 4 in common, and one GTVn lesion of 4 voxels."""
+    content = valid_metrics("masks")
+    content["results"][0] |= changes
+    with pytest.raises(HecktorError, match=f"^team, {message}"):
+        ranked(content)
+
+
+def test_an_empty_mask_has_the_distances_of_the_rules(valid_metrics):
+    """Case B: one mask is empty, so its distances are infinite, which JSON writes as null."""
+    content = valid_metrics("masks")
+    content["results"][1] |= {"gtvp_hd95_mm": 1.0}
+    with pytest.raises(HecktorError, match=r"team, B: gtvp_hd95_mm 1\.0, expected null by its counts"):
+        ranked(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("risks", {"risk": "high"}, "P1: risk 'high', expected a finite number"),
+        ("risks", {"risk": None}, "P1: neither risk nor an error, expected a prediction, or the reason"),
+        ("risks", {"error": "late"}, "P1: risk and an error, expected"),
+        ("risks", {"error": 5}, "P1: error 5, expected a text or null"),
+        ("risks", {"rfs_days": -1}, "P1: rfs_days -1, expected a finite number at least 0"),
+        ("risks", {"relapse": 1}, "P1: relapse 1, expected true or false"),
+        ("classes", {"predicted_hpv_positive": 1}, "P1: predicted_hpv_positive 1, expected one of False, True"),
+        ("classes", {"hpv_positive": "yes"}, "P1: hpv_positive 'yes', expected one of"),
+        ("classes", {"predicted_probability": 1.5}, "P1: predicted_probability 1.5, expected a finite number at least"),
+        ("four_answers", {"t_stage": 5}, "P1: t_stage is no object"),
+        ("four_answers", {"n_stage": {}}, "P1: no error, expected a row"),
+    ],
+)
+def test_rows_of_other_kinds_that_cannot_be(valid_metrics, kind, changes, message):
+    content = valid_metrics(kind)
+    content["results"][0] |= changes
+    with pytest.raises(HecktorError, match=f"^team, {message}"):
+        ranked(content)
+
+
+def test_a_case_twice_and_a_case_left_out(valid_metrics):
+    content = valid_metrics("risks")
+    with pytest.raises(HecktorError, match=r"^team, P1: two rows, expected one row a case"):
+        ranked({**content, "results": [content["results"][0], *content["results"]]})
+    with pytest.raises(HecktorError, match=r"^team: rows of other cases than case_set_sha256"):
+        ranked({**content, "results": content["results"][1:]})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("gtvp_dsc_mean", 0.9, "its rows give gtvp_dsc_mean 0.166667, but it states 0.9"),
+        ("gtvp_dsc_mean", None, "its rows give gtvp_dsc_mean 0.166667, but it states no value"),
+        ("gtvp_dsc_agg", 0.9, "its rows give gtvp_dsc_agg 0.25, but it states 0.9"),
+    ],
+)
+def test_every_stated_value_follows_from_the_rows(valid_metrics, name, value, message):
+    """GTVp DSCs 0.5, 0 and 0; aggregated 2 * 4 / (3 * 8 + 8). The aggregated one ranks in no task."""
+    content = valid_metrics("masks")
+    content["aggregates"][name]["value"] = value
+    with pytest.raises(HecktorError, match=f"^team: {message}"):
+        ranked(content)
+
+
+def test_lesions_of_one_reference_are_equal_for_all_teams(valid_metrics):
+    """The second team's row has two lesions in the same four reference voxels of A, where the first one's has one."""
+    second = valid_metrics("masks")
+    second["results"][0]["gtvn_lesions_tp"] = 2
+    second["aggregates"] = {}
+    with pytest.raises(HecktorError, match="one and two: A was measured against different references"):
+        rank({"one": valid_metrics("masks"), "two": second}, bootstraps=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "message"),
+    [
+        ("masks", "gtvp_dsc_mean", "value", 1.7, "gtvp_dsc_mean 1.7, expected from 0 to 1"),
+        ("masks", "gtvn_f1_agg", "ci95_high", 1.7, "gtvn_f1_agg 1.7, expected from 0 to 1"),
+        ("risks", "c_index", "ci95_low", -0.1, "c_index -0.1, expected from 0 to 1"),
+        ("classes", "calibration_in_the_large", "value", -1.1, "calibration_in_the_large -1.1, expected from -1 to 1"),
+        ("four_answers", "score", "value", 1.2, "score 1.2, expected from 0 to 1"),
+    ],
+)
+def test_values_beyond_their_range_are_refused_without_rows_too(valid_metrics, kind, name, key, value, message):
+    content = {**valid_metrics(kind), "results": []}
+    ranked(content, without_rows=True)
+    content["aggregates"][name][key] = value
+    with pytest.raises(HecktorError, match=f"^team: {message}"):
+        ranked(content, without_rows=True)
+
+
+def test_an_interval_begins_with_its_lower_end(valid_metrics):
+    content = valid_metrics("risks")
+    content["aggregates"]["c_index"] |= {"ci95_low": 0.9, "ci95_high": 0.1}
+    with pytest.raises(HecktorError, match=r"^team: c_index: an interval from 0\.9 to 0\.1, expected its lower end"):
+        ranked(content)
+
+
+def test_distances_are_not_negative(valid_metrics):
+    """HECKTOR 2021 ranks by the median HD95 in mm, which has no upper limit."""
+    content = {**valid_metrics("masks"), "results": []}
+    content["provenance"] |= {"edition": "hecktor2021"}
+    content["aggregates"]["gtvp_hd95_median_mm"] = {"value": 300.0, "ci95_low": 1.0, "ci95_high": 400.0}
+    ranked(content, without_rows=True)
+    content["aggregates"]["gtvp_hd95_median_mm"]["value"] = -1.0
+    with pytest.raises(HecktorError, match="gtvp_hd95_median_mm -1, expected 0 or more"):
+        ranked(content, without_rows=True)
+
+
+def test_every_run_of_a_team_needs_rows(valid_metrics, tmp_path):
+    """The better run has rows, the other one has not."""
+    paths = []
+    for number, rows in enumerate((valid_metrics("risks")["results"], [])):
+        path = tmp_path / str(number) / "metrics.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({**valid_metrics("risks"), "results": rows}))
+        paths.append(str(path))
+    arguments = ["--task", "2", "--runs", f"a={','.join(paths)}", "--output", str(tmp_path / "board")]
+    with pytest.raises(HecktorError, match=r"2 1/metrics\.json: no per-case rows"):
+        main(arguments)
+    assert main([*arguments, "--without-rows"]) == 0
+
+
+def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
+    """The file exists and is a valid profile, but only the user may choose it."""
+    profile = tmp_path / "own.json"
+    profile.write_text(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+    content = valid_metrics("risks")
+    content["provenance"]["edition"] = str(profile)
+    with pytest.raises(
+        HecktorError, match=r"^team: edition '.*, expected one of .*, or its profile\.json as --edition"
+    ):
+        ranked(content)
+    assert ranked(content, edition=str(profile)).order == ("team",)

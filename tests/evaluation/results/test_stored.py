@@ -1,0 +1,59 @@
+"""Draws of a ranking against those of the evaluations, where cases without a prediction are skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evaluation.api.cohorts import evaluate
+from evaluation.editions.profile import load_profile
+from evaluation.results.metrics_json import parse_metrics
+from evaluation.results.stored import stored_cohort
+from evaluation.statistics.bootstrap import interval, replicates
+
+PATIENTS = 20
+SEED = 4
+
+
+def evaluated(folder, skipped):
+    """The results of noisy risks for 20 patients, under `missing=skip`; some have no risk."""
+    folder.mkdir()
+    truth, risks = folder / "rfs.csv", folder / "risks.csv"
+    lines = [f"P{i:02d},{int(i % 3 != 2)},{10 + i}" for i in range(PATIENTS)]
+    truth.write_text("\n".join(["PatientID,Relapse,RFS", *lines]) + "\n")
+    noise = np.random.default_rng(1).normal(0, 8, PATIENTS)
+    answers = [f"P{i:02d},{noise[i] - i:.3f}" for i in range(PATIENTS) if i not in skipped]
+    risks.write_text("\n".join(["PatientID,risk", *answers]) + "\n")
+    result = evaluate(
+        ground_truth=truth, predictions=risks, task="2", options={"missing": "skip"}, seed=SEED, bootstraps=200
+    )
+    return parse_metrics(result.to_dict(), folder.name, folder.name)
+
+
+def intervals_of_a_ranking(teams):
+    """Each team's 95% interval of the C-index from the common draws of its ranking."""
+    cohort = stored_cohort(teams, load_profile("hecktor2025").task("2"))
+    metrics = {team.team: team.metrics["c_index"] for team in cohort.teams}
+    draws, _ = replicates(metrics, len(cohort.cases), 200, np.random.default_rng(SEED))
+    return cohort.cases, {team: interval(values) for team, values in draws.items()}
+
+
+def intervals_of_evaluations(teams):
+    found = {team.team: team.estimates["c_index"] for team in teams}
+    return {name: (one.ci95_low, one.ci95_high) for name, one in found.items()}
+
+
+@pytest.mark.parametrize("skipped", [(), (3, 7, 8)])
+def test_teams_that_skip_the_same_cases_have_the_draws_of_their_evaluations(tmp_path, skipped):
+    teams = [evaluated(tmp_path / name, skipped) for name in "ab"]
+    cases, intervals = intervals_of_a_ranking(teams)
+    assert len(cases) == PATIENTS - len(skipped)
+    assert intervals == intervals_of_evaluations(teams)
+
+
+def test_teams_that_skip_different_cases_share_draws_over_the_union(tmp_path):
+    """P03 counts for the second team alone, P07 for the first alone, P08 for neither: 19 of 20 patients are drawn."""
+    teams = [evaluated(tmp_path / "a", (3, 8)), evaluated(tmp_path / "b", (7, 8))]
+    cases, intervals = intervals_of_a_ranking(teams)
+    assert cases == tuple(f"P{i:02d}" for i in range(PATIENTS) if i != 8)
+    assert intervals != intervals_of_evaluations(teams)

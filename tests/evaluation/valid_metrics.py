@@ -1,0 +1,65 @@
+"""Valid contents of metrics.json for every kind of answer, for tests that break them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
+from evaluation.api.cohorts import evaluate
+from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+
+_GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))
+_RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\nP4,1,400\n"
+_HPV = "PatientID,HPV Status\nP1,1\nP2,0\nP3,1\nP4,0\n"
+
+
+def valid_contents(root: Path) -> dict[str, dict[str, Any]]:
+    """The content of metrics.json for `masks` (with surfaces), `risks`, `classes` and `four_answers`.
+
+    In each one case has failed. `root` is an empty folder for references and predictions.
+    """
+    return {
+        "masks": _masks(root / "masks"),
+        "risks": _table(root / "risks", "2", _RFS, "PatientID,risk\nP1,4\nP2,3\nP3,3.5\n"),
+        "classes": _table(root / "classes", "3", _HPV, "PatientID,hpv,probability\nP1,1,0.9\nP2,1,0.6\nP3,1,\n"),
+        "four_answers": _four_answers(root / "four"),
+    }
+
+
+def _masks(root: Path) -> dict[str, Any]:
+    """A: 8 reference and 8 predicted GTVp voxels, 4 common, one GTVn lesion found; B: an empty mask; C: no mask."""
+    for case in "ABC":
+        mask = np.zeros(_GRID.array_shape, dtype=np.uint8)
+        mask[2:4, 2:4, 2:4] = 1
+        mask[6, 6, 4:8] = 2
+        write_mask(root / "truth" / f"{case}.mha", mask, _GRID)
+        predicted = np.zeros_like(mask)
+        if case == "A":
+            predicted[2:4, 2:4, 3:5] = 1
+            predicted[6, 6, 4:8] = 2
+        if case != "C":
+            write_mask(root / "predicted" / f"{case}.mha", predicted, _GRID)
+    options = {"surfaces": "both"}
+    return _evaluated(root / "truth", root / "predicted", task="1", options=options)
+
+
+def _table(root: Path, task: str, truth: str, answers: str) -> dict[str, Any]:
+    root.mkdir()
+    (root / "truth.csv").write_text(truth)
+    (root / "answers.csv").write_text(answers)
+    return _evaluated(root / "truth.csv", root / "answers.csv", task=task)
+
+
+def _four_answers(root: Path) -> dict[str, Any]:
+    truth = write_truth(root / "truth", _GRID)
+    return _evaluated(truth, write_plain(root / "answers", predictions(_GRID), ANSWERS, _GRID), edition="hecktor2026")
+
+
+def _evaluated(truth: Path, answers: Path, **changes: Any) -> dict[str, Any]:
+    return dict(
+        evaluate(ground_truth=truth, predictions=answers, bootstraps=20, seed=1, workers=0, **changes).to_dict()
+    )
