@@ -30,7 +30,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class StoredTeam:
-    """One team's rows by answer, and its ranked metrics.
+    """One team's rows by answer, its ranked metrics, and all that its rows measure.
 
     `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
     """
@@ -38,6 +38,7 @@ class StoredTeam:
     team: str
     answers: Mapping[str, StoredRows]
     metrics: Mapping[str, WeightedMetric]
+    measured: Mapping[str, WeightedMetric]
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _stored_team(
     measured |= weighted_sums(measured, profile.metrics)
     metrics = {name: measured[name] for name in profile.metrics if name in measured}
     _check_stated(team, metrics, len(cases))
-    return StoredTeam(team.team, answers, metrics)
+    return StoredTeam(team.team, answers, metrics, measured)
 
 
 def _check_stated(team: TeamMetrics, metrics: Mapping[str, WeightedMetric], n_cases: int) -> None:
