@@ -1,4 +1,4 @@
-"""The evaluation container's entry point: `python -m evaluation --task segmentation|rfs|hpv [rank METRICS_JSON ...]`."""
+"""The evaluation container's entry point: `python -m evaluation --task NAME`, or `... rank METRICS_JSON ...`."""
 
 from __future__ import annotations
 
