@@ -174,14 +174,20 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
 
 
 def report_of(
-    request: EvaluationRequest,
-    task: TaskProfile,
-    answers: Sequence[ScoredAnswer],
-    findings: Sequence[Finding],
+    request: EvaluationRequest, task: TaskProfile, answers: Sequence[ScoredAnswer], findings: Sequence[Finding]
 ) -> dict[str, Any]:
     """The content of metrics.json for scored answers; `findings` become its first warnings."""
     cohort = joined_cohort(answers, task.metrics)
-    estimates = _estimate(request, task, cohort)
+    return _report(request, task, cohort, _estimate(request, task, cohort), findings)
+
+
+def _report(
+    request: EvaluationRequest,
+    task: TaskProfile,
+    cohort: ScoredCohort,
+    estimates: Estimates,
+    findings: Sequence[Finding],
+) -> dict[str, Any]:
     values = {name: estimates.by_metric[name].value for name in task.metrics}
     return {
         "aggregates": metrics_json.aggregates(estimates),

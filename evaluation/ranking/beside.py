@@ -27,11 +27,13 @@ from evaluation.statistics.bootstrap import Estimate, Estimates, interval
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"
 _NO_VALUE: Final = Estimate(None, None, None)
-# Aggregates of `study observers` that mean the same as the metric of a task, with the rule that both must share.
-_SAME_MEANING: Final[dict[str, tuple[str, str]]] = {
-    **dict.fromkeys(("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), ("volume_unit", "mm3")),
-    **{f"{label}_{name}_median_mm": ("hd95", "") for label in ("gtvp", "gtvn") for name in ("hd95", "asd")},
+# Aggregates of `study observers` that mean the same as the metric of a task, with the rules that both must share.
+_SAME_MEANING: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), ("volume_unit",)),
+    **dict.fromkeys(("gtvp_hd95_median_mm", "gtvn_hd95_median_mm"), ("hd95", "surface_weights")),
+    **dict.fromkeys(("gtvp_asd_median_mm", "gtvn_asd_median_mm"), ("surface_weights",)),
 }
+_RULES_OF_OBSERVERS: Final = {"volume_unit": "mm3", "surface_weights": "voxel"}  # unless the file states others
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,10 @@ def _of_observers(
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
     options = profile.completed(first.provenance.get("options"))
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
+    stated = {**_RULES_OF_OBSERVERS, **content}
     same = {}
-    for name, (rule, value) in _SAME_MEANING.items():
-        if name in figures and rules.get(rule) == (value or content.get(rule)):
+    for name, shared in _SAME_MEANING.items():
+        if name in figures and all(rules.get(rule) == stated.get(rule) for rule in shared):
             same[f"{masks.prefix}{name}"] = _estimate(figures[name], f"{where}: {name}")
     return {name: estimate for name, estimate in same.items() if name in profile.metrics}
 
