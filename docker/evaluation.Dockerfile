@@ -32,7 +32,8 @@ RUN mkdir /opt/app/hecktor.dist-info \
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.grand-challenge.api-method=exec
 WORKDIR /opt/app
-# An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place.
+# An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place. With `rank` as
+# the first argument of the run the image ranks teams of this edition and task (evaluation/__main__.py).
 ARG PROFILE
 ARG TASK
 RUN printf '#!/bin/sh\nexec /opt/venv/bin/python -m evaluation --edition %s --task %s "$@"\n' \

@@ -1,13 +1,30 @@
-"""The evaluation container's entry point: `python -m evaluation --task segmentation|rfs|hpv`."""
+"""The evaluation container's entry point: `python -m evaluation --task NAME`, or `... rank METRICS_JSON ...`."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 
 from contract.errors import run_main
-from evaluation.cli import main
+from evaluation.cli import main as evaluate
+
+_DEFAULTS = {"--edition", "--task"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Evaluate a submission; with the word `rank`, rank teams as `hecktor rank` does.
+
+    The image puts its `--edition` and `--task` before the user's arguments, so `rank` may stand behind them.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for place in range(0, 2 * len(_DEFAULTS) + 1, 2):
+        if arguments[place : place + 1] == ["rank"] and set(arguments[:place:2]) <= _DEFAULTS:
+            from evaluation.ranking.cli import main as rank
+
+            return rank([*arguments[:place], *arguments[place + 1 :]])
+    return evaluate(arguments)
 
 
 def print_unexpected(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:

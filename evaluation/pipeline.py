@@ -83,12 +83,9 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     references = read_references(sources, profile, task)
     submissions, findings = read_submissions(sources, profile, task, references)
     answers = [
-        _score(request, answer, references[name], submissions[name], several=task.has_several_answers)
-        for name, answer in task.answers.items()
+        _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
     ]
-    cohort = joined_cohort(answers, task.metrics)
-    estimates = _estimate(request, task, cohort)
-    report = _report(request, task, cohort, estimates, findings)
+    report = report_of(request, task, answers, findings)
     if request.output_dir is not None:
         write_json(request.output_dir / METRICS_JSON, report)
     return report
@@ -124,21 +121,32 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
 
 def _score(
     request: EvaluationRequest,
+    task: TaskProfile,
     profile: AnswerProfile,
     reference: Reference[Any],
     submission: Submission,
+) -> ScoredAnswer:
+    workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
+    rows = scorer_of(profile).score(reference, submission, workers)
+    scored = scored_answer(profile, reference, submission, rows, several=task.has_several_answers)
+    # A public null would reveal the class, or the follow-up, of all patients.
+    if scored.measurement.undefined and (request.public or not task.has_several_answers):
+        raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
+    return scored
+
+
+def scored_answer(
+    profile: AnswerProfile,
+    reference: Reference[Any],
+    submission: Submission,
+    rows: Sequence[CaseRow],
     *,
     several: bool,
 ) -> ScoredAnswer:
+    """One answer with the rows that count and their metrics; `several` says whether the task has other answers."""
     scorer = scorer_of(profile)
-    workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
-    rows = scorer.score(reference, submission, workers)
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
-    measurement = scorer.measure(counted)
-    # A public null would reveal the class, or the follow-up, of all patients.
-    if measurement.undefined and (request.public or not several):
-        raise MetricError(f"{profile.prefix}{measurement.undefined[0]}")
-    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, measurement)
+    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
 
 
 def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str) -> list[CaseRow]:
@@ -166,6 +174,14 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
     absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
     extra = estimate_extras(others, n_cases, request.bootstraps, seed, request.interval)
     return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
+
+
+def report_of(
+    request: EvaluationRequest, task: TaskProfile, answers: Sequence[ScoredAnswer], findings: Sequence[Finding]
+) -> dict[str, Any]:
+    """The content of metrics.json for scored answers; `findings` become its first warnings."""
+    cohort = joined_cohort(answers, task.metrics)
+    return _report(request, task, cohort, _estimate(request, task, cohort), findings)
 
 
 def _report(

@@ -13,12 +13,15 @@ from typing import ClassVar, Final, TypeAlias
 
 from contract.editions import Answer
 from contract.editions.declaration import DIRECTIONS, Kind
+from contract.errors import HecktorError
 from evaluation.editions.edge_cases import EMPTY_RULES, MISSING_RISK_RULES, MISSING_RULES
 
 Choices: TypeAlias = Mapping[str, tuple[object, ...]]
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
-HD95_DEFINITIONS: Final = ("max_directed", "pooled", "hecktor2021_code")
+CODE_OF_2021: Final = "hecktor2021_code"
+HD95_DEFINITIONS: Final = ("max_directed", "pooled", CODE_OF_2021)
+SURFACE_WEIGHTS: Final = ("voxel", "area")
 SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",), "both": ("gtvp", "gtvn")}
 
 
@@ -26,6 +29,7 @@ SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",),
 class MaskRules:
     """How masks are compared.
 
+    `surface_weights` says whether surfaces are voxels of equal weight or pieces between them that weigh their area.
     `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
     (`whole_image`).
     """
@@ -43,6 +47,7 @@ class MaskRules:
     surface_tolerance_mm: float
     bounding_box: str
     gtvn_empty: str = "skip"
+    surface_weights: str = "voxel"
 
     CHOICES: ClassVar[Choices] = {
         "missing": MISSING_RULES,
@@ -55,9 +60,15 @@ class MaskRules:
         "matching": ("one_to_one", "any_overlap", "greedy"),
         "surfaces": tuple(SURFACES_OF),
         "hd95": HD95_DEFINITIONS,
+        "surface_weights": SURFACE_WEIGHTS,
         "bounding_box": ("required", "optional", "whole_image"),
     }
     RANGES: ClassVar[Ranges] = {"iou_threshold": (0.0, 1.0), "surface_tolerance_mm": (0.0, 1000.0)}
+
+    def __post_init__(self) -> None:
+        """Raise HecktorError for definitions that exclude each other."""
+        if self.hd95 == CODE_OF_2021 and self.surface_weights != SURFACE_WEIGHTS[0]:
+            raise HecktorError(f"surface_weights with hd95={self.hd95}", f"{self.surface_weights!r}", "'voxel'")
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,22 @@
 """Distances between the surfaces of two masks: HD95, average surface distance, surface DSC at a tolerance.
 
-The surface of a mask is the set of its voxels with a face on the background; the outside of the image is
-background. Distances are between voxel centres, in mm, and every surface voxel has the same weight.
+By default the surface of a mask is the set of its voxels with a face on the background, distances are between voxel
+centres, and every surface voxel has the same weight. With `surface_weights: area` the surface runs between the voxel
+centres, and each of its pieces weighs its area (`evaluation.metrics.areas`). The outside of the image is background.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from evaluation.editions.rules import MaskRules
+from evaluation.metrics.areas import N_CODES, Spacing, cell_areas, cell_codes
 from evaluation.metrics.overlap import Booleans, Floats, foreground_box
-
-Spacing: TypeAlias = tuple[float, float, float]
 
 MEASURED: Final = "measured"
 BOTH_EMPTY: Final = "both_empty"
@@ -24,6 +24,8 @@ ONE_EMPTY: Final = "one_empty"
 NO_PREDICTION: Final = "no_prediction"
 
 _PERCENT: Final = 95
+# Distances of equal grid steps differ in their last digits by the way of computing them.
+_ROUNDING: Final = 1 + 1e-12
 # A tree handles surface voxels only, a distance transform the whole box: this many box voxels cost as much as one.
 _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
 
@@ -57,13 +59,15 @@ WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
 def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
     """Compare the surfaces of two masks of one shape, (z, y, x); so are the distances of voxel centres.
 
-    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the fraction
-    of both surfaces that lies within the tolerance (bound included) of the other one.
-    Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
+    The average surface distance is the mean over the voxels (or the area) of both surfaces. The surface DSC is the
+    fraction of both surfaces that lies within the tolerance (bound included) of the other one.
+    Source: Nikolov et al. 2021 (surface DSC, areas); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
         return _with_an_empty_mask(reference, predicted, rules)
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
+    if rules.surface_weights == "area":
+        return _compare_by_area(reference[box], predicted[box], spacing_mm, rules)
     surfaces = surface_voxels(reference[box]), surface_voxels(predicted[box])
     distances = surface_distances(*surfaces, spacing_mm)
     pooled = np.concatenate(distances)
@@ -74,9 +78,30 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
         of_2021 = rules.hd95 == "hecktor2021_code"
         directed = surface_distances(*surfaces, spacing_mm[::-1]) if of_2021 else distances
         hd95 = float(max(np.percentile(one_way, _PERCENT) for one_way in directed))
-    # Distances of equal grid steps differ in their last digits by the way of computing them.
-    within = pooled <= rules.surface_tolerance_mm * (1 + 1e-12)
+    within = pooled <= rules.surface_tolerance_mm * _ROUNDING
     return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
+
+
+def _compare_by_area(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
+    """Distances between the cells that hold a piece of surface, each weighted by the area of its piece."""
+    codes = cell_codes(reference), cell_codes(predicted)
+    surfaces = [(code > 0) & (code < N_CODES - 1) for code in codes]
+    distances = surface_distances(surfaces[0], surfaces[1], spacing_mm)
+    areas = [cell_areas(spacing_mm)[code[surface]] for code, surface in zip(codes, surfaces, strict=True)]
+    pooled, area = np.concatenate(distances), np.concatenate(areas)
+    if rules.hd95 == "pooled":
+        hd95 = _percentile_by_area(pooled, area)
+    else:
+        hd95 = max(map(_percentile_by_area, distances, areas))
+    within = pooled <= rules.surface_tolerance_mm * _ROUNDING
+    return SurfaceRow(MEASURED, hd95, float(pooled @ area / area.sum()), float(area[within].sum() / area.sum()))
+
+
+def _percentile_by_area(distances: Floats, areas: Floats) -> float:
+    """The smallest distance up to which 95% of the area lies."""
+    order = np.lexsort((areas, distances))
+    share = np.cumsum(areas[order]) / areas.sum()
+    return float(distances[order][min(int(np.searchsorted(share, _PERCENT / 100)), order.size - 1)])
 
 
 def _with_an_empty_mask(reference: Booleans, predicted: Booleans, rules: MaskRules) -> SurfaceRow:

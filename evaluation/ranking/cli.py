@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from contract.errors import HecktorError
 from contract.files import write_json
@@ -14,8 +14,10 @@ from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.editions.task import with_ranking
 from evaluation.execution.options import chosen_task
+from evaluation.ranking.beside import MEAN_OF_TEAMS, beside_file, read_beside
 from evaluation.ranking.contest import best_run, profile_of, require_rows
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard, write_table
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
+from evaluation.ranking.table import as_text, write_table
 from evaluation.results.metrics_json import read_metrics
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
@@ -32,16 +34,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     profile = with_ranking(task, options.official, options.ties, "rank")
     runs = [best_run(profile, team, paths) for team, paths in options.runs]
     teams = [*single, *(run.metrics for run in runs)]
-    _check_team_names([team.team for team in teams])
+    mean = [MEAN_OF_TEAMS] if options.mean else []
+    _check_team_names([*(team.team for team in teams), *(file.team for file in options.beside), *mean])
     if not options.without_rows:
         require_rows([*single, *(run for chosen in runs for run in chosen.order)])
-    board = leaderboard(profile, teams, options.bootstraps, options.seed)
+    rows = [read_beside(file, profile, teams[0], without_rows=options.without_rows) for file in options.beside]
+    extras = Extras(rows, options.mean, options.tau)
+    board = leaderboard(profile, teams, options.bootstraps, options.seed, extras)
     board["runs"] = {run.metrics.team: run.as_json() for run in runs}
     write_json(options.output / LEADERBOARD_JSON, board)
     write_table(options.output / LEADERBOARD_CSV, board)
     for run in runs:
         sys.stdout.write(f"{run.metrics.team}: ranked by {run.chosen}, the best of {len(run.order)} runs\n")
-    sys.stdout.write(f"{_as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
+    sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
     return 0
 
 
@@ -58,41 +63,6 @@ def _check_team_names(names: Sequence[str]) -> None:
         raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")
 
 
-def _as_text(board: Mapping[str, Any]) -> str:
-    metrics = board["metrics"]
-    width = max(len("team"), *(len(entry["team"]) for entry in [*board["teams"], *board["unranked"]]))
-    beside = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
-    titles = [*metrics.values(), *(f"by {name}" for name in beside)]
-    widths = [max(20, len(title)) for title in titles]
-    lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
-    for entry in board["teams"]:
-        values = [entry["metrics"][name]["value"] for name in metrics]
-        cells = ["inf" if value is None else f"{value:.4f}" for value in values]
-        cells += [f"{entry['rankings'][name]['rank']:g}" for name in beside]
-        aligned = (f"{cell:>{space}}" for cell, space in zip(cells, widths, strict=True))
-        unchecked = "  without rows" * entry.get("without_rows", False)
-        lines.append(f"{entry['rank']:>4}  {entry['team']:<{width}}  " + "  ".join(aligned) + unchecked)
-    lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
-    lines += _stability_lines(board, width)
-    return "\n".join(lines) + "\n"
-
-
-def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
-    stable = board["stability"]
-    if stable is None:
-        return [f"no rank stability: {board['without_stability_because']}"]
-    official = stable["rankings"][board["official"]]
-    lines = [f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first"]
-    for entry in board["teams"]:
-        ranks = official["teams"][entry["team"]]
-        first = ranks["times_at_rank"].get("1", 0) / stable["bootstraps"]
-        lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
-    tau = official["kendall_tau"]
-    if tau["mean"] is not None:
-        lines.append(f"Kendall's tau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]")
-    return lines
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
@@ -107,6 +77,22 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="TEAM=FILE,FILE",
         help="several runs of one team, of which the best counts; may be repeated",
+    )
+    parser.add_argument(
+        "--beside",
+        type=beside_file,
+        action="append",
+        default=[],
+        metavar="NAME=FILE[:REASON]",
+        help="show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated",
+    )
+    parser.add_argument("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
+    parser.add_argument(
+        "--tau",
+        action="append",
+        default=[],
+        metavar="METRIC",
+        help="also give Kendall's tau by this metric, which need not rank; may be repeated",
     )
     parser.add_argument(
         "--bootstraps",

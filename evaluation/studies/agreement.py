@@ -54,8 +54,8 @@ class Agreement:
 def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: MaskRules) -> list[Agreement]:
     """Every pair of annotators of one case.
 
-    The label masks, by annotator, have one shape, (z, y, x), as has the spacing. The rules `hd95` and
-    `surface_tolerance_mm` determine how surfaces are compared.
+    The label masks, by annotator, have one shape, (z, y, x), as has the spacing. The rules `hd95`,
+    `surface_weights` and `surface_tolerance_mm` determine how surfaces are compared.
     """
     rows = []
     for first, second in combinations(masks, 2):

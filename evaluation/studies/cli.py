@@ -23,6 +23,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "baselines": ("evaluation.studies.baselines", "tumour volume and SUVmax as submitted risks"),
     "best-of-k": ("evaluation.studies.best_of_k", "scores of the best of k random predictions on a cohort"),
     "failures": ("evaluation.studies.failures.study", "whether an expected DSC predicts which masks failed"),
+    "null": ("evaluation.studies.null", "the earlier segmentation as the prediction, the null algorithm of HNTS-MRG"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
 }
 

@@ -15,7 +15,7 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.volumes import read_header
 from contract.options import name_path, number_within
-from evaluation.editions.rules import HD95_DEFINITIONS, MaskRules
+from evaluation.editions.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
 from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
@@ -51,7 +51,12 @@ class ObservedCase:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure the agreement of every pair of annotators."""
     folders = by_name(options.observers, "observer", 2)
-    rules = replace(default_rules(), hd95=options.hd95, surface_tolerance_mm=options.tolerance_mm)
+    rules = replace(
+        default_rules(),
+        hd95=options.hd95,
+        surface_tolerance_mm=options.tolerance_mm,
+        surface_weights=options.surface_weights,
+    )
     items, alone = find_cases(folders, rules)
     by_case = map_cases(
         compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, "compared its masks")
@@ -65,6 +70,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "cases": len(cases),
         "cases_of_one_observer": alone,
         "hd95": rules.hd95,
+        "surface_weights": rules.surface_weights,
         "surface_tolerance_mm": rules.surface_tolerance_mm,
         "bootstraps": options.bootstraps,
         "seed": options.seed,
@@ -167,6 +173,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=HD95_DEFINITIONS,
         default=HD95_DEFINITIONS[0],
         help="definition of HD95 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--surface-weights",
+        choices=SURFACE_WEIGHTS,
+        default=SURFACE_WEIGHTS[0],
+        help="what weighs in distances: each surface voxel alike, or the area of the surface (default: %(default)s)",
     )
     add_bootstrap(parser)
     add_workers(parser)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases.challenge import ChallengeSize, write_challenge
 from contract.editions import Algorithm, load_edition
 from contract.editions.declaration import CT, EHR, PET
 from contract.files import read_json, write_json
@@ -77,6 +78,20 @@ def test_nothing_is_baked_where_the_platform_mounts(images: ContainerEngine, nam
 def test_the_evaluation_has_no_torch(images: ContainerEngine):
     script = "import importlib.util as u, evaluation.cli; print([n for n in ('torch', 'monai', 'nnunetv2') if u.find_spec(n)])"
     assert inside(images, "hecktor-evaluation-rfs", script).strip() == "[]"
+
+
+def test_the_evaluation_ranks_teams(images: ContainerEngine, tmp_path: Path):
+    """Three simulated teams, with the edition and the task of the image."""
+    write_challenge(tmp_path, "hecktor2025", ChallengeSize(3, 40, bootstraps=10, rankings=0))
+    files = [f"/results/{path.relative_to(tmp_path)}" for path in sorted(tmp_path.glob("task2/*/metrics.json"))]
+    output = tmp_path / "board"
+    output.mkdir(mode=0o777)
+    output.chmod(0o777)  # the image's user is not this one
+    mounts = [f"--volume={tmp_path}:/results:ro", f"--volume={output}:/board"]
+    run = ["run", "--rm", "--network=none", "--read-only", *mounts, "hecktor-evaluation-rfs"]
+    printed = images.command(*run, "rank", *files, "--output", "/board")
+    assert "C-index" in printed
+    assert len(read_json(output / "leaderboard.json")["teams"]) == 3
 
 
 def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):

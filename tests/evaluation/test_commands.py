@@ -51,6 +51,29 @@ def test_usage_errors_exit_with_2(phase, more):
     assert evaluate(phase, *more).returncode == 2
 
 
+@pytest.mark.parametrize("defaults", [[], ["--edition", "hecktor2025", "--task", "hpv"]], ids=["own", "of_the_image"])
+def test_the_evaluation_ranks_teams(phase, tmp_path, defaults):
+    """The image runs `python -m evaluation --edition NAME --task NAME` with the user's arguments behind."""
+    files = []
+    for team in ("a", "b"):
+        assert evaluate(phase).returncode == 0
+        files.append((phase.output_dir / "metrics.json").rename(tmp_path / f"{team}.json"))
+    own = [] if defaults else ["--task", "hpv"]
+    command = [sys.executable, "-m", "evaluation", *defaults, "rank", *map(str, files), "--names", "a", "b", *own]
+    done = subprocess.run([*command, "--output", str(tmp_path / "board")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    board = json.loads((tmp_path / "board" / "leaderboard.json").read_text())
+    assert [(entry["rank"], entry["team"]) for entry in board["teams"]] == [(1, "a"), (1, "b")]
+    assert "Balanced accuracy" in done.stdout
+
+
+def test_an_argument_that_reads_rank_is_not_the_command(phase, tmp_path):
+    """Only behind `--edition` and `--task` is the word a command."""
+    done = evaluate(phase, "rank")
+    assert done.returncode == 2
+    assert "unrecognized arguments: rank" in done.stderr
+
+
 def test_networks_are_never_imported():
     code = (
         "import importlib, sys, evaluation.__main__, evaluation.ranking.cli, evaluation.report.cli, evaluation.studies.cli\n"

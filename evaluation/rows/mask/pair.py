@@ -16,9 +16,10 @@ from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
+from evaluation.metrics.areas import Spacing
 from evaluation.metrics.lesions import LesionCounts, count_lesions
 from evaluation.metrics.overlap import Box, Overlap, count_overlaps, foreground_box
-from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, compare_surfaces
+from evaluation.metrics.surface import WITHOUT_PREDICTION, SurfaceRow, compare_surfaces
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}

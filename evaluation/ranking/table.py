@@ -1,0 +1,98 @@
+"""The leaderboard as text and as CSV, with rows out of competition in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from contract.files import write_csv
+
+OUT_OF_COMPETITION: Final = "out of competition"
+
+
+def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Teams in official order, with the rows out of competition in their places; these have no `rank`."""
+    entries = list(board["teams"])
+    # From the last place on, so that an insertion moves no later place.
+    for row in reversed(board["beside"]):
+        entries.insert(row["place"], row)
+    return entries
+
+
+def as_text(board: Mapping[str, Any]) -> str:
+    """The table for the screen, then rank stability and the taus that were asked for."""
+    metrics, entries = board["metrics"], in_places(board)
+    width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["unranked"]]))
+    others = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
+    titles = [*metrics.values(), *(f"by {name}" for name in others)]
+    widths = [max(20, len(title)) for title in titles]
+    lines = [f"{'rank':>4}  {'team':<{width}}  " + "  ".join(f"{title:>20}" for title in titles)]
+    for entry in entries:
+        cells = [_value_text(entry["metrics"][name]) for name in metrics]
+        cells += [f"{entry['rankings'][name]['rank']:g}" if "rankings" in entry else "-" for name in others]
+        aligned = (f"{cell:>{space}}" for cell, space in zip(cells, widths, strict=True))
+        note = f"  ({entry['reason'] or OUT_OF_COMPETITION})" if "reason" in entry else ""
+        note += "  without rows" * entry.get("without_rows", False)
+        lines.append(f"{entry.get('rank', '-'):>4}  {entry['team']:<{width}}  " + "  ".join(aligned) + note)
+    lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
+    lines += _stability_lines(board, width)
+    lines += [f"{_tau_text(tau)} by {name} alone" for name, tau in board["tau"].items() if tau["mean"] is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _value_text(figures: Mapping[str, Any]) -> str:
+    if figures["value"] is None:
+        return "inf" if "value" in figures.get("infinite", ()) else "-"
+    return f"{figures['value']:.4f}"
+
+
+def _tau_text(tau: Mapping[str, Any]) -> str:
+    return f"Kendall's tau {tau['mean']:.3f} [{tau['ci95_low']:.3f}, {tau['ci95_high']:.3f}]"
+
+
+def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
+    stable = board["stability"]
+    if stable is None:
+        return [f"no rank stability: {board['without_stability_because']}"]
+    official = stable["rankings"][board["official"]]
+    lines = [f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first"]
+    for entry in board["teams"]:
+        ranks = official["teams"][entry["team"]]
+        first = ranks["times_at_rank"].get("1", 0) / stable["bootstraps"]
+        lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
+    tau = official["kendall_tau"]
+    if tau["mean"] is not None:
+        lines.append(_tau_text(tau))
+    return lines
+
+
+def write_table(target: Path, board: Mapping[str, Any]) -> None:
+    """Write the leaderboard as CSV: one line for each team and each row out of competition, in its place.
+
+    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval; and
+    `without_rows` if a team has none, so that its values could not be checked. With rows out of competition a last
+    column gives their reasons; they have no rank.
+    """
+    unchecked = any(entry.get("without_rows") for entry in board["teams"])
+    official = board["official"]
+    stable = (board["stability"] or {}).get("rankings", {}).get(official, {}).get("teams", {})
+    lines = []
+    for entry in in_places(board):
+        line: dict[str, Any] = {"rank": entry.get("rank"), "team": entry["team"]}
+        for name, figures in entry["metrics"].items():
+            parts = ("value", "ci95_low", "ci95_high", "rank")
+            infinite = figures.get("infinite", ())
+            line |= {f"{name}_{part}": "inf" if part in infinite else figures.get(part) for part in parts}
+        for name, figures in entry.get("rankings", {}).items():
+            line |= {f"{name}_{part}": value for part, value in figures.items()}
+        if entry["team"] in stable:
+            line |= {f"rank_{part}": stable[entry["team"]][part] for part in ("ci95_low", "ci95_high")}
+        if unchecked and "reason" not in entry:
+            line["without_rows"] = "yes" if entry.get("without_rows") else "no"
+        if "reason" in entry:
+            line["out_of_competition"] = entry["reason"] or OUT_OF_COMPETITION
+        lines.append(line)
+    lines += [{"team": entry["team"]} for entry in board["unranked"]]
+    columns = {column: None for line in lines for column in line if column != "out_of_competition"}
+    write_csv(target, [*columns, *(["out_of_competition"] if board["beside"] else [])], lines)

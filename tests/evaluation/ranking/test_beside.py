@@ -1,0 +1,250 @@
+"""Rows out of competition: their places, what they must not change, and taus of metrics that do not rank."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.cases.challenge import ChallengeSize, write_challenge
+from contract.errors import HecktorError
+from evaluation.editions.profile import load_profile
+from evaluation.ranking.beside import MEAN_OF_TEAMS, BesideFile, BesideRow, beside_file, place, read_beside
+from evaluation.ranking.cli import main
+from evaluation.ranking.contest import Contest
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
+from tests.evaluation.tasks import RFS, SEGMENTATION
+
+TEAMS = 5
+
+
+@pytest.fixture(scope="module", params=[("hecktor2025", 1), ("hecktor2025", 2), ("hecktor2025", 3), ("hecktor2026", 1)])
+def files(request, tmp_path_factory):
+    """The metrics.json of five simulated teams of one task; the task's number is that of the folder."""
+    edition, number = request.param
+    folder = tmp_path_factory.mktemp("challenge")
+    write_challenge(folder, edition, ChallengeSize(TEAMS, 60, bootstraps=10, rankings=0))
+    return number, sorted((folder / f"task{number}").glob("*/metrics.json"))
+
+
+def rank(number, files, output, *more):
+    assert main(["--task", str(number), *map(str, files), "--bootstraps", "30", "--output", str(output), *more]) == 0
+    return json.loads((output / "leaderboard.json").read_text())
+
+
+def estimates(*values):
+    return {name: Estimate(value, value, value) for name, value in zip(METRICS, values, strict=True)}
+
+
+def team(name, figures, **provenance):
+    return TeamMetrics(name, figures, [], {}, [], provenance)
+
+
+def contest_of_2025():
+    teams = tuple(team(name, estimates(*values)) for name, values in TEAMS_2025.items())
+    return Contest(load_profile("hecktor2025").task(SEGMENTATION.name), teams, (), ())
+
+
+def contest_of_risks(*values):
+    teams = tuple(team(f"T{value}", {"c_index": Estimate(value, None, None)}) for value in values)
+    return Contest(load_profile("hecktor2025").task(RFS.name), teams, (), ())
+
+
+def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
+    """Each choice of two of five results stands beside the other three, the mean of teams as well."""
+    number, paths = files
+    for aside in combinations(paths, 2):
+        ranked = [path for path in paths if path not in aside]
+        plain = rank(number, ranked, tmp_path / "plain")
+        beside = [option for path in aside for option in ("--beside", f"{path.parent.name}={path}:withdrawn")]
+        board = rank(number, ranked, tmp_path / "board", *beside, "--mean")
+        assert (len(plain.pop("beside")), len(board.pop("beside"))) == (0, 3)
+        assert board == plain
+
+
+def test_the_table_shows_rows_in_their_places_without_a_rank(files, tmp_path, capsys):
+    number, paths = files
+    out = tmp_path / "board"
+    board = rank(number, paths[1:], out, "--beside", f"Base={paths[0]}: no paper", "--mean")
+    base = next(row for row in board["beside"] if row["team"] == "Base")
+    order = [entry["team"] for entry in board["teams"]]
+    for row in reversed(board["beside"]):
+        order.insert(row["place"], row["team"])
+    with (out / "leaderboard.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["team"] for line in lines] == order
+    of_base = next(line for line in lines if line["team"] == "Base")
+    assert (of_base["rank"], of_base["out_of_competition"]) == ("", "no paper")
+    metric = next(iter(board["metrics"]))
+    assert of_base[f"{metric}_value"] == str(base["metrics"][metric]["value"])
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.endswith("(no paper)")]
+    assert [line.split()[:2] for line in printed] == [["-", "Base"]]
+    assert f"{base['metrics'][metric]['value']:.4f}" in printed[0]
+
+
+def test_the_mean_of_teams_and_its_place(files, tmp_path):
+    """The plain mean of the values; without rankings by the bootstrap it has no interval."""
+    number, paths = files
+    board = rank(number, paths, tmp_path, "--mean")
+    (row,) = board["beside"]
+    assert (row["team"], row["reason"]) == (MEAN_OF_TEAMS, "5 ranked teams")
+    for name, figures in row["metrics"].items():
+        values = [entry["metrics"][name]["value"] for entry in board["teams"]]
+        assert figures["value"] == pytest.approx(sum(values) / TEAMS)
+        assert figures["ci95_low"] <= figures["value"] <= figures["ci95_high"]
+    assert 0 < row["place"] < TEAMS
+    (row,) = rank(number, paths, tmp_path, "--mean", "--bootstraps", "0")["beside"]
+    assert {figures["ci95_low"] for figures in row["metrics"].values()} == {None}
+
+
+def test_a_row_stands_below_teams_of_its_value():
+    contest = contest_of_risks(0.7, 0.6, 0.6, 0.5)
+    for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
+        assert place(BesideRow("x", "", {"c_index": Estimate(value, None, None)}), contest) == expected
+
+
+def test_a_row_without_a_metric_that_decides_stands_last():
+    assert place(BesideRow("x", "", {}), contest_of_risks(0.7, 0.6)) == 2
+    partly = {"gtvp_dsc_mean": Estimate(0.99, None, None)}
+    assert place(BesideRow("x", "", partly), contest_of_2025()) == 5
+
+
+def test_a_metric_that_does_not_decide_may_be_absent():
+    """HPV ranks by balanced accuracy, then specificity; sensitivity is only shown."""
+    profile = load_profile("hecktor2025").task("hpv")
+    names = ("balanced_accuracy", "sensitivity", "specificity")
+    of = lambda *values: {n: Estimate(v, None, None) for n, v in zip(names, values, strict=True)}  # noqa: E731
+    contest = Contest(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))), (), ())
+    row = {"balanced_accuracy": Estimate(0.65, None, None), "specificity": Estimate(0.5, None, None)}
+    assert place(BesideRow("x", "", row), contest) == 1
+
+
+def test_the_place_under_the_nested_borda_count_of_2025():
+    """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
+    GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
+    """
+    assert place(BesideRow("x", "", estimates(*TEAMS_2025["MEDAI"])), contest_of_2025()) == 1
+    assert place(BesideRow("x", "", estimates(0.9, 0.9, 0.9)), contest_of_2025()) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=a/metrics.json", BesideFile("A", Path("a/metrics.json"))),
+        ("A = b=c.json:p = 0.05: why", BesideFile("A", Path(" b=c.json"), "p = 0.05: why")),
+        ("A=C:\\x\\m.json:late", BesideFile("A", Path("C:\\x\\m.json"), "late")),
+        ("A=m.json:as in b.json: same", BesideFile("A", Path("m.json"), "as in b.json: same")),
+    ],
+)
+def test_a_reason_follows_the_file(text, expected):
+    assert beside_file(text) == expected
+
+
+@pytest.mark.parametrize("text", ["m.json", "=m.json", "A=", "A=m.csv:why"])
+def test_other_texts_are_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"expected NAME=FILE\.json"):
+        beside_file(text)
+
+
+def test_names_stand_once_and_cases_agree(files, tmp_path):
+    number, paths = files
+    with pytest.raises(HecktorError, match="stands twice"):
+        rank(number, paths[:2], tmp_path, "--beside", f"{paths[0].parent.name}={paths[2]}")
+    other = json.loads(paths[2].read_text())
+    other["provenance"]["case_set_sha256"] = "0"
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    with pytest.raises(HecktorError, match="case_set_sha256 differ"):
+        rank(number, paths[:2], tmp_path, "--beside", f"Base={tmp_path / 'other.json'}")
+
+
+def observers(tmp_path, **changes):
+    figures = {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9}
+    names = ("gtvp_dsc_median", "gtvp_hd95_median_mm", "gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean")
+    content = {"study": "observers", "hd95": "max_directed", "aggregates": dict.fromkeys(names, figures), **changes}
+    path = tmp_path / "observers.json"
+    path.write_text(json.dumps(content))
+    return BesideFile("observers", path, "annotators")
+
+
+def observed(tmp_path, edition, **changes):
+    profile = load_profile(edition).task("segmentation")
+    return read_beside(observers(tmp_path, **changes), profile, team("a", {}, options=profile.options)).estimates
+
+
+def test_agreement_of_annotators_is_shown_for_metrics_of_the_same_meaning(tmp_path):
+    """The study's median DSC is not the mean DSC that ranks; HD95 is comparable under the same definition."""
+    estimate = Estimate(0.8, 0.7, 0.9)
+    assert observed(tmp_path, "hecktor2022") == dict.fromkeys(
+        ("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), estimate
+    )
+    assert observed(tmp_path, "hecktor2025") == {"gtvn_dsc_agg": estimate}
+    assert observed(tmp_path, "hecktor2021")["gtvp_hd95_median_mm"] == estimate
+    assert "gtvp_hd95_median_mm" not in observed(tmp_path, "hecktor2021", hd95="pooled")
+
+
+def test_an_infinite_agreement_and_one_that_is_no_number(tmp_path):
+    infinite = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": 3, "ci95_high": None, "infinite": ["value"]}}
+    assert observed(tmp_path, "hecktor2021", aggregates=infinite)["gtvp_hd95_median_mm"] == Estimate(
+        float("inf"), 3, None
+    )
+    with pytest.raises(HecktorError, match=r"gtvn_dsc_agg\.value: found 'x', expected a number or null"):
+        observed(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": {"value": "x"}})
+
+
+def test_tau_of_a_ranked_metric_equals_the_one_of_the_stability(files, tmp_path):
+    number, paths = files
+    metric = next(
+        iter(load_profile(json.loads(paths[0].read_text())["provenance"]["edition"]).task(str(number)).metrics)
+    )
+    board = rank(number, paths, tmp_path, "--tau", metric)
+    assert board["stability"]["redraws"] == 0
+    assert board["tau"] == {metric: board["stability"]["metrics"][metric]["kendall_tau"]}
+
+
+def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
+    """Two teams: tau is 1 in each sample with the order of the whole cohort and -1 in the others, counted here from the
+    rows and the same draws.
+    """
+    write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
+    paths = sorted((tmp_path / "task1").glob("*/metrics.json"))
+    board = rank(1, paths, tmp_path, "--tau", "gtvp_dsc_agg", "--tau", "gtvn_recall_agg")
+    assert "gtvp_dsc_agg" not in board["metrics"]
+    assert set(board["tau"]) == {"gtvp_dsc_agg", "gtvn_recall_agg"}
+
+    streams = np.random.default_rng(board["stability"]["seed"]).spawn(30)
+    weights = np.stack([np.bincount(stream.integers(0, 40, 40), minlength=40) for stream in streams])
+    values = []
+    for path in paths:
+        rows = sorted(json.loads(path.read_text())["results"], key=lambda row: row["case"])
+        both, mine, theirs = (
+            np.array([row[f"gtvp_{part}_mm3"] for row in rows]) for part in ("intersection", "reference", "predicted")
+        )
+        values.append([2 * w @ both / (w @ (mine + theirs)) for w in [np.ones(40), *weights]])
+    order = np.sign(np.subtract(*values))
+    assert board["tau"]["gtvp_dsc_agg"]["mean"] == pytest.approx((order[1:] * order[0]).mean())
+    assert board["tau"]["gtvp_dsc_agg"]["replicates"] == 30
+    assert "by gtvp_dsc_agg alone" in capsys.readouterr().out
+
+
+def test_tau_of_what_is_not_measured(tmp_path):
+    write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
+    paths = sorted((tmp_path / "task3").glob("*/metrics.json"))
+    with pytest.raises(HecktorError, match=r"--tau: unknown metric 'dsc', expected one of balanced_accuracy"):
+        rank(3, paths, tmp_path, "--tau", "dsc")
+    with pytest.raises(HecktorError, match="calibration_in_the_large is best at 0"):
+        rank(3, paths, tmp_path, "--tau", "calibration_in_the_large")
+    with pytest.raises(HecktorError, match="no bootstrap rankings"):
+        rank(3, paths, tmp_path, "--tau", "auc", "--bootstraps", "0")
+    content = json.loads(paths[1].read_text())
+    for row in content["results"]:
+        row["predicted_probability"] = None
+    (tmp_path / "plain.json").write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="plain has no auc"):
+        rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--tau", "auc", "--names", "a", "plain")
