@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contract import labels
 from evaluation.editions.rules import MaskRules
-from evaluation.viewer.lesions import Lesion, lesions_of, match
+from evaluation.viewer.lesions import ListedLesion, lesions_of, match
 from evaluation.viewer.listing import facts
 from evaluation.viewer.sampling import values_at
 from evaluation.viewer.scene import NamedMask, Scene
@@ -53,7 +53,7 @@ def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
     return LesionList(entries, _facts(lesions_of(reference.voxels, None)), notes)
 
 
-def _entry(mask: NamedMask, place: int, lesion: Lesion, status: Status) -> dict[str, Any]:
+def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) -> dict[str, Any]:
     x, y, z = lesion.point_mm
     return {
         "id": f"{mask.name}-{place}",
@@ -66,6 +66,6 @@ def _entry(mask: NamedMask, place: int, lesion: Lesion, status: Status) -> dict[
     }
 
 
-def _facts(reference: Sequence[Lesion]) -> str:
+def _facts(reference: Sequence[ListedLesion]) -> str:
     gtvp, gtvn = ([one.volume_ml for one in reference if one.label == label] for label in labels.FOREGROUND)
     return facts(sum(gtvp), sum(gtvn), len(gtvn))
