@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from socket import create_connection
 from urllib.parse import urlsplit
 
 import pytest
@@ -183,6 +185,20 @@ def test_many_requests_at_the_same_time(address: str) -> None:
         answers = list(pool.map(lambda path: ask(address, path), paths))
     assert {response.status for response, _ in answers} == {200}
     assert [content for _, content in answers[:8]] * 4 == [content for _, content in answers]
+
+
+def test_a_browser_that_leaves_early_is_no_error(
+    address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It closes the connection after the first bytes of 50 MB, more than the buffers of both ends hold."""
+    monkeypatch.setattr(cache, "build_case", lambda _: {"ct.nii.gz": bytes(50_000_000)})
+    with create_connection(("127.0.0.1", urlsplit(address).port or 0)) as connection:
+        request = f"GET {prefix(address)}/case/C-1/ct.nii.gz HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\n\r\n"
+        connection.sendall(request.encode())
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    assert ask(address, f"{prefix(address)}/cases.json")[0].status == 200
+    time.sleep(0.2)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_in_use_is_an_error(address: str, cohort: ViewerCohort) -> None:
