@@ -85,7 +85,6 @@ class _ViewerServer(ThreadingHTTPServer):
         """The address to open."""
         return f"http://{LOCALHOST}:{self.server_port}/{self.token}/"
 
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the trace of a bug; a browser that leaves before the end of an answer is none."""
         if not isinstance(sys.exception(), OSError):
