@@ -11,7 +11,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.viewer.grid import Extent, display_grid, to_index, to_mm
 from evaluation.viewer.lesions import lesion_voxels
-from evaluation.viewer.sampling import shown_mask, values_at
+from evaluation.viewer.sampling import shown_mask, shown_pet, values_at
 
 FINE = Geometry((24, 24, 24), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
 COARSE = Geometry((9, 9, 9), (3.0, 3.0, 3.0), (25.0, 25.0, -1.0), (-1.0, 0, 0, 0, -1.0, 0, 0, 0, 1.0))
@@ -61,6 +61,15 @@ def test_values_between_voxels_are_linear_and_0_outside() -> None:
     volume = Volume(array, Geometry((3, 2, 2), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0)))
     points = np.array([[1.0, 0.5, 0.5], [4.9, 1.0, 1.0], [5.1, 1.0, 1.0], [-1.1, 0.0, 0.0]])
     assert values_at(volume, points) == pytest.approx([2.0, 5.0, 0.0, 0.0])
+
+
+def test_a_pet_of_any_scale_fits_its_type() -> None:
+    """Up to 5 the step is 0.01; up to 3,276,700 it is 100."""
+    grid = Geometry((2, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    for highest, step, stored in ((5.0, 0.01, 500), (3_276_700.0, 100.0, 32767)):
+        array, shown_step = shown_pet(Volume(np.array([[[0.0, highest]]], np.float32), grid), grid)
+        assert shown_step == pytest.approx(step)
+        assert array.ravel().tolist() == [0, stored]
 
 
 def body(size: tuple[int, int, int], spacing: tuple[float, float, float]) -> Volume:
