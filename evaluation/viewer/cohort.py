@@ -11,7 +11,8 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.editions.declaration import EHR
 from contract.errors import HecktorError, InputError
 from contract.patient import read_ehr
-from evaluation.analyses.sources import PatientFiles, find_masks, find_results, find_scans, team_names
+from evaluation.analyses.scans import find_scans
+from evaluation.analyses.sources import PatientFiles, find_masks, find_results, team_names
 from evaluation.editions.profile import load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.page.colours import colours_of
