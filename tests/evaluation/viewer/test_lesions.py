@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
+from evaluation.editions.profile import load_profile
 from evaluation.editions.rules import MaskRules
+from evaluation.metrics.lesions import count_lesions
 from evaluation.viewer import findings
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort
@@ -81,6 +87,21 @@ def test_matches_follow_the_edition_rules(rules) -> None:
     assert matched(matching="any_overlap", iou_threshold=0.0) == ([1, 2], [1])
     assert matched(matching="one_to_one", iou_threshold=0.0) == ([1], [1])
     assert matched(matching="greedy", iou_threshold=0.6) == ([], [])
+
+
+@given(
+    arrays(np.bool_, (2, 5, 6)), arrays(np.bool_, (2, 5, 6)), st.sampled_from(["one_to_one", "any_overlap", "greedy"])
+)
+def test_matches_agree_with_the_counts_of_the_evaluation(mine: np.ndarray, theirs: np.ndarray, matching: str) -> None:
+    (profile,) = load_profile().task("segmentation").answers.values()
+    assert isinstance(profile.rules, MaskRules)
+    rules = replace(profile.rules, matching=matching)
+    grid = Geometry((6, 5, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    one, other = (lesion_voxels(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (mine, theirs))
+    matched, counts = match(one, other, rules), count_lesions(mine, theirs, rules)
+    assert len(matched.predicted) == counts.true_positives
+    assert other.sizes.size - 1 - len(matched.predicted) == counts.false_positives
+    assert one.sizes.size - 1 - len(matched.reference) == counts.false_negatives
 
 
 def test_the_point_of_a_ring_is_a_voxel_of_it() -> None:
