@@ -65,16 +65,59 @@ def _candidates(
     rules: MaskRules,
 ) -> tuple[Integers, Integers, Floats]:
     """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
+    sizes = (
+        np.bincount(references.ravel(), minlength=n_references + 1),
+        np.bincount(predictions.ravel(), minlength=n_predictions + 1),
+    )
+    return _pairs(references, predictions, *sizes, rules)
+
+
+def _pairs(
+    references: npt.NDArray[np.int32],
+    predictions: npt.NDArray[np.int32],
+    reference_sizes: Integers,
+    predicted_sizes: Integers,
+    rules: MaskRules,
+) -> tuple[Integers, Integers, Floats]:
     both = (references > 0) & (predictions > 0)
     # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
-    pair = references[both].astype(np.int64) * (n_predictions + 1) + predictions[both]
+    pair = references[both].astype(np.int64) * predicted_sizes.size + predictions[both]
     pairs, intersection = np.unique(pair, return_counts=True)
-    reference_index, predicted_index = np.divmod(pairs, n_predictions + 1)
-    reference_size = np.bincount(references.ravel(), minlength=n_references + 1)[reference_index]
-    predicted_size = np.bincount(predictions.ravel(), minlength=n_predictions + 1)[predicted_index]
-    iou = intersection / (reference_size + predicted_size - intersection)
+    reference_index, predicted_index = np.divmod(pairs, predicted_sizes.size)
+    iou = intersection / (reference_sizes[reference_index] + predicted_sizes[predicted_index] - intersection)
     passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
     return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
+
+
+@dataclass(frozen=True)
+class MatchedLesions:
+    """Numbers of the reference lesions that were detected, and of the predicted lesions that are true."""
+
+    reference: frozenset[int]
+    predicted: frozenset[int]
+
+
+def match_lesions(
+    references: npt.NDArray[np.int32],
+    predictions: npt.NDArray[np.int32],
+    reference_sizes: Integers,
+    predicted_sizes: Integers,
+    rules: MaskRules,
+) -> MatchedLesions:
+    """The detected reference lesions and the true predicted ones, by the rules of `count_lesions`.
+
+    Args:
+        references: the reference's component at each voxel, 0 for none; voxels without an overlap may be left out.
+        predictions: the prediction's component at the same voxels.
+        reference_sizes: voxels of each reference component in the whole image, by its number.
+        predicted_sizes: the same of the prediction.
+        rules: the connectivity has been applied before.
+    """
+    candidates = _pairs(references, predictions, reference_sizes, predicted_sizes, rules)
+    if rules.matching == "any_overlap":
+        return MatchedLesions(frozenset(candidates[0].tolist()), frozenset(candidates[1].tolist()))
+    matched = match_greedily(*candidates) if rules.matching == "greedy" else match_one_to_one(*candidates)
+    return MatchedLesions(frozenset(one for one, _ in matched), frozenset(other for _, other in matched))
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.report.page import PageContent, build_page, colours_of
 from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
+from evaluation.viewer.export import add_export_options, export_requested
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     content = PageContent(options.title, options.note, results, pictures, colours)
     write_text(options.output, build_page(content))
     print(f"written: {options.output}")
+    if options.viewer is not None:
+        print(f"written: {export_requested(options)}")
     return 0
 
 
@@ -69,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)"
     )
+    add_export_options(parser)
     add_workers(parser)
     add_edition_option(parser)
     return parser

@@ -1,0 +1,78 @@
+"""Write a viewer as a folder that any static web server can serve."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from contract.errors import HecktorError, OutputError
+from contract.files import whole_folder
+from contract.options import whole_number
+from evaluation.viewer.case import build_case
+from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+
+INDEX: Final = "index.html"
+CASES_JSON: Final = "cases.json"
+CASE_FOLDER: Final = "case"
+_PAGE_SUFFIXES: Final = (".html", ".css", ".js")
+_NIIVUE: Final = "niivue.umd.js"
+
+
+def page_files() -> dict[str, bytes]:
+    """The viewer's own files by name: the page, its styles and scripts, and NiiVue with its licence."""
+    own = [entry for entry in files("evaluation.viewer").iterdir() if entry.name.endswith(_PAGE_SUFFIXES)]
+    vendor = files("evaluation.page").joinpath("vendor")
+    entries = [*own, vendor.joinpath(_NIIVUE), vendor.joinpath("niivue.LICENSE")]
+    return {entry.name: entry.read_bytes() for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+def listing_bytes(cohort: ViewerCohort) -> bytes:
+    """The content of cases.json."""
+    return json.dumps(cohort.listing, allow_nan=False).encode()
+
+
+def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
+    """Write the viewer of all cases of a cohort, whole or not at all; an earlier viewer there is replaced.
+
+    Raises:
+        OutputError: the folder holds something else than a viewer, or cannot be written.
+        HecktorError: a case whose CT or reference cannot be read.
+    """
+    if folder.exists() and not (folder / CASES_JSON).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(folder.name, "exists and holds no viewer", "a new folder, or a viewer to replace")
+    try:
+        with whole_folder(folder) as partial:
+            for name, content in {**page_files(), CASES_JSON: listing_bytes(cohort)}.items():
+                (partial / name).write_bytes(content)
+            for case, sources in cohort.cases.items():
+                target = partial / CASE_FOLDER / case
+                target.mkdir(parents=True)
+                for name, content in build_case(sources).items():
+                    (target / name).write_bytes(content)
+    except OSError as problem:
+        raise OutputError(folder.name, f"cannot be written ({problem.strerror})", "a writable folder") from None
+
+
+def add_export_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--viewer` and `--viewer-cases`; `export_requested` reads them."""
+    folder = "folder for a viewer of a few cases, to be opened from a web server (docs/viewer.md)"
+    parser.add_argument("--viewer", type=Path, metavar="DIR", help=folder)
+    cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
+    parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
+
+
+def export_requested(options: argparse.Namespace) -> Path:
+    """Write the viewer that a command line asks for, with its `cohort`, `results`, `masks` and `edition`.
+
+    Raises:
+        HecktorError: no cohort, or as `export_viewer`.
+    """
+    if options.cohort is None:
+        raise HecktorError("--viewer", "no cohort", "--cohort with the scans")
+    request = ViewerRequest(options.cohort, options.results, dict(options.masks), edition=options.edition)
+    export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))
+    folder: Path = options.viewer
+    return folder
