@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.centres import by_centre
 from evaluation.analyses.classes import calibration, confusion, recall_by_class, sensitivity_and_specificity
-from evaluation.analyses.detection import detection_by_size, lesion_counts, primary_found
-from evaluation.analyses.factors import dsc_by_factors
 from evaluation.analyses.intervals import metric_intervals
+from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
+from evaluation.analyses.masks.correlations import dsc_correlations
+from evaluation.analyses.masks.detection import detection_by_size, lesion_counts, primary_found
+from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influences
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.survival import survival_by_risk
@@ -35,6 +36,7 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
     """The analyses of one answer; those of its rows are absent from results written with `--public`."""
     table = answer_rows(results, answer)
     if answer.kind == "mask":
+        against = influences(table, results.scans)
         return [
             *boxes_by_team(table),
             *boxes_by_case(table),
@@ -42,7 +44,9 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
             *primary_found(table),
             *lesion_counts(table),
             *detection_by_size(table),
-            *dsc_by_factors(table, results.scans),
+            *dsc_by_team(table, against),
+            *dsc_by_case(table, against),
+            *dsc_correlations(table, against, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
         return survival_by_risk(table)

@@ -58,36 +58,33 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
 
 def boxes_by_case(table: AnswerRows) -> list[Analysis]:
     """The values of all teams in each case, the hardest case first: for each structure, its DSC and its HD95."""
-    analyses = []
-    for measure, title in _MEASURES.items():
-        for label, values in _values(table, measure).items():
-            volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
-            rows = [
-                {"case": case, "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
-                | _infinite(measure, values[:, place])
-                for place, case in enumerate(table.cases)
-            ]
-            rows = [row for row in rows if row["values"]]
-            analyses.append(
-                Analysis(
-                    name=table.name(f"{label}-{measure}-by-case"),
-                    title=table.title(f"{title} of the {LABELS[label]} by case"),
-                    caption=(
-                        f"{title} of all teams in each case, from the hardest to the easiest by the median over teams. "
-                        f"{_ABOUT_BOXES}"
-                    ),
-                    columns={"case": "Case", "volume_ml": "Reference volume (ml)", **_heads(measure)},
-                    rows=sorted(rows, key=lambda row: _difficulty(row, measure)),
-                    chart={
-                        "kind": "boxes",
-                        "category": "case",
-                        **_CHART,
-                        "orientation": "vertical",
-                        **_domain(measure),
-                    },
-                )
-            )
-    return analyses
+    return [
+        _boxes_by_case(table, measure, label, values)
+        for measure in _MEASURES
+        for label, values in _values(table, measure).items()
+        if (table.reference(f"{label}_reference_voxels") > 0).any()
+    ]
+
+
+def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) -> Analysis:
+    volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+    rows: list[dict[str, Any]] = [
+        {"case": case, "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
+        | _infinite(measure, values[:, place])
+        for place, case in enumerate(table.cases)
+        if volume[place] > 0
+    ]
+    return Analysis(
+        name=table.name(f"{label}-{measure}-by-case"),
+        title=table.title(f"{_MEASURES[measure]} of the {LABELS[label]} by case"),
+        caption=(
+            f"{_MEASURES[measure]} of all teams in each case with a {LABELS[label]}, from the hardest case to the "
+            f"easiest by the median over teams. {_ABOUT_BOXES}"
+        ),
+        columns={"case": "Case", "volume_ml": "Reference volume (ml)", **_heads(measure)},
+        rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
+        chart={"kind": "boxes", "category": "case", **_CHART, "orientation": "vertical", **_domain(measure)},
+    )
 
 
 def failed_cases(table: AnswerRows) -> list[Analysis]:
@@ -96,52 +93,39 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
     values_of = _values(table, "dsc")
     for label, values in values_of.items():
         volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
-        of_label = [_failures(table, values[:, place]) for place in range(len(table.cases))]
-        of_label = [
-            {"case": table.cases[place], "label": LABELS[label], "volume_ml": rounded(volume[place]), **row}
-            for place, row in enumerate(of_label)
-            if row["teams"] and row["failed"] >= math.ceil(NEARLY_ALL * row["teams"])
-        ]
-        rows += sorted(of_label, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"]))
-    if not values_of:
-        return []
-    return [
-        Analysis(
-            name=table.name("failed-cases"),
-            title=table.title("Cases that nearly all teams fail"),
-            caption=(
-                f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}, that is an "
-                "IoU below 1/3: the masks share less than half of their mean volume."
-            ),
-            columns={
-                "case": "Case",
-                "label": "Structure",
-                "volume_ml": "Reference volume (ml)",
-                "failed": "Teams that fail",
-                "teams": "Teams",
-                "dsc_median": "Median DSC",
-                "dsc_best": "Best DSC",
-                "team": "Team with the best DSC",
-            },
-            rows=rows,
-            notes=() if rows else ("No such case.",),
-        )
-    ]
+        answered = np.array([[row is not None for row in of_team] for of_team in table.rows], dtype=np.bool_)
+        for place, case in enumerate(table.cases):
+            failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
+            if failed and failed >= math.ceil(NEARLY_ALL * teams):
+                shared = {"case": case, "label": LABELS[label], "volume_ml": rounded(volume[place])}
+                rows.append({**shared, "failed": failed, "teams": teams, **_middle_and_best(table, values[:, place])})
+    analysis = Analysis(
+        name=table.name("failed-cases"),
+        title=table.title("Cases that nearly all teams fail"),
+        caption=(
+            f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
+            "or masks that share less than half of their mean volume. A team that rightly marks nothing does not fail."
+        ),
+        columns={
+            "case": "Case",
+            "label": "Structure",
+            "volume_ml": "Reference volume (ml)",
+            "failed": "Teams that fail",
+            "teams": "Teams",
+            "dsc_median": "Median DSC",
+            "dsc_best": "Best DSC",
+            "team": "Team with the best DSC",
+        },
+        rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"])),
+        notes=() if rows else ("No such case.",),
+    )
+    return [analysis] if values_of else []
 
 
-def _failures(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
-    """How many of the teams with a DSC of one case fail, and the best of them."""
-    known = np.flatnonzero(~np.isnan(dsc))
-    if not known.size:
-        return {"teams": 0, "failed": 0}
-    best = known[np.argmax(dsc[known])]
-    return {
-        "failed": int((dsc[known] < FAILED_BELOW).sum()),
-        "teams": int(known.size),
-        "dsc_median": rounded(float(np.median(dsc[known]))),
-        "dsc_best": rounded(float(dsc[best])),
-        "team": table.names[best],
-    }
+def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
+    best = int(np.nanargmax(dsc))
+    figures = {"dsc_median": rounded(float(np.nanmedian(dsc))), "dsc_best": rounded(float(dsc[best]))}
+    return {**figures, "team": table.names[best] if dsc[best] > 0 else None}
 
 
 def _values(table: AnswerRows, measure: str) -> dict[str, Floats]:
