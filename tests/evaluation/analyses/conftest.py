@@ -1,0 +1,168 @@
+"""Results of small challenges, made from rows by hand or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.editions import Algorithm, Answer
+from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tables import AnswerRows, answer_rows
+from evaluation.editions.profile import load_profile
+from evaluation.editions.task import TaskProfile
+from evaluation.inputs.ground_truth import FollowUp
+from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.overlap import Overlap
+from evaluation.metrics.surface import SurfaceRow
+from evaluation.ranking.leaderboard import leaderboard
+from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
+from evaluation.results.scored import metrics_on, weighted_sums
+from evaluation.rows.classes import ClassRow
+from evaluation.rows.kinds import CaseRow, scorer_of
+from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.risk import RiskRow
+from evaluation.statistics.bootstrap import Estimate, Estimates, estimate
+from tests.evaluation.tasks import MASK, SEGMENTATION
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def team_of(name: str, rows: Rows = (), **parts: Any) -> TeamMetrics:
+    """A team with rows, which get the cases A, B, C, ... unless they name theirs."""
+    named = [{"case": chr(ord("A") + place), "error": None, **row} for place, row in enumerate(rows)]
+    values: dict[str, Any] = {"estimates": {}, "cases": {"used": len(named)}, "warnings": [], "provenance": {}}
+    return TeamMetrics(name, rows=named, **{**values, **parts})
+
+
+@pytest.fixture
+def table() -> Callable[..., AnswerRows]:
+    """Make the rows of one answer from each team's rows."""
+
+    def make(teams: Mapping[str, Rows], answer: Answer = MASK, task: Algorithm = SEGMENTATION) -> AnswerRows:
+        of_teams = [team_of(name, rows) for name, rows in teams.items()]
+        return answer_rows(TaskResults(task, {"metrics": {}, "teams": []}, of_teams), answer)
+
+    return make
+
+
+@pytest.fixture
+def challenge() -> Callable[..., TaskResults]:
+    """Make a random challenge of an edition's task: `teams` teams of rising skill, `cases` cases."""
+    return _challenge
+
+
+def _challenge(
+    edition: str, task: str = "", *, teams: int = 3, cases: int = 12, lost: Sequence[int] = (), number: int = 1
+) -> TaskResults:
+    """`lost` are the numbers of teams that answer no case."""
+    profile = load_profile(edition)
+    chosen = profile.task(task or next(iter(profile.tasks)))
+    metrics = [_team(chosen, place, cases, place in lost) for place in range(teams)]
+    board = leaderboard(chosen, metrics, bootstraps=20)
+    order = [entry["team"] for entry in [*board["teams"], *board["unranked"]]]
+    prefixes = {name: one.prefix for name, one in chosen.answers.items()} if chosen.has_several_answers else {}
+    by_name = {one.team: one for one in metrics}
+    return TaskResults(replace(chosen.algorithm, number=number), board, [by_name[name] for name in order], prefixes)
+
+
+def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMetrics:
+    reference, predicted = np.random.default_rng(7), np.random.default_rng(100 + place)
+    names = [f"{'CHUV' if number % 2 else 'CHUP'}-{number:03d}" for number in range(cases)]
+    rows: dict[str, list[CaseRow]] = {}
+    for name, answer in profile.answers.items():
+        rows[name] = [_row(answer.answer, case, (reference, predicted), place, is_lost) for case in names]
+        if answer.answer.kind == "mask" and answer.rules.surfaces == "none":  # type: ignore[union-attr]
+            rows[name] = [replace(row, surfaces={}) for row in rows[name]]  # type: ignore[type-var]
+    measured: dict[str, Any] = {}
+    for name, answer in profile.answers.items():
+        measurement = scorer_of(answer).measure(rows[name])
+        measured |= metrics_on(np.arange(cases), cases, answer, measurement)
+    measured |= weighted_sums(measured, profile.metrics)
+    ranked = {name: measured[name] for name in profile.metrics}
+    estimates = estimate(ranked, cases, 20, np.random.default_rng(1)).by_metric
+    ones = np.ones((1, cases))
+    others = {name: float(metric(ones)[0]) for name, metric in measured.items() if name not in ranked}
+    undefined = {name: Estimate(None if np.isnan(value) else value, None, None) for name, value in others.items()}
+    plain = {name: [row.as_json() for row in of] for name, of in rows.items()}
+    if profile.has_several_answers:
+        results = [{"case": case, **{name: plain[name][number] for name in plain}} for number, case in enumerate(names)]
+    else:
+        results = plain[next(iter(plain))]
+    centres = {}
+    for centre in ("CHUP", "CHUV"):
+        weights = np.array([[float(case.startswith(centre)) for case in names]])
+        values = {name: float(metric(weights)[0]) for name, metric in measured.items()}
+        figures = {name: {"value": value if np.isfinite(value) else None} for name, value in values.items()}
+        centres[centre] = {"cases": int(weights.sum()), "aggregates": figures}
+    content = {
+        "aggregates": aggregates(Estimates({**estimates, **undefined}, 0)),
+        "centres": centres,
+        "cases": {"used": cases},
+        "warnings": [],
+        "results": results,
+        "provenance": {
+            "format": 1,
+            "task": profile.algorithm.name,
+            "edition": profile.edition,
+            "options": profile.options,
+            "seed": 1,
+            "case_set_sha256": "same",
+        },
+    }
+    return parse_metrics(content, "metrics.json", f"team {place}")
+
+
+def _row(
+    answer: Answer,
+    case: str,
+    rngs: tuple[np.random.Generator, np.random.Generator],
+    skill: int,
+    is_lost: bool,
+) -> CaseRow:
+    reference, predicted = rngs
+    error = "absent" if is_lost else None
+    if answer.kind == "risk":
+        days, relapse = float(reference.integers(50, 2500)), bool(reference.random() < 0.5)
+        risk = (days if answer.direction == "time" else -days) + predicted.normal(0, 2000 / (1 + skill))
+        return RiskRow(case, FollowUp(days, relapse), None if is_lost else risk, error)
+    if answer.kind == "class":
+        actual = answer.classes[int(case[-3:]) % len(answer.classes)]
+        is_right = predicted.random() < 0.4 + 0.1 * skill
+        other = answer.classes[int(predicted.integers(len(answer.classes)))]
+        probability = float(predicted.random()) if answer.is_binary and not is_lost else None
+        return ClassRow(
+            case, answer, actual, None if is_lost else actual if is_right else other, error, probability=probability
+        )
+    return _mask_row(case, reference, predicted, skill, is_lost)
+
+
+def _mask_row(
+    case: str, reference: np.random.Generator, predicted: np.random.Generator, skill: int, is_lost: bool
+) -> MaskRow:
+    volume, sizes = int(reference.integers(100, 5000)), reference.integers(10, 900, int(reference.integers(1, 4)))
+    share = 0.0 if is_lost else min(0.95, 0.5 + 0.1 * skill + 0.2 * predicted.random())
+    shared = int(share * volume)
+    gtvp = Overlap(shared, volume, 0 if is_lost else volume)
+    n_found = 0 if is_lost else int(predicted.integers(0, len(sizes) + 1))
+    found = int(sizes[:n_found].sum())
+    nodes = int(sizes.sum())
+    surface = SurfaceRow("no_prediction", np.inf, np.inf, 0.0) if is_lost else SurfaceRow("measured", 9 - skill, 1, 0.5)
+    return MaskRow(
+        case,
+        1.0,
+        gtvp,
+        Overlap(found, nodes, found),
+        LesionCounts(n_found, 0 if is_lost else 1, len(sizes) - n_found),
+        shared / volume,
+        "absent" if is_lost else None,
+        gtvp_precision=share,
+        gtvp_recall=share,
+        gtvn_dsc=2 * found / (nodes + found),
+        surfaces={"gtvp": surface},
+        gtvn_lesion_voxels=tuple(sizes.tolist()),
+        gtvn_lesion_dsc=tuple(1.0 if number < n_found else None for number in range(len(sizes))),
+    )
