@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -166,3 +167,35 @@ def _mask_row(
         gtvn_lesion_voxels=tuple(sizes.tolist()),
         gtvn_lesion_dsc=tuple(1.0 if number < n_found else None for number in range(len(sizes))),
     )
+
+
+def ranks(tau: float | None = 0.5, **of_team: dict[str, int]) -> dict[str, Any]:
+    teams = {
+        name: {"times_at_rank": times, "mean": 1.0, "ci95_low": 1, "ci95_high": 2} for name, times in of_team.items()
+    }
+    return {"teams": teams, "kendall_tau": {"mean": tau, "ci95_low": -1.0, "ci95_high": 1.0, "replicates": 4}}
+
+
+@pytest.fixture
+def two_teams() -> TaskResults:
+    """Two teams: ann first in three of four rankings; ann better than bea with p 0.01, bea than ann with 0.9996."""
+    interval = {"difference": 0.2, "ci95_low": 0.1, "ci95_high": 0.3, "p": 0.005, "p_holm": 0.01}
+    pairs = [
+        {"team": "ann", "than": "bea", **interval},
+        {"team": "bea", "than": "ann", "difference": None, "p": 0.9996, "p_holm": 0.9996},
+    ]
+    alone = ranks(None, ann={"1": 4}, bea={"2": 4})
+    board = {
+        "official": "o",
+        "metrics": {"m": "M", "d_mm": "D (mm)"},
+        "teams": [{"team": "ann"}, {"team": "bea"}],
+        "stability": {
+            "bootstraps": 4,
+            "rankings": {"o": ranks(ann={"1": 3, "2": 1}, bea={"1": 1, "2": 3})},
+            "metrics": {"m": alone, "d_mm": ranks(0.25, ann={"1": 4}, bea={"2": 4})},
+        },
+        "comparisons": {name: {"test": "wilcoxon_signed_rank", "pairs": pairs} for name in ("m", "d_mm")},
+    }
+    ann = {"m": Estimate(0.8, 0.7, 0.9), "d_mm": Estimate(3.0, 2.0, math.inf), "gtvp_f1": Estimate(0.5, None, None)}
+    bea = {"m": Estimate(0.6, 0.5, 0.7), "d_mm": Estimate(math.inf, 9.0, math.inf)}
+    return TaskResults(SEGMENTATION, board, [team_of("ann", estimates=ann), team_of("bea", estimates=bea)])

@@ -102,7 +102,9 @@ def test_correlations_over_all_masks_and_by_team(table) -> None:
 
 def test_p_counts_cases_and_not_masks(table) -> None:
     """The same masks from ten teams say no more than from one: p stays that of one team's ranks."""
-    (alone,) = influences(table({"ann": [row(v, d) for v, d in zip((3, 1, 2, 5, 4), (5, 1, 2, 3, 4), strict=True)]}), {})
+    (alone,) = influences(
+        table({"ann": [row(v, d) for v, d in zip((3, 1, 2, 5, 4), (5, 1, 2, 3, 4), strict=True)]}), {}
+    )
     many = alone.dsc.repeat(10, axis=0)
     expected = pearsonr([3, 1, 2, 5, 4], [5, 1, 2, 3, 4]).pvalue
     assert p_over_cases(alone.values, alone.dsc) == pytest.approx(expected)
