@@ -44,6 +44,12 @@ class TaskResults:
         """A team's rows of one answer."""
         return team.rows_of(answer, several=len(self.task.answers) > 1)
 
+    @property
+    def centres(self) -> dict[str, str]:
+        """The centre of each case; files of older versions and public ones do not tell it."""
+        blocks = [(str(name), block) for team in self.teams for name, block in team.centres.items()]
+        return {str(case): centre for centre, block in blocks for case in block.get("names", ())}
+
 
 @dataclass(frozen=True)
 class PatientFiles:

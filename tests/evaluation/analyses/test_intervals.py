@@ -29,3 +29,7 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     ]
     (metrics, *_) = metric_intervals(replace(two_teams, board={**two_teams.board, "beside": beside}))
     assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
+    lost = {"d_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
+    beside = [{"team": "null", "place": 2, "metrics": lost}]
+    _, distances, _ = metric_intervals(replace(two_teams, board={**two_teams.board, "beside": beside}))
+    assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")

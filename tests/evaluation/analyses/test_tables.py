@@ -74,3 +74,16 @@ def test_a_case_without_prediction_counts_by_the_rule(missing: str, cases: tuple
 
 def test_teams_without_rows_are_left_out(table) -> None:
     assert table({"public": [], "other": [{"gtvp_dsc": 1.0}]}).names == ["other"]
+
+
+def test_cases_have_their_centres_if_the_files_tell_them() -> None:
+    rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
+    named = team_of("one", rows, centres={"CHUP": {"cases": 1, "names": ["B"]}})
+    table = answer_rows(TaskResults(SEGMENTATION, {}, [named]), MASK)
+    assert [table.keys_of(case) for case in table.cases] == [
+        {"case": "A", "centre": None},
+        {"case": "B", "centre": "CHUP"},
+    ]
+    older = team_of("one", rows, centres={"CHUP": {"cases": 1}})
+    table = answer_rows(TaskResults(SEGMENTATION, {}, [older]), MASK)
+    assert (table.keys_of("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})
