@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +14,14 @@ import pytest
 from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
+from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.profile import load_profile
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.rules import SURFACES_OF, MaskRules
+from evaluation.editions.task import AnswerProfile, TaskProfile
 from evaluation.inputs.ground_truth import FollowUp
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.metrics.surface import SurfaceRow
+from evaluation.metrics.surface import WITHOUT_PREDICTION, SurfaceRow
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.scored import metrics_on, weighted_sums
@@ -75,9 +78,7 @@ def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMe
     names = [f"{'CHUV' if number % 2 else 'CHUP'}-{number:03d}" for number in range(cases)]
     rows: dict[str, list[CaseRow]] = {}
     for name, answer in profile.answers.items():
-        rows[name] = [_row(answer.answer, case, (reference, predicted), place, is_lost) for case in names]
-        if answer.answer.kind == "mask" and answer.rules.surfaces == "none":  # type: ignore[union-attr]
-            rows[name] = [replace(row, surfaces={}) for row in rows[name]]  # type: ignore[type-var]
+        rows[name] = [_row(answer, case, (reference, predicted), place, is_lost) for case in names]
     measured: dict[str, Any] = {}
     for name, answer in profile.answers.items():
         measurement = scorer_of(answer).measure(rows[name])
@@ -111,20 +112,20 @@ def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMe
             "edition": profile.edition,
             "options": profile.options,
             "seed": 1,
-            "case_set_sha256": "same",
+            "case_set_sha256": hashlib.sha256("\n".join(names).encode()).hexdigest(),
         },
     }
     return parse_metrics(content, "metrics.json", f"team {place}")
 
 
 def _row(
-    answer: Answer,
+    profile: AnswerProfile,
     case: str,
     rngs: tuple[np.random.Generator, np.random.Generator],
     skill: int,
     is_lost: bool,
 ) -> CaseRow:
-    reference, predicted = rngs
+    answer, (reference, predicted) = profile.answer, rngs
     error = "absent" if is_lost else None
     if answer.kind == "risk":
         days, relapse = float(reference.integers(50, 2500)), bool(reference.random() < 0.5)
@@ -138,32 +139,38 @@ def _row(
         return ClassRow(
             case, answer, actual, None if is_lost else actual if is_right else other, error, probability=probability
         )
-    return _mask_row(case, reference, predicted, skill, is_lost)
+    assert isinstance(profile.rules, MaskRules)
+    return _mask_row(case, profile.rules, reference, predicted, skill, is_lost)
 
 
 def _mask_row(
-    case: str, reference: np.random.Generator, predicted: np.random.Generator, skill: int, is_lost: bool
+    case: str,
+    rules: MaskRules,
+    reference: np.random.Generator,
+    predicted: np.random.Generator,
+    skill: int,
+    is_lost: bool,
 ) -> MaskRow:
+    """A GTVp and one to three GTVn lesions; some of these are found as they are, beside a false one of 20 voxels."""
     volume, sizes = int(reference.integers(100, 5000)), reference.integers(10, 900, int(reference.integers(1, 4)))
-    share = 0.0 if is_lost else min(0.95, 0.5 + 0.1 * skill + 0.2 * predicted.random())
-    shared = int(share * volume)
-    gtvp = Overlap(shared, volume, 0 if is_lost else volume)
+    shared = 0 if is_lost else int(min(0.95, 0.5 + 0.1 * skill + 0.2 * predicted.random()) * volume)
     n_found = 0 if is_lost else int(predicted.integers(0, len(sizes) + 1))
-    found = int(sizes[:n_found].sum())
-    nodes = int(sizes.sum())
-    surface = SurfaceRow("no_prediction", np.inf, np.inf, 0.0) if is_lost else SurfaceRow("measured", 9 - skill, 1, 0.5)
+    found, false = int(sizes[:n_found].sum()), 0 if is_lost else 20
+    gtvp, gtvn = (shared, volume, 0 if is_lost else volume), (found, int(sizes.sum()), found + false)
+    dsc, precision, recall = scores_of_case(*gtvp, failed=is_lost, rule=rules.gtvp_empty)
+    surface = WITHOUT_PREDICTION if is_lost else SurfaceRow("measured", 9.0 - skill, 1.0, 0.5)
     return MaskRow(
         case,
         1.0,
-        gtvp,
-        Overlap(found, nodes, found),
+        Overlap(*gtvp),
+        Overlap(*gtvn),
         LesionCounts(n_found, 0 if is_lost else 1, len(sizes) - n_found),
-        shared / volume,
+        dsc,
         "absent" if is_lost else None,
-        gtvp_precision=share,
-        gtvp_recall=share,
-        gtvn_dsc=2 * found / (nodes + found),
-        surfaces={"gtvp": surface},
+        gtvp_precision=precision,
+        gtvp_recall=recall,
+        gtvn_dsc=dsc_of_case(*gtvn, failed=is_lost, rule=rules.gtvn_empty),
+        surfaces=dict.fromkeys(SURFACES_OF[rules.surfaces], surface),
         gtvn_lesion_voxels=tuple(sizes.tolist()),
         gtvn_lesion_dsc=tuple(1.0 if number < n_found else None for number in range(len(sizes))),
     )

@@ -48,7 +48,7 @@ def results_of(folder: Path, board: dict[str, Any], teams: Sequence[str]) -> Non
         "cases": {},
         "results": [],
         "warnings": [],
-        "provenance": {"format": 1},
+        "provenance": {"format": 1, "task": "segmentation", "edition": "hecktor2025", "options": {}},
     }
     for team in teams:
         write_json(folder / team / "metrics.json", metrics)
