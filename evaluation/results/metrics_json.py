@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ class TeamMetrics:
     warnings: Sequence[str]
     provenance: Mapping[str, Any]
     source: str = ""
+    centres: Mapping[str, Any] = field(default_factory=dict)
 
     def rows_of(self, answer: str, *, several: bool) -> list[Mapping[str, Any]]:
         """The rows of one answer; `several` says whether the rows are nested by answer.
@@ -74,15 +75,16 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 def centres(cohort: ScoredCohort) -> dict[str, Any]:
-    """Every metric of each centre's cases alone, null if it is not finite."""
+    """Every metric of each centre's cases alone, null if it is not finite, and the names of these cases."""
     centre_of = cohort.centres
     of_case = [centre_of.get(case) for case in cohort.cases]
     blocks = {}
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
+        names = [case for case, of in zip(cohort.cases, of_case, strict=True) if of == centre]
         values = {name: float(metric(weights)[0]) for name, metric in cohort.metrics.items()}
         figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
-        blocks[centre] = {"cases": int(weights.sum()), "aggregates": figures}
+        blocks[centre] = {"cases": len(names), "names": names, "aggregates": figures}
     return blocks
 
 
@@ -200,6 +202,7 @@ def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
         content["warnings"],
         content["provenance"],
         source,
+        content.get("centres", {}),
     )
 
 

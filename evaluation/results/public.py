@@ -48,8 +48,8 @@ def private_seed(seed: int, cohort: ScoredCohort) -> list[int]:
 
     With known draws the ends of an interval are equations of many digits about the single patients.
     """
-    rows = [(answer.profile.answer.name, row) for answer in cohort.answers for row in answer.rows]
-    reference = sorted((name, row.case, row.reference) for name, row in rows)
+    rows = [(answer, row) for answer in cohort.answers for row in answer.rows]
+    reference = sorted((one.profile.answer.name, row.case, one.scorer.reference_of(row)) for one, row in rows)
     return [seed, int.from_bytes(hashlib.sha256(repr(reference).encode()).digest())]
 
 

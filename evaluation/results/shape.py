@@ -93,9 +93,12 @@ def _are_failures(value: Any) -> bool:
 
 
 def _are_centres(value: Any) -> bool:
-    """Every centre's number of cases, and the value of each metric."""
+    """Every centre's number of cases, their names (not in public files), and the value of each metric."""
     return isinstance(value, dict) and all(
-        isinstance(centre, dict) and _is_count(centre.get("cases")) and _are_values(centre.get("aggregates"))
+        isinstance(centre, dict)
+        and _is_count(centre.get("cases"))
+        and _are_texts(centre.get("names", []))
+        and _are_values(centre.get("aggregates"))
         for centre in value.values()
     )
 
@@ -124,7 +127,7 @@ _PROVENANCE: Final[Mapping[str, _Check]] = {
 }
 _OTHERS: Final[Mapping[str, _Check]] = {
     "warnings": (_are_texts, "a list of texts"),
-    "centres": (_are_centres, "the cases and aggregates of each centre"),
+    "centres": (_are_centres, "the cases, names and aggregates of each centre"),
 }
 _CASES: Final[Mapping[str, _Check]] = {
     "in_ground_truth": _COUNT,

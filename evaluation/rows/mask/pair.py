@@ -17,7 +17,7 @@ from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
 from evaluation.metrics.areas import Spacing
-from evaluation.metrics.lesions import LesionCounts, count_lesions
+from evaluation.metrics.lesions import LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Box, Overlap, count_overlaps, foreground_box
 from evaluation.metrics.surface import WITHOUT_PREDICTION, SurfaceRow, compare_surfaces
 
@@ -34,6 +34,8 @@ class MaskRow:
 
     `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
     Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
+    `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
+    lesion, None for a missed one; both are None in rows of older files.
     """
 
     case: str
@@ -48,6 +50,8 @@ class MaskRow:
     gtvp_recall: float | None = None
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
     gtvn_dsc: float | None = None
+    gtvn_lesion_voxels: tuple[int, ...] | None = None
+    gtvn_lesion_dsc: tuple[float | None, ...] | None = None
 
     @property
     def reference(self) -> tuple[object, ...]:
@@ -72,6 +76,8 @@ class MaskRow:
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
         lesions = zip(LESION_KEYS, vars(self.gtvn_lesions).values(), strict=True)
         flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
+        if self.gtvn_lesion_voxels is not None and self.gtvn_lesion_dsc is not None:
+            flat |= {"gtvn_lesion_voxels": list(self.gtvn_lesion_voxels), "gtvn_lesion_dsc": list(self.gtvn_lesion_dsc)}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
@@ -130,13 +136,16 @@ def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: Mask
     failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp, gtvn = overlaps[labels.GTVP], overlaps[labels.GTVN]
+    lesions = compare_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules)
     dsc, precision, recall = scores_of_case(*_counts(gtvp), failed=failed, rule=rules.gtvp_empty)
     return MaskRow(
         case=case,
         voxel_volume_mm3=masks.voxel_volume_mm3,
         gtvp=gtvp,
         gtvn=gtvn,
-        gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules),
+        gtvn_lesions=lesions.counts,
+        gtvn_lesion_voxels=lesions.voxels,
+        gtvn_lesion_dsc=lesions.dsc,
         gtvp_dsc=dsc,
         error=masks.error,
         failed=failed and masks.tried,

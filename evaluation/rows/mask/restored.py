@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from contract.editions.fields import described, is_integer, is_number
 from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.lesions import LesionCounts
@@ -16,7 +17,8 @@ from evaluation.rows.raw import RawRow
 
 # No image has such voxels; the sums of more extreme volumes would leave the range of a double.
 _VOXEL_MM3: Final = (1e-100, 1e100)
-_ABSENT_IN_OLDER_FILES: Final = frozenset({"gtvn_dsc"})
+_LESION_LISTS: Final = ("gtvn_lesion_voxels", "gtvn_lesion_dsc")
+_ABSENT_IN_OLDER_FILES: Final = frozenset({"gtvn_dsc", *_LESION_LISTS})
 
 
 def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
@@ -32,6 +34,7 @@ def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
     if error is not None and (gtvp.predicted or gtvn.predicted):
         raise raw.fault("predicted voxels in a case without a usable prediction", "none")
     without = error is not None
+    sizes, lesion_dsc = _lesion_lists(raw, gtvn, lesions)
     dsc, precision, recall = scores_of_case(*_counts(gtvp), failed=without, rule=rules.gtvp_empty)
     row = MaskRow(
         case=raw.case,
@@ -44,6 +47,8 @@ def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
         failed=failed,
         gtvp_precision=precision,
         gtvp_recall=recall,
+        gtvn_lesion_voxels=sizes,
+        gtvn_lesion_dsc=lesion_dsc,
         gtvn_dsc=dsc_of_case(*_counts(gtvn), failed=without, rule=rules.gtvn_empty),
         surfaces={
             name: WITHOUT_PREDICTION if without else _surface(raw, name, {"gtvp": gtvp, "gtvn": gtvn}[name], rules)
@@ -51,7 +56,7 @@ def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
         },
     )
     for key, value in row.as_json().items():
-        if key in raw.content or key not in _ABSENT_IN_OLDER_FILES:
+        if key not in _LESION_LISTS and (key in raw.content or key not in _ABSENT_IN_OLDER_FILES):
             raw.check(key, value, "its counts")
     return row
 
@@ -81,6 +86,23 @@ def _check_lesions(raw: RawRow, gtvn: Overlap, lesions: LesionCounts) -> None:
     if lesions.true_positives > gtvn.intersection:
         found = f"{lesions.true_positives} detected lesions in {gtvn.intersection} common voxels"
         raise raw.fault(found, f"at most {gtvn.intersection}")
+
+
+def _lesion_lists(
+    raw: RawRow, gtvn: Overlap, lesions: LesionCounts
+) -> tuple[tuple[int, ...] | None, tuple[float | None, ...] | None]:
+    """Size and DSC of each lesion of the reference; None in files of older versions."""
+    if not any(key in raw.content for key in _LESION_LISTS):
+        return None, None
+    sizes, dsc = (raw.content.get(key) for key in _LESION_LISTS)
+    if not isinstance(sizes, list) or not all(is_integer(size) and size > 0 for size in sizes):
+        raise raw.fault(f"{_LESION_LISTS[0]} {described(sizes)}", "a list of voxels")
+    if not isinstance(dsc, list) or not all(one is None or (is_number(one) and 0 <= one <= 1) for one in dsc):
+        raise raw.fault(f"{_LESION_LISTS[1]} {described(dsc)}", "a list of DSCs and nulls")
+    if len(sizes) != len(dsc) or sum(sizes) != gtvn.reference or dsc.count(None) != lesions.false_negatives:
+        found = f"{len(sizes)} GTVn lesions of {sum(sizes)} voxels and {len(dsc)} DSCs, {dsc.count(None)} null"
+        raise raw.fault(found, f"{gtvn.reference} voxels and {lesions.false_negatives} missed lesions")
+    return tuple(sizes), tuple(dsc)
 
 
 def _surface(raw: RawRow, name: str, overlap: Overlap, rules: MaskRules) -> SurfaceRow:
