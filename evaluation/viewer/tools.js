@@ -1,0 +1,132 @@
+// The tools above the images: CT window, PET, uncertainty, angle, zoom, theme.
+
+import { CT_WINDOWS, PET_MAPS } from "./images.js";
+
+const byId = (id) => document.getElementById(id);
+
+export class Tools {
+  #viewer;
+  #case = null;
+  ctRange = CT_WINDOWS[0].range;
+  angle = 0;
+  pet = { range: [0, 10], map: PET_MAPS[0].key, opacity: 0.55 };
+  #petOpacity = 0.55;
+  #petUnit = null;
+
+  constructor(viewer) {
+    this.#viewer = viewer;
+    byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replaceAll("-", "−"), place)));
+    byId("pet-map").append(...PET_MAPS.map(({ name, key }) => new Option(name, key)));
+    byId("pet-opacity").value = this.#petOpacity;
+    this.#listen();
+  }
+
+  #listen() {
+    const on = (id, event, action) => byId(id).addEventListener(event, () => action(byId(id)));
+    on("ct-window", "change", ({ value }) => this.#setCt(CT_WINDOWS[Number(value)].range));
+    on("pet-map", "change", ({ value }) => this.#setPet({ map: value }));
+    on("pet-low", "change", () => this.#setRange(byId("pet-low").valueAsNumber, this.pet.range[1]));
+    on("pet-high", "change", () => this.#setRange(this.pet.range[0], byId("pet-high").valueAsNumber));
+    on("pet-slider", "input", ({ valueAsNumber }) => this.#setRange(this.pet.range[0], valueAsNumber));
+    on("pet-opacity", "input", ({ valueAsNumber }) => {
+      this.#petOpacity = valueAsNumber;
+      byId("pet-shown").checked = true;
+      this.#setPet({ opacity: valueAsNumber });
+    });
+    on("pet-shown", "change", ({ checked }) => this.#setPet({ opacity: checked ? this.#petOpacity : 0 }));
+    on("angle", "input", ({ valueAsNumber }) => this.#setAngle(valueAsNumber));
+    on("uncertainty", "change", () => this.#showUncertainty());
+    on("uncertainty-opacity", "input", ({ valueAsNumber }) => {
+      this.#viewer.images.setUncertaintyOpacity(valueAsNumber);
+      this.#viewer.draw();
+    });
+    on("zoom-in", "click", () => this.#viewer.zoomBy(1.4));
+    on("zoom-out", "click", () => this.#viewer.zoomBy(1 / 1.4));
+    on("zoom-reset", "click", () => this.#viewer.resetZoom());
+  }
+
+  /** Take over what a case brings: ranges, the PET's unit, uncertainty maps. What a person has set stays. */
+  adopt(content) {
+    this.#case = content;
+    if (this.#petUnit !== content.pet.unit) {
+      this.#petUnit = content.pet.unit;
+      this.pet.range = content.pet.window;
+      this.#showRange(content.pet.window[1] * 2.5);
+    }
+    byId("pet-unit").textContent = content.pet.unit;
+    for (const control of byId("pet-tools").querySelectorAll("input, select")) control.disabled = !content.pet.file;
+    byId("uncertainty-tools").hidden = content.uncertainty.length === 0;
+    byId("uncertainty").replaceChildren(new Option("none", ""), ...content.uncertainty.map(({ title }, place) => new Option(title, place)));
+  }
+
+  #setCt(range) {
+    this.ctRange = range;
+    this.#viewer.images.setCtWindow(range);
+    this.#viewer.draw();
+  }
+
+  nextWindow() {
+    const select = byId("ct-window");
+    select.selectedIndex = (select.selectedIndex + 1) % CT_WINDOWS.length;
+    this.#setCt(CT_WINDOWS[select.selectedIndex].range);
+    this.#viewer.say(`CT window ${CT_WINDOWS[select.selectedIndex].name}.`);
+  }
+
+  /** Width by the horizontal, level by the vertical way of the mouse. */
+  dragWindow(dx, dy) {
+    const [low, high] = this.ctRange;
+    const width = Math.max(1, high - low + 2 * dx);
+    const level = (low + high) / 2 + dy;
+    this.#setCt([level - width / 2, level + width / 2]);
+    this.#viewer.say(`CT window: width ${Math.round(width)}, level ${Math.round(level)}.`);
+  }
+
+  #setPet(change) {
+    Object.assign(this.pet, change);
+    this.#viewer.images.setPet(this.pet);
+    this.#viewer.draw();
+  }
+
+  togglePet() {
+    const box = byId("pet-shown");
+    if (box.disabled) return;
+    box.click();
+    this.#viewer.say(box.checked ? "PET shown." : "PET hidden.");
+  }
+
+  #setRange(low, high) {
+    if (!Number.isFinite(low) || !Number.isFinite(high) || high <= low) return this.#showRange();
+    this.#setPet({ range: [low, high] });
+    this.#showRange();
+  }
+
+  #showRange(largest = Number(byId("pet-slider").max)) {
+    const [low, high] = this.pet.range;
+    const step = largest / 50;
+    Object.assign(byId("pet-slider"), { min: step, max: largest, step, value: high });
+    for (const [id, value] of [["pet-low", low], ["pet-high", high]]) Object.assign(byId(id), { step, value: Number(value.toPrecision(4)) });
+  }
+
+  #setAngle(angle) {
+    this.angle = angle;
+    byId("angle").value = angle;
+    this.#viewer.draw();
+  }
+
+  turn(degrees) {
+    const step = Number(byId("angle").step);
+    this.#turned += degrees;
+    const steps = Math.trunc(this.#turned / step);
+    if (steps === 0) return;
+    this.#turned -= steps * step;
+    this.#setAngle((((this.angle + steps * step) % 360) + 360) % 360);
+  }
+
+  #turned = 0;
+
+  #showUncertainty() {
+    const { value } = byId("uncertainty");
+    const map = value === "" ? null : this.#case.uncertainty[Number(value)];
+    this.#viewer.showUncertainty(map, byId("uncertainty-opacity").valueAsNumber);
+  }
+}
