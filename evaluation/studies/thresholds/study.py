@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from contract.editions import load_edition
 from contract.errors import GroundTruthError
+from evaluation.analyses.sources import find_scans
 from evaluation.execution.options import add_bootstrap
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes
@@ -20,7 +21,7 @@ from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metri
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.outputs import StudyResult, default_rules, raise_dead_worker
-from evaluation.studies.scans import add_cohort, find_scans
+from evaluation.studies.scans import add_cohort
 from evaluation.studies.thresholds.thresholding import (
     MAXIMA,
     METHODS,

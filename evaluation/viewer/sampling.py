@@ -1,0 +1,118 @@
+"""Resample scans and masks onto the grid that is shown."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+from evaluation.metrics.overlap import Floats
+from evaluation.viewer.grid import to_index
+from evaluation.viewer.lesions import LesionVoxels
+
+AIR_HU: Final = -1024.0
+_MOST_HU: Final = 3071.0
+_PET_STEPS: Final = 10_000
+
+
+def shown_ct(ct: Volume, grid: Geometry) -> npt.NDArray[np.int16]:
+    """The CT in HU on the grid, linearly interpolated, air beyond its border."""
+    hu = _resampled(ct, grid, sitk.sitkLinear, AIR_HU)
+    np.nan_to_num(hu, copy=False, nan=AIR_HU, posinf=_MOST_HU, neginf=AIR_HU)
+    return np.rint(np.clip(hu, AIR_HU, _MOST_HU, out=hu), out=hu).astype(np.int16)
+
+
+def shown_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
+    """The PET on the grid, linearly interpolated, in steps of a ten-thousandth of its highest value, and that step."""
+    uptake = _resampled(pet, grid, sitk.sitkLinear, 0.0)
+    step = float(np.abs(uptake).max(initial=0.0)) / _PET_STEPS or 1.0
+    return np.rint(uptake / step).astype(np.int16), step
+
+
+def shown_map(volume: Volume, grid: Geometry) -> npt.NDArray[np.uint8]:
+    """A map of uint8 on the grid, linearly interpolated, 0 beyond its border."""
+    return np.rint(_resampled(volume, grid, sitk.sitkLinear, 0.0)).astype(np.uint8)
+
+
+def shown_mask(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
+    """A label mask on the grid by nearest neighbour, with every lesion of it.
+
+    On a grid coarser than the mask, a small lesion may lie between the points of the grid. A lesion of which less than
+    half of the voxels would be shown is drawn with each voxel at its nearest point.
+    """
+    target = np.zeros(grid.array_shape, dtype=np.uint8)
+    if not len(mask.index):
+        return target
+    cropped = _cropped(mask)
+    region = _region(cropped.geometry, grid)
+    if region is not None:
+        (x, y, z), (width, height, depth) = region
+        nearest = _resampled(cropped, grid.cropped(*region), sitk.sitkNearestNeighbor, 0.0)
+        target[z : z + depth, y : y + height, x : x + width] = nearest
+    _draw_lost_lesions(target, mask, grid)
+    return target
+
+
+def _cropped(mask: LesionVoxels) -> Volume:
+    """The mask as an array around its foreground."""
+    first = mask.index.min(axis=0)
+    width, height, depth = (mask.index.max(axis=0) - first + 1).tolist()
+    array = np.zeros((depth, height, width), dtype=np.uint8)
+    x, y, z = (mask.index - first).T
+    array[z, y, x] = mask.labels
+    x0, y0, z0 = first.tolist()
+    return Volume(array, mask.geometry.cropped((x0, y0, z0), (width, height, depth)))
+
+
+def _draw_lost_lesions(target: npt.NDArray[np.uint8], mask: LesionVoxels, grid: Geometry) -> None:
+    nearest = np.rint(to_index(grid, mask.points_mm)).astype(np.intp)
+    x, y, z = np.clip(nearest, 0, np.asarray(grid.size) - 1).T
+    is_shown = target[z, y, x] == mask.labels
+    shown = np.bincount(mask.numbers[is_shown], minlength=mask.sizes.size)
+    lost = (2 * shown < mask.sizes)[mask.numbers]
+    target[z[lost], y[lost], x[lost]] = mask.labels[lost]
+
+
+def values_at(volume: Volume, points_mm: Floats) -> Floats:
+    """Values of a volume at LPS points of shape (n, 3), linearly interpolated, 0 outside of it."""
+    index = to_index(volume.geometry, points_mm)[:, ::-1]
+    last = np.asarray(volume.array.shape) - 1
+    inside = ((index >= -0.5) & (index <= last + 0.5)).all(axis=1)
+    index = np.clip(index, 0, last)
+    first = np.minimum(np.floor(index).astype(np.intp), np.maximum(last - 1, 0))
+    share = index - first
+    values = np.zeros(len(index))
+    for corner in np.ndindex(2, 2, 2):
+        weight = np.where(corner, share, 1.0 - share).prod(axis=1)
+        values += weight * volume.array[tuple(np.minimum(first + corner, last).T)]
+    return np.where(inside, values, 0.0)
+
+
+def _resampled(volume: Volume, grid: Geometry, interpolator: int, outside: float) -> npt.NDArray[np.float32]:
+    region = _region(grid, volume.geometry, margin=2)
+    if region is None:
+        return np.full(grid.array_shape, outside, dtype=np.float32)
+    # Only the part that is shown is copied into an ITK image.
+    (x, y, z), (width, height, depth) = region
+    part = volume.array[z : z + depth, y : y + height, x : x + width]
+    image = to_sitk(Volume(np.ascontiguousarray(part), volume.geometry.cropped(*region)))
+    frame = (grid.origin_mm, grid.spacing_mm, grid.direction)
+    moved = sitk.Resample(image, grid.size, sitk.Transform(), interpolator, *frame, outside, sitk.sitkFloat32)
+    return np.asarray(sitk.GetArrayFromImage(moved), dtype=np.float32)
+
+
+def _region(
+    inner: Geometry, outer: Geometry, margin: int = 1
+) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+    """Start and size (x, y, z) of the part of `outer` that `inner` covers, with a margin in voxels; None if nothing."""
+    index = to_index(outer, inner.corners_mm())
+    low = np.maximum(np.floor(index.min(axis=0)).astype(int) - margin, 0)
+    high = np.minimum(np.ceil(index.max(axis=0)).astype(int) + margin + 1, outer.size)
+    if (high <= low).any():
+        return None
+    (x0, y0, z0), (x1, y1, z1) = low.tolist(), high.tolist()
+    return (x0, y0, z0), (x1 - x0, y1 - y0, z1 - z0)
