@@ -50,32 +50,44 @@ export function readMask(buffer, grid, name) {
   const header = new DataView(buffer);
   if (buffer.byteLength < 352 || header.getInt32(0, true) !== 348) throw new Error(`${name}: found no NIfTI-1 header`);
   if (header.getInt16(70, true) !== 2) throw new Error(`${name}: found another type, expected unsigned bytes`);
-  const voxels = new Uint8Array(buffer, header.getFloat32(108, true));
-  const [nx, ny, nz] = grid.dims;
-  if (voxels.length < nx * ny * nz) throw new Error(`${name}: found ${voxels.length} voxels, expected ${nx * ny * nz}`);
+  const count = grid.dims[0] * grid.dims[1] * grid.dims[2];
+  const start = header.getFloat32(108, true);
+  if (buffer.byteLength < start + count) throw new Error(`${name}: found ${buffer.byteLength - start} voxels, expected ${count}`);
+  const voxels = new Uint8Array(buffer, start, count);
   const box = boundingBox(voxels, grid);
   return box && crop(voxels, grid, box);
 }
 
+// Most of a mask is zero: whole words of four voxels are skipped.
 function boundingBox(voxels, grid) {
+  const words = new Uint32Array(voxels.buffer, voxels.byteOffset, voxels.length >> 2);
   const low = [Infinity, Infinity, Infinity];
   const high = [-1, -1, -1];
-  const [nx, ny, nz] = grid.dims;
-  for (let z = 0; z < nz; z++) {
-    for (let y = 0; y < ny; y++) {
-      const row = grid.start + z * grid.step[2] + y * grid.step[1];
-      for (let x = 0; x < nx; x++) {
-        if (voxels[row + x * grid.step[0]] === 0) continue;
-        if (x < low[0]) low[0] = x;
-        if (x > high[0]) high[0] = x;
-        if (y < low[1]) low[1] = y;
-        if (y > high[1]) high[1] = y;
-        if (z < low[2]) low[2] = z;
-        high[2] = z;
-      }
-    }
+  const include = (index) => {
+    positionOf(index, grid).forEach((place, axis) => {
+      low[axis] = Math.min(low[axis], place);
+      high[axis] = Math.max(high[axis], place);
+    });
+  };
+  for (let word = 0; word < words.length; word++) {
+    if (words[word] === 0) continue;
+    for (let index = 4 * word; index < 4 * word + 4; index++) if (voxels[index]) include(index);
   }
+  for (let index = 4 * words.length; index < voxels.length; index++) if (voxels[index]) include(index);
   return high[0] < 0 ? null : { low, size: high.map((last, axis) => last - low[axis] + 1) };
+}
+
+// RAS position of a place in the file's array.
+function positionOf(index, { dims, step }) {
+  const position = [0, 0, 0];
+  const slowestFirst = [0, 1, 2].sort((a, b) => Math.abs(step[b]) - Math.abs(step[a]));
+  let rest = index;
+  for (const axis of slowestFirst) {
+    const place = Math.floor(rest / Math.abs(step[axis]));
+    rest -= place * Math.abs(step[axis]);
+    position[axis] = step[axis] > 0 ? place : dims[axis] - 1 - place;
+  }
+  return position;
 }
 
 function crop(voxels, grid, { low, size }) {

@@ -10,7 +10,7 @@ export const CT_WINDOWS = [
 
 // The first values of a map are transparent in the fused planes, so that tissue without uptake shows the CT.
 export const PET_MAPS = [
-  { key: "pet-hot", name: "Hot", R: [0, 150, 255, 255, 255], G: [0, 0, 90, 210, 255], B: [0, 0, 0, 60, 255], A: [0, 150, 255, 255, 255], I: [0, 40, 115, 190, 255] },
+  { key: "pet-hot", name: "Hot", R: [0, 150, 255, 255, 255], G: [0, 0, 90, 210, 255], B: [0, 0, 0, 60, 255], A: [0, 90, 235, 255, 255], I: [0, 40, 115, 190, 255] },
   { key: "pet-grey", name: "PET grey", R: [255, 0], G: [255, 0], B: [255, 0], A: [255, 255], I: [0, 255] },
   { key: "pet-rainbow", name: "Rainbow", R: [0, 30, 0, 60, 250, 255], G: [0, 60, 190, 210, 220, 30], B: [60, 220, 220, 60, 30, 20], A: [0, 160, 255, 255, 255, 255], I: [0, 40, 90, 140, 195, 255] },
   { key: "pet-fire", name: "Inferno", R: [0, 87, 188, 249, 252], G: [0, 16, 55, 142, 255], B: [4, 110, 84, 9, 164], A: [0, 170, 255, 255, 255], I: [0, 60, 128, 192, 255] },
@@ -26,6 +26,8 @@ export class Images {
   #uncertainty = null;
   ct = null;
   pet = null;
+  panels = [];
+  enlarged = null;
 
   /** Throws where the browser has no WebGL2. */
   static async attach(canvas) {
@@ -198,24 +200,38 @@ export class Images {
 
   /**
    * Panels (axial, coronal, sagittal, projection) in canvas pixels: axial and coronal share a column, coronal and
-   * sagittal a row.
+   * sagittal a row. An enlarged one has the canvas to itself, and the others are null.
    */
   layOut() {
     const { width, height } = this.#nv.gl.canvas;
-    const { dims, spacing } = this.grid;
-    const [w, d, h] = dims.map((n, axis) => n * spacing[axis]);
-    const right = Math.max(d, 0.9 * w);
-    const column = Math.round(((width - GAP) * w) / (w + right));
-    const row = Math.round(((height - GAP) * d) / (d + h));
-    const [columns, rows] = [[column, width - GAP - column], [row, height - GAP - row]];
-    const panel = (i, j) => ({ left: i * (column + GAP), top: j * (row + GAP), width: columns[i], height: rows[j] });
-    this.panels = [panel(0, 0), panel(0, 1), panel(1, 1), panel(1, 0)];
-    this.pixelsPerMm = Math.min(columns[0] / w, columns[1] / d, rows[0] / d, rows[1] / h);
-    this.#nv.customLayout = [0, 1, 2].map((plane) => ({ sliceType: plane, position: fractions(this.panels[plane], width, height) }));
+    const sizeMm = this.grid.dims.map((n, axis) => n * this.grid.spacing[axis]);
+    const [w, d, h] = sizeMm;
+    if (this.enlarged === null) {
+      const right = Math.max(d, 0.9 * w);
+      const column = Math.round(((width - GAP) * w) / (w + right));
+      const row = Math.round(((height - GAP) * d) / (d + h));
+      const [columns, rows] = [[column, width - GAP - column], [row, height - GAP - row]];
+      const panel = (i, j) => ({ left: i * (column + GAP), top: j * (row + GAP), width: columns[i], height: rows[j] });
+      this.panels = [panel(0, 0), panel(0, 1), panel(1, 1), panel(1, 0)];
+    } else {
+      this.panels = [null, null, null, null];
+      this.panels[this.enlarged] = { left: 0, top: 0, width, height };
+    }
+    const fits = this.planes.map((plane) => {
+      const [across, up] = [0, 1, 2].filter((axis) => axis !== ACROSS[plane]).map((axis) => sizeMm[axis]);
+      return Math.min(this.panels[plane].width / across, this.panels[plane].height / up);
+    });
+    this.pixelsPerMm = Math.min(...fits);
+    this.#nv.customLayout = this.planes.map((plane) => ({ sliceType: plane, position: fractions(this.panels[plane], width, height) }));
+  }
+
+  /** The planes on the screen: 0 axial, 1 coronal, 2 sagittal. */
+  get planes() {
+    return [0, 1, 2].filter((plane) => this.panels[plane]);
   }
 
   draw() {
-    if (this.ct) this.#nv.drawScene();
+    if (this.ct && this.planes.length) this.#nv.drawScene();
   }
 
   get zoom() {

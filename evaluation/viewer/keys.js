@@ -50,6 +50,7 @@ function pageKeys(viewer) {
     c: () => viewer.hideContours(),
     p: () => viewer.tools.togglePet(),
     w: () => viewer.tools.nextWindow(),
+    e: () => viewer.enlarge(),
     f: () => viewer.resetZoom(),
     "+": () => viewer.zoomBy(1.4),
     "=": () => viewer.zoomBy(1.4),

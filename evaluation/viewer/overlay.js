@@ -1,12 +1,12 @@
 // Everything drawn above NiiVue's planes: contours, crosshair, letters, scales, and the projection.
 
-import { LABELS } from "./contours.js";
+import { LABELS, outline } from "./contours.js";
 import { Rays, maskVolume, poolVolume, sideLetters } from "./projection.js";
-import { outline } from "./contours.js";
 
 const INK = "#dfe6ee";
 const CROSSHAIR = "rgba(120, 190, 255, 0.75)";
 const NAMES = ["Axial", "Coronal", "Sagittal", "PET projection"];
+const PROJECTION = 3;
 const LETTERS = [
   ["R", "L", "A", "P"],
   ["R", "L", "S", "I"],
@@ -46,8 +46,8 @@ export class Overlay {
   draw({ contours, pet, angle, ratio }) {
     this.ratio = ratio;
     this.clear();
-    for (const plane of [0, 1, 2]) this.#drawPlane(plane, contours);
-    this.#drawProjection(contours, pet, angle);
+    for (const plane of this.#images.planes) this.#drawPlane(plane, contours);
+    if (this.#images.panels[PROJECTION]) this.#drawProjection(contours, pet, angle);
   }
 
   #drawPlane(plane, contours) {
@@ -80,7 +80,7 @@ export class Overlay {
     }
     const context = this.#context;
     context.lineJoin = "round";
-    for (const [width, colourOf] of [[3.6, () => "rgba(0, 0, 0, 0.55)"], [1.7, (line) => line.colour]]) {
+    for (const [width, colourOf] of [[3.2, () => "rgba(0, 0, 0, 0.5)"], [1.6, (line) => line.colour]]) {
       context.lineWidth = width * this.ratio;
       for (const line of lines) {
         context.setLineDash(line.dash.map((length) => length * this.ratio));
@@ -172,7 +172,7 @@ export class Overlay {
 
   #drawProjection(contours, pet, angle) {
     const context = this.#context;
-    const panel = this.#images.panels[3];
+    const panel = this.#images.panels[PROJECTION];
     context.save();
     clipTo(context, panel);
     context.fillStyle = "#000";
@@ -189,13 +189,13 @@ export class Overlay {
     this.#projectContours(contours, angle, place);
     this.#markPosition(rays, place);
     const letters = sideLetters(angle);
-    this.#caption(panel, `${NAMES[3]}  ${angle}°`, [letters[0], letters[1], "S", "I"]);
+    this.#caption(panel, `${NAMES[PROJECTION]}  ${angle}°`, [letters[0], letters[1], "S", "I"]);
     context.restore();
   }
 
   /** Where the picture lies: as large as the panel allows, in the middle. */
   #projectionPlace(rays) {
-    const panel = this.#images.panels[3];
+    const panel = this.#images.panels[PROJECTION];
     const { dims, spacing } = rays.volume;
     const [widthMm, heightMm] = [this.#bodyWidthMm(rays), dims[2] * spacing[2]];
     const scale = Math.min(panel.width / widthMm, panel.height / heightMm);
@@ -259,7 +259,7 @@ export class Overlay {
     const position = this.#images.position;
     const x = place.left + (rays.columnOf(position) / rays.width) * place.width;
     const y = place.top + (1 - position[2]) * place.height;
-    const panel = this.#images.panels[3];
+    const panel = this.#images.panels[PROJECTION];
     const gap = 10 * this.ratio;
     this.#line([[panel.left, y, x - gap, y], [x + gap, y, panel.left + panel.width, y], [x, y - 2.2 * gap, x, y - gap], [x, y + gap, x, y + 2.2 * gap]]);
   }

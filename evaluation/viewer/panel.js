@@ -1,5 +1,6 @@
 // The right side: contours to switch on and off, lesions to jump to, notes.
 
+export const REFERENCE = "reference";
 const OUTCOMES = {
   found: { mark: "✓", good: true },
   missed: { mark: "✗", good: false },
@@ -12,6 +13,7 @@ export class Panel {
   #data = null;
   #visible = new Set();
   #chosen = null;
+  #folds = new Map();
 
   /** `actions`: toggle(name, on), jump(lesion). */
   constructor(actions) {
@@ -78,21 +80,26 @@ export class Panel {
   #showLesions() {
     const focus = document.activeElement?.dataset?.lesion;
     const own = this.#data.masks.filter(({ name, is_reference: reference }) => !reference && this.#visible.has(name));
-    const groups = [this.#group("Reference", "reference"), ...own.map(({ name, colour }) => this.#group(name, name, colour))].filter(Boolean);
+    const groups = [this.#group("Reference", REFERENCE), ...own.map(({ name, colour }) => this.#group(name, name, colour))].filter(Boolean);
     this.lesions.replaceChildren(...(groups.length ? groups : [element("p", "No lesions.", "quiet")]));
     this.#markChosen();
     if (focus !== undefined) this.lesions.querySelector(`[data-lesion="${focus}"]`)?.focus();
   }
 
+  // The reference's lesions stand open; a team's, which mostly repeat them, unfold, at once if any is false.
   #group(title, source, colour) {
     const lesions = this.#data.lesions.filter((lesion) => isOf(lesion, source));
     if (lesions.length === 0) return null;
-    const group = document.createElement("section");
-    const heading = element("h3", title);
-    if (colour) heading.prepend(swatch(colour));
-    heading.append(element("span", String(lesions.length), "quiet"));
+    const wrong = lesions.filter(({ status }) => status === "false").length;
+    const group = document.createElement("details");
+    group.open = this.#folds.get(source) ?? (source === REFERENCE || wrong > 0);
+    group.addEventListener("toggle", () => this.#folds.set(source, group.open));
+    const heading = element("summary", "");
+    if (colour) heading.append(swatch(colour));
+    heading.append(element("span", title, "name"), element("span", `${lesions.length}${wrong ? `, ${wrong} false` : ""}`, "quiet"));
     const list = document.createElement("ul");
-    list.append(...lesions.map((lesion) => this.#lesion(lesion)));
+    const order = colour ? [...lesions].sort((a, b) => a.status.localeCompare(b.status)) : lesions;
+    list.append(...order.map((lesion) => this.#lesion(lesion)));
     group.append(heading, list);
     return group;
   }
@@ -116,12 +123,11 @@ export class Panel {
 
   #outcomes(lesion) {
     const line = element("span", "", "outcomes");
-    const entries = Object.entries(lesion.status ?? {});
-    if (!isOf(lesion, "reference")) {
-      const status = entries[0]?.[1];
-      if (status) line.append(outcome(status, status === "true" ? "true positive" : "false positive"));
+    if (typeof lesion.status === "string") {
+      line.append(outcome(lesion.status, `${lesion.status} positive`));
       return line;
     }
+    const entries = Object.entries(lesion.status);
     const shown = entries.filter(([team]) => this.#visible.has(team));
     line.append(...shown.map(([team, status]) => outcome(status, `${status} by ${team}`, this.#colourOf(team), team)));
     if (entries.length > 1) {
@@ -153,15 +159,16 @@ export class Panel {
 
   /** Jump to the lesion `step` places further among those listed. */
   move(step) {
-    const shown = [...this.lesions.querySelectorAll("button")].map((button) => this.#data.lesions[Number(button.dataset.lesion)]);
+    const shown = [...this.lesions.querySelectorAll("details[open] button")].map((button) => this.#data.lesions[Number(button.dataset.lesion)]);
     if (shown.length === 0) return;
     const place = shown.indexOf(this.#chosen);
     this.choose(shown[place < 0 ? 0 : (place + step + shown.length) % shown.length]);
   }
 }
 
+/** Whether a lesion is the reference's or a certain team's own. A team may be called "reference" as well. */
 export function isOf(lesion, source) {
-  return lesion.source.toLowerCase() === source.toLowerCase();
+  return lesion.source === source && (typeof lesion.status === "string") === (source !== REFERENCE);
 }
 
 // The reference is 0, the teams follow from 1.

@@ -6,7 +6,8 @@ const NOTCH_PIXELS = 40;
 
 /**
  * `actions`: positionAt(plane, x, y), scroll(plane, slices), zoom(factor, plane, x, y), pan(plane, dx, dy),
- * window(dx, dy), turn(dx), pick(x, y), focus(plane). Coordinates are canvas pixels.
+ * window(dx, dy), turn(dx), pick(x, y), focus(plane),
+ * enlarge(plane). Coordinates are canvas pixels.
  */
 export class Pointer {
   #stage;
@@ -23,6 +24,7 @@ export class Pointer {
     stage.addEventListener("pointermove", (event) => this.#move(event));
     stage.addEventListener("pointerup", (event) => this.#release(event));
     stage.addEventListener("pointercancel", () => (this.#drag = null));
+    stage.addEventListener("dblclick", (event) => this.#actions.enlarge(this.#planeAt(...this.#place(event))));
     stage.addEventListener("wheel", (event) => this.#turnWheel(event), { passive: false });
     stage.addEventListener("contextmenu", (event) => event.preventDefault());
   }
@@ -35,10 +37,11 @@ export class Pointer {
 
   #planeAt(x, y) {
     const panels = this.#images.ct ? this.#images.panels : [];
-    return panels.findIndex(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height);
+    return panels.findIndex((panel) => panel && x >= panel.left && y >= panel.top && x < panel.left + panel.width && y < panel.top + panel.height);
   }
 
   #press(event) {
+    if (event.target.matches("input")) return;
     const [x, y] = this.#place(event);
     const plane = this.#planeAt(x, y);
     if (plane < 0) return;

@@ -15,7 +15,7 @@ export class Tools {
 
   constructor(viewer) {
     this.#viewer = viewer;
-    byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replaceAll("-", "−"), place)));
+    byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replace("-", "−"), place)));
     byId("pet-map").append(...PET_MAPS.map(({ name, key }) => new Option(name, key)));
     byId("pet-opacity").value = this.#petOpacity;
     this.#listen();
@@ -56,7 +56,7 @@ export class Tools {
     byId("pet-unit").textContent = content.pet.unit;
     for (const control of byId("pet-tools").querySelectorAll("input, select")) control.disabled = !content.pet.file;
     byId("uncertainty-tools").hidden = content.uncertainty.length === 0;
-    byId("uncertainty").replaceChildren(new Option("none", ""), ...content.uncertainty.map(({ title }, place) => new Option(title, place)));
+    byId("uncertainty").replaceChildren(new Option("none", ""), ...content.uncertainty.map(({ team, title }, place) => new Option(`${team}: ${title}`, place)));
   }
 
   #setCt(range) {

@@ -5,7 +5,7 @@ import { Contours } from "./contours.js";
 import { fetchJson, fetchVolume, readMask } from "./files.js";
 import { Images } from "./images.js";
 import { Overlay } from "./overlay.js";
-import { Panel, isOf } from "./panel.js";
+import { Panel, REFERENCE, isOf } from "./panel.js";
 import { Pointer } from "./pointer.js";
 import { Tools } from "./tools.js";
 import { listenToKeys } from "./keys.js";
@@ -18,7 +18,9 @@ const byId = (id) => document.getElementById(id);
 class Viewer {
   #opening = null;
   #contours = new Map();
+  // Masks whose contours are on in this case, and what a person has chosen by name in any case.
   #visible = new Set();
+  #choices = new Map();
   #hidden = false;
   #scheduled = false;
   #plane = 0;
@@ -30,7 +32,7 @@ class Viewer {
     this.tools = new Tools(this);
     this.panel = new Panel({ toggle: (name, on) => this.toggle(name, on), jump: (lesion) => this.jump(lesion.centroid_ras_mm) });
     this.cases = new CaseList(data, (name) => this.open(name));
-    for (const { name } of data.teams.slice(0, TEAMS_SHOWN_AT_FIRST)) this.#visible.add(name);
+    for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
     this.pointer = new Pointer(byId("stage"), images, this.#mouseActions());
     this.#fit();
     new ResizeObserver(() => this.#fit()).observe(byId("stage"));
@@ -63,7 +65,7 @@ class Viewer {
       await this.#load(name, position, opening.signal);
       if (opening.signal.aborted) return;
       this.#message(null);
-      this.drawNow();
+      this.#fit();
       await painted();
       if (!opening.signal.aborted) this.#say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
     } catch (problem) {
@@ -74,7 +76,7 @@ class Viewer {
   async #load(name, position, signal) {
     const folder = `case/${encodeURIComponent(name)}/`;
     const content = await fetchJson(`${folder}case.json`, signal);
-    const masks = content.masks.filter((mask) => this.#startsVisible(mask));
+    const masks = content.masks.filter(({ name: mask }) => this.#choices.get(mask) ?? true);
     const progress = this.#progress(name);
     const load = (file) => fetchVolume(folder + encodeURIComponent(file), signal, progress);
     const [ct, pet, ...buffers] = await Promise.all([
@@ -88,15 +90,11 @@ class Viewer {
     this.overlay.reset();
     await this.images.show(ct, this.tools.ctRange, pet, this.tools.pet);
     this.#contours.clear();
+    this.#visible = new Set(masks.map(({ name: mask }) => mask));
     masks.forEach((mask, place) => this.#addContours(mask, buffers[place]));
     this.panel.show(content, this.#visible);
     this.#caption(name, content.facts);
     this.images.position = this.images.toFraction(position ?? this.#startPosition() ?? this.images.middleMm);
-  }
-
-  #startsVisible({ name, is_reference: reference }) {
-    if (reference && !this.#contours.size && !this.case) this.#visible.add(name);
-    return this.#visible.has(name);
   }
 
   #progress(name) {
@@ -109,7 +107,7 @@ class Viewer {
 
   // The largest lesion of the reference is what one wants to see first.
   #startPosition() {
-    const reference = this.case.lesions.filter((lesion) => isOf(lesion, "reference"));
+    const reference = this.case.lesions.filter((lesion) => isOf(lesion, REFERENCE));
     const lesions = reference.length ? reference : this.case.lesions;
     const largest = [...lesions].sort((a, b) => b.volume_ml - a.volume_ml)[0];
     return largest?.centroid_ras_mm;
@@ -117,8 +115,8 @@ class Viewer {
 
   #summary() {
     const { masks, lesions } = this.case;
-    const reference = lesions.filter((lesion) => isOf(lesion, "reference")).length;
-    return `${this.case.case}: ${masks.length ? `${reference} lesion${reference === 1 ? "" : "s"} in the reference.` : "no masks."}`;
+    const reference = lesions.filter((lesion) => isOf(lesion, REFERENCE)).length;
+    return masks.length ? `${reference} lesion${reference === 1 ? "" : "s"}.` : "No masks.";
   }
 
   #fail(name, problem) {
@@ -142,6 +140,7 @@ class Viewer {
 
   /** Switch the contour of a mask on or off; its file is loaded when it is first needed. */
   async toggle(name, on = !this.#visible.has(name)) {
+    this.#choices.set(name, on);
     if (on) this.#visible.add(name);
     else this.#visible.delete(name);
     this.#hidden = false;
@@ -199,7 +198,8 @@ class Viewer {
       return position;
     };
     return {
-      focus: (plane) => (this.#plane = plane < 3 ? plane : this.#plane),
+      focus: (plane) => (this.#plane = plane),
+      enlarge: (plane) => this.enlarge(plane),
       positionAt: (plane, x, y) => this.#change(() => (this.images.position = at(plane, x, y))),
       scroll: (plane, slices) => this.scroll(slices, plane),
       zoom: (factor, plane, x, y) => this.#change(() => this.images.zoomBy(factor, at(plane, x, y))),
@@ -221,12 +221,12 @@ class Viewer {
 
   /** Move through the slices of a plane (by default the one last used), towards the head, front or right. */
   scroll(slices, plane = this.#plane) {
-    this.#step([2, 1, 0][plane], slices);
+    if (plane < 3) this.#step([2, 1, 0][plane], slices);
   }
 
   /** Move the crosshair on the screen of the plane last used. */
   moveCrosshair(right, up) {
-    if (!this.case) return;
+    if (!this.case || !this.images.planes.includes(this.#plane)) return;
     const view = this.images.view(this.#plane);
     this.#step(view.h, right * Math.sign(view.scaleX));
     this.#step(view.v, -up * Math.sign(view.scaleY));
@@ -238,6 +238,13 @@ class Viewer {
       position[axis] += voxels / this.images.grid.dims[axis];
       this.images.position = position;
     });
+  }
+
+  /** Give one panel the whole stage, or end that. By default the panel last used. */
+  enlarge(panel = this.#plane) {
+    if (!this.case || panel < 0) return;
+    this.images.enlarged = this.images.enlarged === null ? panel : null;
+    this.#fit();
   }
 
   zoomBy(factor) {
@@ -260,7 +267,19 @@ class Viewer {
     }
     if (!this.images.ct) return;
     this.images.layOut();
+    this.#placeAngle(ratio);
     this.drawNow();
+  }
+
+  // The slider that turns the projection lies in its panel.
+  #placeAngle(ratio) {
+    const slider = byId("angle");
+    const panel = this.images.panels[3];
+    slider.hidden = !this.images.pet || !panel;
+    if (slider.hidden) return;
+    const { left, top, width, height } = panel;
+    slider.style.left = `${(left + width) / ratio - slider.offsetWidth - 10}px`;
+    slider.style.top = `${(top + height) / ratio - slider.offsetHeight - 10}px`;
   }
 
   /** Draw with the next frame of the screen. */
