@@ -6,6 +6,7 @@ With `--containers` the images run, otherwise plain processes with the same entr
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -133,9 +134,17 @@ def _step(title: str) -> None:
 
 def _print_results(demo: Demo, report: Path, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. Results:")
-    print(f"  {report}")
     for task in demo.edition.algorithms:
         print(*(f"  {path}" for path in (*demo.metrics(task), demo.task_dir(task) / "leaderboard.json")), sep="\n")
+    print(f"\nThe report:         {report.resolve().as_uri()}")
+    print(f"Look into a case:   {_view_command(demo)}")
+
+
+def _view_command(demo: Demo) -> str:
+    """The command that opens the viewer, with the program of this Python, which may not be on the PATH."""
+    program = Path(sys.executable).with_name("hecktor")
+    words = (program, "view", "--edition", demo.edition.source, "--cohort", demo.cohort, "--results", demo.output)
+    return shlex.join(map(str, words))
 
 
 def _parser() -> argparse.ArgumentParser:

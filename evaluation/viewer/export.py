@@ -14,6 +14,7 @@ from evaluation.viewer.cohort import ViewerCohort
 
 INDEX: Final = "index.html"
 CASES_JSON: Final = "cases.json"
+CASE_FOLDER: Final = "case"
 _PAGE_SUFFIXES: Final = (".html", ".css", ".js")
 _NIIVUE: Final = "niivue.umd.js"
 
@@ -45,7 +46,7 @@ def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
             for name, content in {**page_files(), CASES_JSON: listing_bytes(cohort)}.items():
                 (partial / name).write_bytes(content)
             for case, sources in cohort.cases.items():
-                target = partial / "case" / case
+                target = partial / CASE_FOLDER / case
                 target.mkdir(parents=True)
                 for name, content in build_case(sources).items():
                     (target / name).write_bytes(content)

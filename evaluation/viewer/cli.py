@@ -1,0 +1,51 @@
+"""`hecktor view`: look into the cases of a cohort in a browser on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from contract.options import add_edition_option, name_path, whole_number
+from evaluation.viewer.cohort import ViewerRequest, find_cohort
+from evaluation.viewer.server import serving
+
+_END = {signal.SIGINT, signal.SIGTERM}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve the viewer until Ctrl-C or SIGTERM; raises HecktorError for errors that the user can fix."""
+    options = _parser().parse_args(argv)
+    cohort = find_cohort(
+        ViewerRequest(options.cohort, options.results, dict(options.masks), dict(options.uncertainty), options.edition)
+    )
+    # Blocked in every thread, so that the signal waits for `sigwait`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _END)
+    with serving(cohort, options.port) as address:
+        count = len(cohort.cases)
+        print(
+            f"{count} case{'s' * (count != 1)} at {address}",
+            "Only this machine can open it. Ctrl-C ends it.",
+            sep="\n",
+            flush=True,
+        )
+        signal.sigwait(_END)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor view", description="Look into cases: CT, PET, contours, lesions and values in a local web page."
+    )
+    add = parser.add_argument
+    cohort = "folder with CT, PET and reference of each case, in the platform's or the release's layout"
+    add("--cohort", type=Path, required=True, help=cohort)
+    add("--results", type=Path, help="folder with task1/leaderboard.json and task1/<team>/metrics.json")
+    masks = "a team's masks <case>.mha (default: task1/<team>/predictions in the results)"
+    add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
+    maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"
+    add("--uncertainty", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=maps)
+    add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
+    add_edition_option(parser)
+    return parser

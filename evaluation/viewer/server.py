@@ -1,0 +1,180 @@
+"""A local, read-only web server for a viewer: this machine only, behind a secret address."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import PurePosixPath
+from threading import Thread
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from contract.errors import HecktorError
+from evaluation.viewer.cache import CaseCache
+from evaluation.viewer.cohort import ViewerCohort
+from evaluation.viewer.export import CASE_FOLDER, CASES_JSON, INDEX, listing_bytes, page_files
+
+LOCALHOST: Final = "127.0.0.1"
+JSON_TYPE: Final = "application/json; charset=utf-8"
+_TOKEN_BYTES: Final = 24
+_IDLE_S: Final = 60
+_POLL_S: Final = 0.1
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": JSON_TYPE,
+    ".gz": "application/gzip",
+}
+# Scripts come from this server alone. NiiVue loads its font from a data URL and draws screenshots as blobs.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Patients' images stay out of the browser's cache on disk.
+    "Cache-Control": "no-store",
+}
+
+
+class ViewerFiles:
+    """Everything that a viewer serves, by its relative address. No address is ever used as a path."""
+
+    def __init__(self, cohort: ViewerCohort) -> None:
+        self._fixed = {**page_files(), CASES_JSON: listing_bytes(cohort)}
+        self._cases = cohort.cases
+        self._cache = CaseCache(cohort.cases)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file, None for an unknown one.
+
+        Raises:
+            HecktorError: the case that the file belongs to cannot be shown.
+        """
+        folder, _, rest = name.partition("/")
+        case, _, file = rest.partition("/")
+        if folder == CASE_FOLDER and case in self._cases:
+            return self._cache.files(case).get(file)
+        return self._fixed.get(name or INDEX)
+
+
+class _ViewerServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, files: ViewerFiles, port: int) -> None:
+        super().__init__((LOCALHOST, port), _Handler)
+        self.files = files
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
+        # Another name in the Host header is a web page whose name was made to point here (DNS rebinding).
+        self.hosts = {f"{name}:{self.server_port}" for name in (LOCALHOST, "localhost")}
+
+    @property
+    def address(self) -> str:
+        """The address to open."""
+        return f"http://{LOCALHOST}:{self.server_port}/{self.token}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _ViewerServer
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_S
+
+    def do_GET(self) -> None:
+        """Answer with a file, or 404 for everything else."""
+        name = self._name()
+        if name is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            content = self.server.files.read(name)
+        except HecktorError as problem:
+            self._send_fault(problem.message)
+        except Exception:  # noqa: BLE001  a bug: its trace, and the server lives on
+            traceback.print_exc()
+            self._send_fault("an internal error, see the terminal of hecktor view")
+        else:
+            if content is None:
+                self.send_error(HTTPStatus.NOT_FOUND)
+            else:
+                self._send(HTTPStatus.OK, _TYPES.get(PurePosixPath(name or INDEX).suffix, "text/plain"), content)
+
+    def do_HEAD(self) -> None:
+        """As GET, without the content."""
+        self.do_GET()
+
+    def _name(self) -> str | None:
+        """The relative address of the file that is asked for; None without the token or for another host."""
+        _, _, rest = urlsplit(self.path).path.partition("/")
+        token, slash, name = rest.partition("/")
+        is_known = hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
+        if not (is_known and slash and self.headers.get("Host") in self.server.hosts):
+            return None
+        return unquote(name)
+
+    def _send_fault(self, message: str) -> None:
+        self._send(HTTPStatus.INTERNAL_SERVER_ERROR, JSON_TYPE, json.dumps({"error": message}).encode())
+
+    def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def send_error(self, code: int, *_: Any) -> None:
+        """Answer with the status alone, also to other methods and malformed requests, and close the connection."""
+        status = HTTPStatus(code)
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        self.close_connection = True
+        self.send_response(status)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.send_header("Content-Length", "0")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def end_headers(self) -> None:
+        """Add the headers of every answer."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def version_string(self) -> str:
+        """The `Server` header, without versions."""
+        return "hecktor"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
+        """Log nothing: addresses hold the token and names of cases."""
+
+
+@contextmanager
+def serving(cohort: ViewerCohort, port: int = 0) -> Iterator[str]:
+    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one.
+
+    Raises:
+        HecktorError: the port cannot be used.
+    """
+    try:
+        server = _ViewerServer(ViewerFiles(cohort), port)
+    except OSError as problem:
+        raise HecktorError("--port", f"{port} cannot be used ({problem.strerror})", "a free port") from None
+    thread = Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
+    thread.start()
+    try:
+        yield server.address
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
