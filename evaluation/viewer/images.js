@@ -8,14 +8,17 @@ export const CT_WINDOWS = [
   { name: "Lung", range: [-1350, 150] },
 ];
 
-// The first values of a map are transparent in the fused planes, so that tissue without uptake shows the CT.
+// Colours at places from 0 to 255. A map that is usual for a PET by itself (`alone`) starts without the CT.
 export const PET_MAPS = [
-  { key: "pet-hot", name: "Hot", R: [0, 150, 255, 255, 255], G: [0, 0, 90, 210, 255], B: [0, 0, 0, 60, 255], A: [0, 90, 235, 255, 255], I: [0, 40, 115, 190, 255] },
-  { key: "pet-grey", name: "PET grey", R: [255, 0], G: [255, 0], B: [255, 0], A: [255, 255], I: [0, 255] },
-  { key: "pet-rainbow", name: "Rainbow", R: [0, 30, 0, 60, 250, 255], G: [0, 60, 190, 210, 220, 30], B: [60, 220, 220, 60, 30, 20], A: [0, 160, 255, 255, 255, 255], I: [0, 40, 90, 140, 195, 255] },
-  { key: "pet-fire", name: "Inferno", R: [0, 87, 188, 249, 252], G: [0, 16, 55, 142, 255], B: [4, 110, 84, 9, 164], A: [0, 170, 255, 255, 255], I: [0, 60, 128, 192, 255] },
+  { key: "pet-hot", name: "Hot", R: [0, 150, 255, 255, 255], G: [0, 0, 90, 210, 255], B: [0, 0, 0, 60, 255], I: [0, 40, 115, 190, 255] },
+  { key: "pet-grey", name: "PET grey", alone: true, R: [255, 0], G: [255, 0], B: [255, 0], I: [0, 255] },
+  { key: "pet-rainbow", name: "Rainbow", R: [0, 30, 0, 60, 250, 255], G: [0, 60, 190, 210, 220, 30], B: [60, 220, 220, 60, 30, 20], I: [0, 40, 90, 140, 195, 255] },
+  { key: "pet-inferno", name: "Inferno", R: [0, 87, 188, 249, 252], G: [0, 16, 55, 142, 255], B: [4, 110, 84, 9, 164], I: [0, 60, 128, 192, 255] },
 ];
-const UNCERTAINTY_MAP = { R: [68, 59, 33, 94, 253], G: [1, 82, 145, 201, 231], B: [84, 139, 140, 98, 37], A: [0, 120, 220, 255, 255], I: [0, 64, 128, 192, 255] };
+const VIRIDIS = { R: [68, 59, 33, 94, 253], G: [1, 82, 145, 201, 231], B: [84, 139, 140, 98, 37], I: [0, 64, 128, 192, 255] };
+// Fused layers become transparent below this share of their range, so that tissue without uptake shows the CT.
+const TRANSPARENT_BELOW = 0.25;
+const [OPAQUE, FADING] = [0, 1];
 
 // Axis across each plane of NiiVue (axial, coronal, sagittal), and the in-plane axes on the screen.
 const ACROSS = [2, 1, 0];
@@ -53,8 +56,7 @@ export class Images {
       show3Dcrosshair: false,
     });
     this.#nv = nv;
-    for (const map of PET_MAPS) nv.addColormap(map.key, map);
-    nv.addColormap("uncertainty", UNCERTAINTY_MAP);
+    for (const map of PET_MAPS) nv.addColormap(map.key, { ...map, A: map.I.map(() => 255) });
     await nv.attachToCanvas(canvas, false);
     this.#fillPanels();
   }
@@ -82,10 +84,11 @@ export class Images {
   /** Show a case: buffers of unpacked NIfTI files; `pet` may be null. */
   async show(ctBuffer, ctRange, petBuffer, petSettings) {
     const ct = await niivue.NVImage.new(ctBuffer, "ct.nii", "gray", 1, null, ...ctRange);
-    const pet = petBuffer && (await niivue.NVImage.new(petBuffer, "pet.nii", petSettings.map, petSettings.opacity, null, ...petSettings.range));
+    const pet = petBuffer && (await niivue.NVImage.new(petBuffer, "pet.nii", "gray", 1, null, ...petSettings.range));
     this.#uncertainty = null;
     this.ct = ct;
     this.pet = pet;
+    if (pet) this.#stylePet(petSettings);
     this.#nv.scene.pan2Dxyzmm = [0, 0, 0, 1];
     this.#setVolumes();
   }
@@ -120,17 +123,44 @@ export class Images {
     this.#nv.refreshLayers(this.ct, 0);
   }
 
-  setPet({ range, map, opacity }) {
+  setPet(settings) {
     if (!this.pet) return;
-    [this.pet.cal_min, this.pet.cal_max] = range;
-    this.pet.colormap = map;
-    this.pet.opacity = opacity;
+    this.#stylePet(settings);
     this.#refreshOverlays();
+  }
+
+  #stylePet({ range, map, opacity }) {
+    const colours = PET_MAPS.find(({ key }) => key === map);
+    this.pet.opacity = opacity;
+    if (colours.alone) {
+      [this.pet.cal_min, this.pet.cal_max] = range;
+      this.pet.colormap = map;
+      this.pet.colormapType = OPAQUE;
+    } else this.#fade(this.pet, "fused", colours, range);
+  }
+
+  // NiiVue ignores the alpha of a layer's colour map but for what is zero, and fades a layer from zero to its lower
+  // threshold. Its colours start at zero then: a range that starts above is moved into the map, transparent below.
+  #fade(volume, key, { R, G, B, I }, [low, high]) {
+    const first = Math.max(1, Math.round((255 * low) / high));
+    const below = first === 1 ? [0] : [0, first - 1];
+    const fill = (values) => [...below.map(() => values[0]), ...values];
+    this.#nv.addColormap(key, {
+      R: fill(R),
+      G: fill(G),
+      B: fill(B),
+      A: [...below.map(() => 0), ...I.map(() => 255)],
+      I: [...below, ...I.map((place) => Math.round(first + (place * (255 - first)) / 255))],
+    });
+    [volume.cal_min, volume.cal_max] = [low + TRANSPARENT_BELOW * (high - low), high];
+    volume.colormap = key;
+    volume.colormapType = FADING;
   }
 
   /** A map above the PET; null removes it. */
   async setUncertainty(buffer, range, opacity) {
-    this.#uncertainty = buffer && (await niivue.NVImage.new(buffer, "uncertainty.nii", "uncertainty", opacity, null, ...range));
+    this.#uncertainty = buffer && (await niivue.NVImage.new(buffer, "uncertainty.nii", "gray", opacity, null, ...range));
+    if (buffer) this.#fade(this.#uncertainty, "uncertainty", VIRIDIS, range);
     this.#setVolumes();
   }
 

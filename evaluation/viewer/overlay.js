@@ -66,7 +66,8 @@ export class Overlay {
     context.restore();
   }
 
-  // Dark casings first, so that no contour hides another's line by its casing.
+  // Dark casings first, so that no contour hides another's line by its casing. The reference, drawn before the teams, has
+  // the wider line, so that it shows beside a team's that coincides with it.
   #strokeContours(contours, matrix, pathOf) {
     const lines = [];
     for (const one of contours) {
@@ -75,14 +76,14 @@ export class Overlay {
         if (!path) continue;
         const shown = new Path2D();
         shown.addPath(path, matrix);
-        lines.push({ path: shown, colour: one.colour, dash: DASHES[label] });
+        lines.push({ path: shown, colour: one.colour, width: one.isReference ? 2.6 : 1.5, dash: DASHES[label] });
       }
     }
     const context = this.#context;
     context.lineJoin = "round";
-    for (const [width, colourOf] of [[3.2, () => "rgba(0, 0, 0, 0.5)"], [1.6, (line) => line.colour]]) {
-      context.lineWidth = width * this.ratio;
+    for (const [more, colourOf] of [[1.6, () => "rgba(0, 0, 0, 0.5)"], [0, (line) => line.colour]]) {
       for (const line of lines) {
+        context.lineWidth = (line.width + more) * this.ratio;
         context.setLineDash(line.dash.map((length) => length * this.ratio));
         context.strokeStyle = colourOf(line);
         context.stroke(line.path);
@@ -187,7 +188,7 @@ export class Overlay {
     context.imageSmoothingQuality = "high";
     context.drawImage(this.#colouredPicture(rays, pet), place.left, place.top, place.width, place.height);
     this.#projectContours(contours, angle, place);
-    this.#markPosition(rays, place);
+    this.#markPosition(angle);
     const letters = sideLetters(angle);
     this.#caption(panel, `${NAMES[PROJECTION]}  ${angle}°`, [letters[0], letters[1], "S", "I"]);
     context.restore();
@@ -255,10 +256,16 @@ export class Overlay {
     return this.#maskRays.get(key);
   }
 
-  #markPosition(rays, place) {
+  /** Canvas pixel of the crosshair in the projection. */
+  projected(angle) {
+    const rays = this.#raysAt(angle);
+    const place = this.#projectionPlace(rays);
     const position = this.#images.position;
-    const x = place.left + (rays.columnOf(position) / rays.width) * place.width;
-    const y = place.top + (1 - position[2]) * place.height;
+    return [place.left + (rays.columnOf(position) / rays.width) * place.width, place.top + (1 - position[2]) * place.height];
+  }
+
+  #markPosition(angle) {
+    const [x, y] = this.projected(angle);
     const panel = this.#images.panels[PROJECTION];
     const gap = 10 * this.ratio;
     this.#line([[panel.left, y, x - gap, y], [x + gap, y, panel.left + panel.width, y], [x, y - 2.2 * gap, x, y - gap], [x, y + gap, x, y + 2.2 * gap]]);

@@ -110,7 +110,7 @@ export class Panel {
     button.type = "button";
     button.dataset.lesion = this.#data.lesions.indexOf(lesion);
     button.addEventListener("click", () => this.choose(lesion));
-    const uptake = lesion.suv_max === null ? "" : `max ${lesion.suv_max.toFixed(1)}`;
+    const uptake = lesion.suv_max === null ? "" : `SUVmax ${lesion.suv_max.toFixed(1)}`;
     button.append(
       element("span", lesion.label, "label"),
       element("span", `${lesion.volume_ml.toFixed(lesion.volume_ml < 10 ? 2 : 1)} ml`, "figure"),

@@ -2,6 +2,8 @@
 
 import { CT_WINDOWS, PET_MAPS } from "./images.js";
 
+const FUSED_OPACITY = 0.55;
+
 const byId = (id) => document.getElementById(id);
 
 export class Tools {
@@ -9,8 +11,8 @@ export class Tools {
   #case = null;
   ctRange = CT_WINDOWS[0].range;
   angle = 0;
-  pet = { range: [0, 10], map: PET_MAPS[0].key, opacity: 0.55 };
-  #petOpacity = 0.55;
+  pet = { range: [0, 10], map: PET_MAPS[0].key, opacity: FUSED_OPACITY };
+  #petOpacity = FUSED_OPACITY;
   #petUnit = null;
 
   constructor(viewer) {
@@ -24,15 +26,11 @@ export class Tools {
   #listen() {
     const on = (id, event, action) => byId(id).addEventListener(event, () => action(byId(id)));
     on("ct-window", "change", ({ value }) => this.#setCt(CT_WINDOWS[Number(value)].range));
-    on("pet-map", "change", ({ value }) => this.#setPet({ map: value }));
+    on("pet-map", "change", ({ value }) => this.#setMap(value));
     on("pet-low", "change", () => this.#setRange(byId("pet-low").valueAsNumber, this.pet.range[1]));
     on("pet-high", "change", () => this.#setRange(this.pet.range[0], byId("pet-high").valueAsNumber));
     on("pet-slider", "input", ({ valueAsNumber }) => this.#setRange(this.pet.range[0], valueAsNumber));
-    on("pet-opacity", "input", ({ valueAsNumber }) => {
-      this.#petOpacity = valueAsNumber;
-      byId("pet-shown").checked = true;
-      this.#setPet({ opacity: valueAsNumber });
-    });
+    on("pet-opacity", "input", ({ valueAsNumber }) => this.#setOpacity(valueAsNumber));
     on("pet-shown", "change", ({ checked }) => this.#setPet({ opacity: checked ? this.#petOpacity : 0 }));
     on("angle", "input", ({ valueAsNumber }) => this.#setAngle(valueAsNumber));
     on("uncertainty", "change", () => this.#showUncertainty());
@@ -85,6 +83,19 @@ export class Tools {
     Object.assign(this.pet, change);
     this.#viewer.images.setPet(this.pet);
     this.#viewer.draw();
+  }
+
+  #setMap(key) {
+    const [before, after] = [this.pet.map, key].map((one) => Boolean(PET_MAPS.find((map) => map.key === one).alone));
+    this.pet.map = key;
+    this.#setOpacity(before === after ? this.#petOpacity : after ? 1 : FUSED_OPACITY);
+  }
+
+  #setOpacity(opacity) {
+    this.#petOpacity = opacity;
+    byId("pet-opacity").value = opacity;
+    byId("pet-shown").checked = true;
+    this.#setPet({ opacity });
   }
 
   togglePet() {

@@ -135,7 +135,7 @@ class Viewer {
 
   #addContours(mask, buffer) {
     const contours = new Contours(readMask(buffer, this.images.grid, mask.file));
-    this.#contours.set(mask.name, { name: mask.name, colour: mask.colour, contours });
+    this.#contours.set(mask.name, { name: mask.name, colour: mask.colour, isReference: mask.is_reference, contours });
   }
 
   /** Switch the contour of a mask on or off; its file is loaded when it is first needed. */
@@ -175,7 +175,8 @@ class Viewer {
       const buffer = map && (await fetchVolume(current.folder + encodeURIComponent(map.file), this.#opening.signal, () => {}));
       if (this.case !== current) return;
       await this.images.setUncertainty(buffer, map?.window, opacity);
-      this.draw();
+      this.drawNow();
+      this.#say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
     } catch (problem) {
       if (this.case === current) this.#say(problem.message, true);
     }
@@ -295,7 +296,8 @@ class Viewer {
   drawNow() {
     if (!this.images.ct) return;
     this.images.draw();
-    const contours = this.#hidden ? [] : [...this.#contours.values()].filter(({ name }) => this.#visible.has(name));
+    const masks = this.#hidden ? [] : (this.case?.masks ?? []).filter(({ name }) => this.#visible.has(name));
+    const contours = masks.map(({ name }) => this.#contours.get(name)).filter(Boolean);
     this.overlay.draw({ contours, pet: this.tools.pet, angle: this.tools.angle, ratio: window.devicePixelRatio || 1 });
     this.#showPosition();
   }
