@@ -76,7 +76,7 @@ export class Overlay {
         if (!path) continue;
         const shown = new Path2D();
         shown.addPath(path, matrix);
-        lines.push({ path: shown, colour: one.colour, width: one.isReference ? 2.6 : 1.5, dash: DASHES[label] });
+        lines.push({ path: shown, colour: one.colour, width: one.isReference ? 2.8 : 1.8, dash: DASHES[label] });
       }
     }
     const context = this.#context;

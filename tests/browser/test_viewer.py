@@ -93,7 +93,7 @@ def stage(page: Page) -> np.ndarray:
 
 def near(pixels: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
     """Where pixels have a colour, up to the smoothing of a line's edge."""
-    return np.abs(pixels - np.array(colour)).max(axis=-1) <= 24
+    return np.abs(pixels - np.array(colour)).max(axis=-1) <= 40
 
 
 def has_colour(pixels: np.ndarray, pixel: tuple[float, float], colour: tuple[int, ...]) -> bool:
@@ -112,7 +112,7 @@ def frame(page: Page) -> None:
 
 
 def test_the_list_holds_every_case_and_marks_the_open_one(viewer: Page) -> None:
-    assert set(viewer.locator("#cases li span:first-child").all_inner_texts()) == set(CASES)
+    assert set(viewer.locator("#cases li span:first-child").all_text_contents()) == set(CASES)
     assert viewer.locator("#cases [aria-selected=true]").inner_text().startswith(FIRST)
 
 
@@ -273,27 +273,27 @@ def test_arrows_in_the_images_move_the_crosshair_by_a_voxel(viewer: Page) -> Non
     ],
 )
 def test_cases_are_sorted_by_a_teams_metric_worst_first(viewer: Page, team: str, expected: list[str]) -> None:
-    """Means are 0.7, 0.5, 0.7 and 0.2; cases without a value stay last in both directions."""
+    """Means are 0.7, 0.5, 0.8 and 0.2; cases without a value stay last in both directions."""
     viewer.get_by_label("Sort by").select_option("GTVp DSC")
     viewer.get_by_label("Team", exact=True).select_option(team)
     names = viewer.locator("#cases li span:first-child")
-    assert names.all_inner_texts() == expected
+    assert names.all_text_contents() == expected
     viewer.get_by_role("button", name="Sort direction").click()
     missing = 5 - (2 if team == "alpha" else 1)
-    assert names.all_inner_texts()[missing:] == expected[missing:]
-    assert names.all_inner_texts()[0] == ("CASE-2" if team == "alpha" else FIRST)
+    assert names.all_text_contents()[missing:] == expected[missing:]
+    assert names.all_text_contents()[0] == ("CASE-2" if team == "alpha" else HOSTILE)
 
 
 def test_cases_are_sorted_by_a_property_of_the_case(viewer: Page) -> None:
     viewer.get_by_label("Sort by").select_option("GTVp volume (ml)")
     assert viewer.get_by_label("Team", exact=True).is_disabled()
-    figures = viewer.locator("#cases .figure").all_inner_texts()
+    figures = viewer.locator("#cases .figure").all_text_contents()
     assert figures == ["5.0", "4.0", "3.0", "2.0", "1.0"]
 
 
 def test_the_filter_narrows_the_list(viewer: Page) -> None:
     viewer.get_by_label("Filter").fill("case-")
-    assert viewer.locator("#cases li span:first-child").all_inner_texts() == [FIRST, "CASE-2"]
+    assert viewer.locator("#cases li span:first-child").all_text_contents() == [FIRST, "CASE-2"]
     expect(viewer.locator("#count")).to_have_text("2 of 5 cases")
 
 
@@ -333,7 +333,7 @@ def test_a_case_without_pet_shows_the_ct(page: Page, address: str) -> None:
     assert page.locator("#pet-map").is_disabled()
     expect(page.locator("#notes")).to_contain_text(f"{WITHOUT_PET}__PT.nii.gz")
     expect(page.locator("#readout")).not_to_contain_text("SUV")
-    assert near(stage(page), REFERENCE_COLOUR).sum() > 20
+    assert near(stage(page), ALPHA_COLOUR).sum() > 100
 
 
 def test_an_address_restores_case_and_position(page: Page, address: str) -> None:
@@ -376,7 +376,7 @@ def test_the_viewer_opens_from_a_static_folder(page: Page, cohort: ViewerCohort,
         thread.start()
         page.goto(f"http://127.0.0.1:{server.server_port}/")
         wait_for_case(page, "CASE-2")
-        assert near(stage(page), REFERENCE_COLOUR).sum() > 20
+        assert near(stage(page), ALPHA_COLOUR).sum() > 100
         server.shutdown()
         thread.join()
 
