@@ -76,6 +76,7 @@ export class CaseList {
     else if (!this.#ascending) rows.reverse();
     this.#shown = rows.map(({ one }) => one);
     this.list.replaceChildren(...rows.map((row, place) => this.#item(row, place, metric)));
+    this.list.scrollTop = 0;
     this.direction.textContent = this.#ascending ? "↑" : "↓";
     this.direction.setAttribute("aria-label", `Sort direction: ${this.#ascending ? "ascending" : "descending"}`);
     document.getElementById("count").textContent = `${rows.length} of ${this.#data.cases.length} cases`;

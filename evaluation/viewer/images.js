@@ -1,28 +1,16 @@
 // The volumes of a case in NiiVue: fused planes, windows, colour maps, and the geometry of the planes on the canvas.
 /* global niivue */
 
-export const CT_WINDOWS = [
-  { name: "Soft tissue", range: [-160, 240] },
-  { name: "Brain", range: [0, 80] },
-  { name: "Bone", range: [-500, 1500] },
-  { name: "Lung", range: [-1350, 150] },
-];
+import { PET_MAPS, VIRIDIS, fading, opaque } from "./colours.js";
 
-// Colours at places from 0 to 255. A map that is usual for a PET by itself (`alone`) starts without the CT.
-export const PET_MAPS = [
-  { key: "pet-hot", name: "Hot", R: [0, 150, 255, 255, 255], G: [0, 0, 90, 210, 255], B: [0, 0, 0, 60, 255], I: [0, 40, 115, 190, 255] },
-  { key: "pet-grey", name: "PET grey", alone: true, R: [255, 0], G: [255, 0], B: [255, 0], I: [0, 255] },
-  { key: "pet-rainbow", name: "Rainbow", R: [0, 30, 0, 60, 250, 255], G: [0, 60, 190, 210, 220, 30], B: [60, 220, 220, 60, 30, 20], I: [0, 40, 90, 140, 195, 255] },
-  { key: "pet-inferno", name: "Inferno", R: [0, 87, 188, 249, 252], G: [0, 16, 55, 142, 255], B: [4, 110, 84, 9, 164], I: [0, 60, 128, 192, 255] },
-];
-const VIRIDIS = { R: [68, 59, 33, 94, 253], G: [1, 82, 145, 201, 231], B: [84, 139, 140, 98, 37], I: [0, 64, 128, 192, 255] };
-// Fused layers become transparent below this share of their range, so that tissue without uptake shows the CT.
+// Fused layers fade below this share of their range, so that tissue without uptake shows the CT.
 const TRANSPARENT_BELOW = 0.25;
+// Types of colour maps in NiiVue: from the lower threshold on, or from zero and fading below the threshold.
 const [OPAQUE, FADING] = [0, 1];
 
 // Axis across each plane of NiiVue (axial, coronal, sagittal), and the in-plane axes on the screen.
 const ACROSS = [2, 1, 0];
-export const GAP = 3;
+const GAP = 3;
 
 export class Images {
   #nv;
@@ -56,7 +44,7 @@ export class Images {
       show3Dcrosshair: false,
     });
     this.#nv = nv;
-    for (const map of PET_MAPS) nv.addColormap(map.key, { ...map, A: map.I.map(() => 255) });
+    for (const map of PET_MAPS) nv.addColormap(map.key, opaque(map));
     await nv.attachToCanvas(canvas, false);
     this.#fillPanels();
   }
@@ -139,19 +127,8 @@ export class Images {
     } else this.#fade(this.pet, "fused", colours, range);
   }
 
-  // NiiVue ignores the alpha of a layer's colour map but for what is zero, and fades a layer from zero to its lower
-  // threshold. Its colours start at zero then: a range that starts above is moved into the map, transparent below.
-  #fade(volume, key, { R, G, B, I }, [low, high]) {
-    const first = Math.max(1, Math.round((255 * low) / high));
-    const below = first === 1 ? [0] : [0, first - 1];
-    const fill = (values) => [...below.map(() => values[0]), ...values];
-    this.#nv.addColormap(key, {
-      R: fill(R),
-      G: fill(G),
-      B: fill(B),
-      A: [...below.map(() => 0), ...I.map(() => 255)],
-      I: [...below, ...I.map((place) => Math.round(first + (place * (255 - first)) / 255))],
-    });
+  #fade(volume, key, map, [low, high]) {
+    this.#nv.addColormap(key, fading(map, low / high));
     [volume.cal_min, volume.cal_max] = [low + TRANSPARENT_BELOW * (high - low), high];
     volume.colormap = key;
     volume.colormapType = FADING;

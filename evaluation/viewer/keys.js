@@ -27,12 +27,12 @@ function command(viewer, { key, target }) {
 function imageKeys(viewer, key, target) {
   if (target.id !== "stage") return undefined;
   return {
-    ArrowLeft: () => viewer.moveCrosshair(-1, 0),
-    ArrowRight: () => viewer.moveCrosshair(1, 0),
-    ArrowUp: () => viewer.moveCrosshair(0, 1),
-    ArrowDown: () => viewer.moveCrosshair(0, -1),
-    PageUp: () => viewer.scroll(1),
-    PageDown: () => viewer.scroll(-1),
+    ArrowLeft: () => viewer.moves.moveCrosshair(-1, 0),
+    ArrowRight: () => viewer.moves.moveCrosshair(1, 0),
+    ArrowUp: () => viewer.moves.moveCrosshair(0, 1),
+    ArrowDown: () => viewer.moves.moveCrosshair(0, -1),
+    PageUp: () => viewer.moves.scroll(1),
+    PageDown: () => viewer.moves.scroll(-1),
   }[key];
 }
 
@@ -50,11 +50,11 @@ function pageKeys(viewer) {
     c: () => viewer.hideContours(),
     p: () => viewer.tools.togglePet(),
     w: () => viewer.tools.nextWindow(),
-    e: () => viewer.enlarge(),
-    f: () => viewer.resetZoom(),
-    "+": () => viewer.zoomBy(1.4),
-    "=": () => viewer.zoomBy(1.4),
-    "-": () => viewer.zoomBy(1 / 1.4),
+    e: () => viewer.moves.enlarge(),
+    f: () => viewer.moves.resetZoom(),
+    "+": () => viewer.moves.zoom(1.4),
+    "=": () => viewer.moves.zoom(1.4),
+    "-": () => viewer.moves.zoom(1 / 1.4),
     "/": () => byId("filter").focus(),
     "?": () => byId("help-dialog").showModal(),
   };

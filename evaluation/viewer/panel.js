@@ -15,7 +15,7 @@ export class Panel {
   #chosen = null;
   #folds = new Map();
 
-  /** `actions`: toggle(name, on), jump(lesion). */
+  /** `actions`: switch(names, on), jump(lesion). */
   constructor(actions) {
     this.#actions = actions;
     this.masks = document.getElementById("masks");
@@ -40,7 +40,7 @@ export class Panel {
   }
 
   #switchAll(on) {
-    for (const { name } of this.#data?.masks ?? []) this.#actions.toggle(name, on);
+    this.#actions.switch((this.#data?.masks ?? []).map(({ name }) => name), on);
   }
 
   #showMasks() {
@@ -56,7 +56,7 @@ export class Panel {
     box.type = "checkbox";
     box.checked = this.#visible.has(mask.name);
     box.dataset.place = place;
-    box.addEventListener("change", () => this.#actions.toggle(mask.name, box.checked));
+    box.addEventListener("change", () => this.#actions.switch([mask.name], box.checked));
     label.append(box, swatch(mask.colour), element("span", mask.name, "name"));
     row.append(label);
     const key = keyOf(this.#data.masks, place);

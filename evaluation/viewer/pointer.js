@@ -4,27 +4,23 @@ const PROJECTION = 3;
 // A wheel turns one slice per notch; a trackpad sends many small steps.
 const NOTCH_PIXELS = 40;
 
-/**
- * `actions`: positionAt(plane, x, y), scroll(plane, slices), zoom(factor, plane, x, y), pan(plane, dx, dy),
- * window(dx, dy), turn(dx), pick(x, y), focus(plane),
- * enlarge(plane). Coordinates are canvas pixels.
- */
+/** Hands what a person does in the images to `moves`, in canvas pixels. */
 export class Pointer {
   #stage;
   #images;
-  #actions;
+  #moves;
   #drag = null;
   #wheel = 0;
 
-  constructor(stage, images, actions) {
+  constructor(stage, images, moves) {
     this.#stage = stage;
     this.#images = images;
-    this.#actions = actions;
+    this.#moves = moves;
     stage.addEventListener("pointerdown", (event) => this.#press(event));
     stage.addEventListener("pointermove", (event) => this.#move(event));
     stage.addEventListener("pointerup", (event) => this.#release(event));
     stage.addEventListener("pointercancel", () => (this.#drag = null));
-    stage.addEventListener("dblclick", (event) => this.#actions.enlarge(this.#planeAt(...this.#place(event))));
+    stage.addEventListener("dblclick", (event) => this.#moves.enlarge(this.#planeAt(...this.#place(event))));
     stage.addEventListener("wheel", (event) => this.#turnWheel(event), { passive: false });
     stage.addEventListener("contextmenu", (event) => event.preventDefault());
   }
@@ -48,9 +44,9 @@ export class Pointer {
     event.preventDefault();
     this.#stage.focus({ preventScroll: true });
     this.#stage.setPointerCapture(event.pointerId);
-    this.#actions.focus(plane);
+    this.#moves.focus(plane);
     this.#drag = { plane, x, y, moved: 0, kind: kindOf(event, plane) };
-    if (this.#drag.kind === "crosshair") this.#actions.positionAt(plane, x, y);
+    if (this.#drag.kind === "crosshair") this.#moves.positionAt(plane, x, y);
   }
 
   #move(event) {
@@ -60,16 +56,16 @@ export class Pointer {
     const [dx, dy] = [x - drag.x, y - drag.y];
     [drag.x, drag.y] = [x, y];
     drag.moved += Math.abs(dx) + Math.abs(dy);
-    if (drag.kind === "crosshair") this.#actions.positionAt(drag.plane, x, y);
-    if (drag.kind === "pan") this.#actions.pan(drag.plane, dx, dy);
-    if (drag.kind === "window") this.#actions.window(dx, dy);
-    if (drag.kind === "turn" && drag.moved > 4) this.#actions.turn(dx);
+    if (drag.kind === "crosshair") this.#moves.positionAt(drag.plane, x, y);
+    if (drag.kind === "pan") this.#moves.pan(drag.plane, dx, dy);
+    if (drag.kind === "window") this.#moves.window(dx, dy);
+    if (drag.kind === "turn" && drag.moved > 4) this.#moves.turn(dx);
   }
 
   #release(event) {
     const drag = this.#drag;
     this.#drag = null;
-    if (drag?.kind === "turn" && drag.moved <= 4) this.#actions.pick(...this.#place(event));
+    if (drag?.kind === "turn" && drag.moved <= 4) this.#moves.pick(...this.#place(event));
   }
 
   #turnWheel(event) {
@@ -79,15 +75,15 @@ export class Pointer {
     event.preventDefault();
     if (plane === PROJECTION) return;
     if (event.ctrlKey) {
-      this.#actions.zoom(Math.exp(-event.deltaY / 300), plane, x, y);
+      this.#moves.zoom(Math.exp(-event.deltaY / 300), plane, x, y);
       return;
     }
     this.#wheel += event.deltaMode === WheelEvent.DOM_DELTA_PIXEL ? event.deltaY / NOTCH_PIXELS : Math.sign(event.deltaY);
     const slices = Math.max(-3, Math.min(3, Math.trunc(this.#wheel)));
     if (slices === 0) return;
     this.#wheel = 0;
-    this.#actions.focus(plane);
-    this.#actions.scroll(plane, -slices);
+    this.#moves.focus(plane);
+    this.#moves.scroll(-slices, plane);
   }
 }
 

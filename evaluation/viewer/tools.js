@@ -1,6 +1,7 @@
 // The tools above the images: CT window, PET, uncertainty, angle, zoom, theme.
 
-import { CT_WINDOWS, PET_MAPS } from "./images.js";
+import { CT_WINDOWS, PET_MAPS } from "./colours.js";
+import { say } from "./notices.js";
 
 const FUSED_OPACITY = 0.55;
 
@@ -14,6 +15,7 @@ export class Tools {
   pet = { range: [0, 10], map: PET_MAPS[0].key, opacity: FUSED_OPACITY };
   #petOpacity = FUSED_OPACITY;
   #petUnit = null;
+  #turned = 0;
 
   constructor(viewer) {
     this.#viewer = viewer;
@@ -33,14 +35,14 @@ export class Tools {
     on("pet-opacity", "input", ({ valueAsNumber }) => this.#setOpacity(valueAsNumber));
     on("pet-shown", "change", ({ checked }) => this.#setPet({ opacity: checked ? this.#petOpacity : 0 }));
     on("angle", "input", ({ valueAsNumber }) => this.#setAngle(valueAsNumber));
-    on("uncertainty", "change", () => this.#showUncertainty());
+    on("uncertainty", "change", () => this.#viewer.showUncertainty());
     on("uncertainty-opacity", "input", ({ valueAsNumber }) => {
       this.#viewer.images.setUncertaintyOpacity(valueAsNumber);
       this.#viewer.draw();
     });
-    on("zoom-in", "click", () => this.#viewer.zoomBy(1.4));
-    on("zoom-out", "click", () => this.#viewer.zoomBy(1 / 1.4));
-    on("zoom-reset", "click", () => this.#viewer.resetZoom());
+    on("zoom-in", "click", () => this.#viewer.moves.zoom(1.4));
+    on("zoom-out", "click", () => this.#viewer.moves.zoom(1 / 1.4));
+    on("zoom-reset", "click", () => this.#viewer.moves.resetZoom());
   }
 
   /** Take over what a case brings: ranges, the PET's unit, uncertainty maps. What a person has set stays. */
@@ -53,8 +55,17 @@ export class Tools {
     }
     byId("pet-unit").textContent = content.pet.unit;
     for (const control of byId("pet-tools").querySelectorAll("input, select")) control.disabled = !content.pet.file;
-    byId("uncertainty-tools").hidden = content.uncertainty.length === 0;
-    byId("uncertainty").replaceChildren(new Option("none", ""), ...content.uncertainty.map(({ team, title }, place) => new Option(`${team}: ${title}`, place)));
+    this.#listMaps(content.uncertainty);
+  }
+
+  // A map that is shown stays chosen where the next case has it as well.
+  #listMaps(maps) {
+    const select = byId("uncertainty");
+    const chosen = select.selectedOptions[0]?.text;
+    byId("uncertainty-tools").hidden = maps.length === 0;
+    select.replaceChildren(new Option("none", ""), ...maps.map(({ team, title }, place) => new Option(`${team}: ${title}`, place)));
+    const again = [...select.options].find(({ text }) => text === chosen);
+    if (again) again.selected = true;
   }
 
   #setCt(range) {
@@ -67,7 +78,7 @@ export class Tools {
     const select = byId("ct-window");
     select.selectedIndex = (select.selectedIndex + 1) % CT_WINDOWS.length;
     this.#setCt(CT_WINDOWS[select.selectedIndex].range);
-    this.#viewer.say(`CT window ${CT_WINDOWS[select.selectedIndex].name}.`);
+    say(`CT window ${CT_WINDOWS[select.selectedIndex].name}.`);
   }
 
   /** Width by the horizontal, level by the vertical way of the mouse. */
@@ -76,7 +87,7 @@ export class Tools {
     const width = Math.max(1, high - low + 2 * dx);
     const level = (low + high) / 2 + dy;
     this.#setCt([level - width / 2, level + width / 2]);
-    this.#viewer.say(`CT window: width ${Math.round(width)}, level ${Math.round(level)}.`);
+    say(`CT window: width ${Math.round(width)}, level ${Math.round(level)}.`);
   }
 
   #setPet(change) {
@@ -102,7 +113,7 @@ export class Tools {
     const box = byId("pet-shown");
     if (box.disabled) return;
     box.click();
-    this.#viewer.say(box.checked ? "PET shown." : "PET hidden.");
+    say(box.checked ? "PET shown." : "PET hidden.");
   }
 
   #setRange(low, high) {
@@ -133,11 +144,13 @@ export class Tools {
     this.#setAngle((((this.angle + steps * step) % 360) + 360) % 360);
   }
 
-  #turned = 0;
-
-  #showUncertainty() {
+  /** The uncertainty map that is chosen, null for none. */
+  get uncertainty() {
     const { value } = byId("uncertainty");
-    const map = value === "" ? null : this.#case.uncertainty[Number(value)];
-    this.#viewer.showUncertainty(map, byId("uncertainty-opacity").valueAsNumber);
+    return value === "" ? null : this.#case.uncertainty[Number(value)];
+  }
+
+  get uncertaintyOpacity() {
+    return byId("uncertainty-opacity").valueAsNumber;
   }
 }

@@ -3,7 +3,10 @@
 import { CaseList } from "./cases.js";
 import { Contours } from "./contours.js";
 import { fetchJson, fetchVolume, readMask } from "./files.js";
+import { readAddress, writeAddress } from "./address.js";
 import { Images } from "./images.js";
+import { Moves } from "./moves.js";
+import * as notices from "./notices.js";
 import { Overlay } from "./overlay.js";
 import { Panel, REFERENCE, isOf } from "./panel.js";
 import { Pointer } from "./pointer.js";
@@ -23,19 +26,19 @@ class Viewer {
   #choices = new Map();
   #hidden = false;
   #scheduled = false;
-  #plane = 0;
   case = null;
 
   constructor(images, data) {
     this.images = images;
     this.overlay = new Overlay(byId("overlay"), images);
     this.tools = new Tools(this);
-    this.panel = new Panel({ toggle: (name, on) => this.toggle(name, on), jump: (lesion) => this.jump(lesion.centroid_ras_mm) });
+    this.moves = new Moves(this);
+    this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.moves.jump(lesion.centroid_ras_mm) });
     this.cases = new CaseList(data, (name) => this.open(name));
     for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
-    this.pointer = new Pointer(byId("stage"), images, this.#mouseActions());
-    this.#fit();
-    new ResizeObserver(() => this.#fit()).observe(byId("stage"));
+    this.pointer = new Pointer(byId("stage"), images, this.moves);
+    this.fit();
+    new ResizeObserver(() => this.fit()).observe(byId("stage"));
     window.addEventListener("hashchange", () => this.openFromAddress());
     listenToKeys(this);
   }
@@ -44,13 +47,10 @@ class Viewer {
 
   /** Open the case of the address (`#case=ID&pos=x,y,z`), or the first one. */
   async openFromAddress() {
-    const address = new URLSearchParams(location.hash.slice(1));
-    const name = address.get("case") ?? this.cases.first;
-    const mm = (address.get("pos") ?? "").split(",").map(Number);
-    const position = mm.length === 3 && mm.every(Number.isFinite) ? mm : null;
-    if (name === null) return this.#say("No cases.");
+    const { name = this.cases.first, position } = readAddress();
+    if (name === null) return notices.message("No cases.");
     if (this.case?.case !== name) await this.open(name, position);
-    else if (position) this.jump(position);
+    else if (position) this.moves.jump(position);
   }
 
   /** Load and show a case; a case that is opened meanwhile ends this one. */
@@ -59,15 +59,16 @@ class Viewer {
     const opening = (this.#opening = new AbortController());
     const started = performance.now();
     this.cases.select(name);
-    this.#caption(name, "");
-    this.#message(`Opening ${name} …`);
+    notices.caption(name, "");
+    notices.message(`Opening ${name} …`);
     try {
       await this.#load(name, position, opening.signal);
       if (opening.signal.aborted) return;
-      this.#message(null);
-      this.#fit();
+      notices.message(null);
+      this.fit();
+      if (this.tools.uncertainty) await this.showUncertainty();
       await painted();
-      if (!opening.signal.aborted) this.#say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
+      if (!opening.signal.aborted) notices.say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
     } catch (problem) {
       if (!opening.signal.aborted) this.#fail(name, problem);
     }
@@ -85,15 +86,15 @@ class Viewer {
       ...masks.map(({ file }) => load(file)),
     ]);
     if (signal.aborted) return;
-    this.case = { ...content, folder };
     this.tools.adopt(content);
-    this.overlay.reset();
     await this.images.show(ct, this.tools.ctRange, pet, this.tools.pet);
+    this.case = { ...content, folder };
+    this.overlay.reset();
     this.#contours.clear();
     this.#visible = new Set(masks.map(({ name: mask }) => mask));
     masks.forEach((mask, place) => this.#addContours(mask, buffers[place]));
     this.panel.show(content, this.#visible);
-    this.#caption(name, content.facts);
+    notices.caption(name, content.facts);
     this.images.position = this.images.toFraction(position ?? this.#startPosition() ?? this.images.middleMm);
   }
 
@@ -101,7 +102,7 @@ class Viewer {
     let bytes = 0;
     return (count) => {
       bytes += count;
-      this.#message(`Opening ${name} … ${(bytes / 1e6).toFixed(1)} MB`);
+      notices.message(`Opening ${name} … ${(bytes / 1e6).toFixed(1)} MB`);
     };
   }
 
@@ -126,9 +127,9 @@ class Viewer {
     this.overlay.reset();
     this.overlay.clear();
     this.panel.clear();
-    byId("readout").textContent = "";
-    this.#message(`${name} cannot be shown.\n${problem.message}`, true);
-    history.replaceState(null, "", `#case=${encodeURIComponent(name)}`);
+    notices.noPosition();
+    notices.message(`${name} cannot be shown.\n${problem.message}`, true);
+    writeAddress(name);
   }
 
   // Contours.
@@ -138,17 +139,24 @@ class Viewer {
     this.#contours.set(mask.name, { name: mask.name, colour: mask.colour, isReference: mask.is_reference, contours });
   }
 
-  /** Switch the contour of a mask on or off; its file is loaded when it is first needed. */
-  async toggle(name, on = !this.#visible.has(name)) {
-    this.#choices.set(name, on);
-    if (on) this.#visible.add(name);
-    else this.#visible.delete(name);
+  /** Switch the contour of a mask to the other state. */
+  toggle(name) {
+    return this.switch([name], !this.#visible.has(name));
+  }
+
+  /** Switch contours on or off; a mask's file is loaded when it is first needed. */
+  async switch(names, on) {
+    for (const name of names) {
+      this.#choices.set(name, on);
+      if (on) this.#visible.add(name);
+      else this.#visible.delete(name);
+    }
     this.#hidden = false;
     this.panel.update();
-    const mask = this.case?.masks.find((one) => one.name === name);
-    if (on && mask && !this.#contours.has(name)) await this.#loadContours(mask);
+    notices.say(`${names.length === 1 ? `Contour of ${names[0]}` : "Contours"} ${on ? "on" : "off"}.`);
+    const absent = (this.case?.masks ?? []).filter(({ name }) => this.#visible.has(name) && !this.#contours.has(name));
+    await Promise.all(absent.map((mask) => this.#loadContours(mask)));
     this.draw();
-    this.#say(`Contour of ${name} ${on ? "on" : "off"}.`);
   }
 
   async #loadContours(mask) {
@@ -157,108 +165,37 @@ class Viewer {
       const buffer = await fetchVolume(current.folder + encodeURIComponent(mask.file), this.#opening.signal, () => {});
       if (this.case === current) this.#addContours(mask, buffer);
     } catch (problem) {
-      if (this.case === current) this.#say(problem.message, true);
+      if (this.case === current) notices.say(problem.message, true);
     }
   }
 
   hideContours() {
     this.#hidden = !this.#hidden;
     this.draw();
-    this.#say(this.#hidden ? "Contours hidden." : "Contours shown.");
+    notices.say(this.#hidden ? "Contours hidden." : "Contours shown.");
   }
 
   // Uncertainty.
 
-  async showUncertainty(map, opacity) {
+  /** Show the map that is chosen in the tools, or none. */
+  async showUncertainty() {
     const current = this.case;
+    const { uncertainty: map, uncertaintyOpacity } = this.tools;
     try {
       const buffer = map && (await fetchVolume(current.folder + encodeURIComponent(map.file), this.#opening.signal, () => {}));
       if (this.case !== current) return;
-      await this.images.setUncertainty(buffer, map?.window, opacity);
+      await this.images.setUncertainty(buffer, map?.window, uncertaintyOpacity);
       this.drawNow();
-      this.#say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
+      notices.say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
     } catch (problem) {
-      if (this.case === current) this.#say(problem.message, true);
+      if (this.case === current) notices.say(problem.message, true);
     }
-  }
-
-  // Moving.
-
-  jump(mm) {
-    if (!this.case) return;
-    this.images.position = this.images.toFraction(mm);
-    this.draw();
-  }
-
-  #mouseActions() {
-    const at = (plane, x, y) => {
-      const view = this.images.view(plane);
-      const position = this.images.position;
-      position[view.h] = (x - view.left) / view.scaleX;
-      position[view.v] = (y - view.top) / view.scaleY;
-      return position;
-    };
-    return {
-      focus: (plane) => (this.#plane = plane),
-      enlarge: (plane) => this.enlarge(plane),
-      positionAt: (plane, x, y) => this.#change(() => (this.images.position = at(plane, x, y))),
-      scroll: (plane, slices) => this.scroll(slices, plane),
-      zoom: (factor, plane, x, y) => this.#change(() => this.images.zoomBy(factor, at(plane, x, y))),
-      pan: (plane, dx, dy) => this.#change(() => this.images.panBy(plane, dx, dy)),
-      window: (dx, dy) => this.tools.dragWindow(dx, dy),
-      turn: (dx) => this.tools.turn(dx / 2),
-      pick: (x, y) => {
-        const position = this.overlay.hottestAt(x, y, this.tools.angle);
-        if (position) this.#change(() => (this.images.position = position));
-      },
-    };
-  }
-
-  #change(change) {
-    if (!this.case) return;
-    change();
-    this.draw();
-  }
-
-  /** Move through the slices of a plane (by default the one last used), towards the head, front or right. */
-  scroll(slices, plane = this.#plane) {
-    if (plane < 3) this.#step([2, 1, 0][plane], slices);
-  }
-
-  /** Move the crosshair on the screen of the plane last used. */
-  moveCrosshair(right, up) {
-    if (!this.case || !this.images.planes.includes(this.#plane)) return;
-    const view = this.images.view(this.#plane);
-    this.#step(view.h, right * Math.sign(view.scaleX));
-    this.#step(view.v, -up * Math.sign(view.scaleY));
-  }
-
-  #step(axis, voxels) {
-    this.#change(() => {
-      const position = this.images.position;
-      position[axis] += voxels / this.images.grid.dims[axis];
-      this.images.position = position;
-    });
-  }
-
-  /** Give one panel the whole stage, or end that. By default the panel last used. */
-  enlarge(panel = this.#plane) {
-    if (!this.case || panel < 0) return;
-    this.images.enlarged = this.images.enlarged === null ? panel : null;
-    this.#fit();
-  }
-
-  zoomBy(factor) {
-    this.#change(() => this.images.zoomBy(factor));
-  }
-
-  resetZoom() {
-    this.#change(() => this.images.resetZoom());
   }
 
   // Drawing.
 
-  #fit() {
+  /** Give the canvases the size of the stage, lay the panels out and draw. */
+  fit() {
     const stage = byId("stage");
     const ratio = window.devicePixelRatio || 1;
     const [width, height] = [Math.round(stage.clientWidth * ratio), Math.round(stage.clientHeight * ratio)];
@@ -305,39 +242,8 @@ class Viewer {
   #showPosition() {
     if (!this.case) return;
     const mm = this.images.positionMm;
-    const { ct, pet } = this.images.values;
-    const parts = ["R", "A", "S"].map((axis, place) => `${axis} ${figure(mm[place], 1)}`);
-    const unit = this.case.pet.unit;
-    const uptake = pet === null ? "" : `   ${unit === "SUV" ? "SUV" : ""} ${figure(pet, 2)}${unit === "SUV" ? "" : ` ${unit}`}`;
-    byId("readout").textContent = `${parts.join("  ")} mm   HU ${figure(ct, 0)}${uptake}`;
-    const address = `#case=${encodeURIComponent(this.case.case)}&pos=${mm.map((value) => value.toFixed(1)).join(",")}`;
-    if (location.hash !== address) history.replaceState(null, "", address);
-  }
-
-  // Words.
-
-  #caption(name, facts) {
-    const title = document.createElement("b");
-    title.textContent = name;
-    byId("case-title").replaceChildren(title, facts ? `  ${facts}` : "");
-  }
-
-  #message(text, failed = false) {
-    const message = byId("message");
-    message.hidden = text === null;
-    message.textContent = text ?? "";
-    message.classList.toggle("failed", failed);
-    if (text !== null) this.#say(text.replace("\n", " "), failed);
-  }
-
-  #say(text, failed = false) {
-    byId("status").textContent = text;
-    byId("status").title = text;
-    byId("status").classList.toggle("failed", failed);
-  }
-
-  say(text) {
-    this.#say(text);
+    notices.position(mm, this.images.values, this.case.pet.unit);
+    writeAddress(this.case.case, mm);
   }
 
   /** Canvas pixel of a position in a plane (0 axial, 1 coronal, 2 sagittal), for scripts and tests. */
@@ -348,33 +254,24 @@ class Viewer {
   }
 }
 
-function figure(value, digits) {
-  return value.toFixed(digits).replace("-", "−");
-}
-
 // Two frames: the first one draws, the second begins when that is on the screen.
 function painted() {
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 }
 
 async function start() {
-  const status = (text) => {
-    byId("message").hidden = false;
-    byId("message").classList.add("failed");
-    byId("message").textContent = byId("status").textContent = text;
-  };
   let data;
   try {
     data = await fetchJson("cases.json");
   } catch (problem) {
-    return status(`The list of cases cannot be read.\n${problem.message}`);
+    return notices.message(`The list of cases cannot be read.\n${problem.message}`, true);
   }
   document.title = byId("title").textContent = data.title || "Case viewer";
   let images;
   try {
     images = await Images.attach(byId("planes"));
   } catch (problem) {
-    return status(`This browser cannot draw the images: WebGL2 is missing or switched off.\n${problem.message}`);
+    return notices.message(`This browser cannot draw the images: WebGL2 is missing or switched off.\n${problem.message}`, true);
   }
   window.viewer = new Viewer(images, data);
   await window.viewer.openFromAddress();

@@ -121,7 +121,7 @@ def test_planes_show_the_patient_as_radiologists_see_them(viewer: Page) -> None:
     viewer.keyboard.press("p")
     viewer.get_by_role("button", name="None").click()
     at = middle(METAL)
-    viewer.evaluate("(mm) => window.viewer.jump(mm)", at)
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
     frame(viewer)
     pixels = stage(viewer)
     inset = 1.2
@@ -147,7 +147,7 @@ def test_contour_runs_along_the_edges_of_the_lesion_in_the_teams_colour(viewer: 
     """The edge lies half a voxel outside the last voxels' centres, on all four sides in every plane."""
     show_only(viewer, ALPHA)
     at = middle(ALPHA_PRIMARY)
-    viewer.evaluate("(mm) => window.viewer.jump(mm)", at)
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
     frame(viewer)
     pixels = stage(viewer)
     for axis in ({0, 1, 2} - {2 - plane}) if plane != CORONAL else {0, 2}:
@@ -167,7 +167,7 @@ def test_gtvn_has_a_dashed_line(viewer: Page) -> None:
     show_only(viewer, "reference")
     shares = {}
     for box in (PRIMARY, NODE):
-        viewer.evaluate("(mm) => window.viewer.jump(mm)", middle(box))
+        viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", middle(box))
         frame(viewer)
         pixels = stage(viewer)
         shares[box] = np.mean([has_colour(pixels, one, REFERENCE_COLOUR) for one in left_edge(viewer, box)])
@@ -209,7 +209,7 @@ def test_enter_on_a_teams_lesion_jumps_there(viewer: Page) -> None:
 
 
 def test_a_click_on_a_plane_moves_the_crosshair_there(viewer: Page) -> None:
-    viewer.evaluate("(mm) => window.viewer.jump(mm)", middle(PRIMARY))
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", middle(PRIMARY))
     frame(viewer)
     to = [30.0, -20.0, middle(PRIMARY)[2]]
     x, y = pixel_of(viewer, AXIAL, to)
@@ -218,10 +218,54 @@ def test_a_click_on_a_plane_moves_the_crosshair_there(viewer: Page) -> None:
     assert np.abs(np.subtract(position(viewer), to)).max() < 1
 
 
+def test_the_wheel_changes_the_slice_and_zooms_with_ctrl(viewer: Page) -> None:
+    """One notch of 100 pixels is two slices, as a notch of a mouse is at least 40. Turned away it goes to the head.
+
+    Zoomed by less than two, the voxel under the mouse stays there, but for the fraction of the mouse's pixel.
+    """
+    x, y = pixel_of(viewer, AXIAL, [-20.0, -10.0, 0.0])
+    box = viewer.locator("#stage").bounding_box()
+    assert box is not None
+    viewer.mouse.move(box["x"] + x, box["y"] + y)
+    before = position(viewer)
+    viewer.mouse.wheel(0, -100)
+    expect(viewer.locator("#readout")).to_contain_text(
+        f"S {before[2] + 2 * SPACING:.1f}".replace("-", "\N{MINUS SIGN}")
+    )
+    viewer.keyboard.down("Control")
+    viewer.mouse.wheel(0, -200)
+    viewer.keyboard.up("Control")
+    frame(viewer)
+    assert 1.5 < viewer.evaluate("window.viewer.images.zoom") < 2
+    assert pixel_of(viewer, AXIAL, [-20.0, -10.0, 0.0]) == pytest.approx((x, y), abs=1)
+    assert position(viewer)[:2] == before[:2]
+
+
+def test_a_panel_is_enlarged_by_a_double_click(viewer: Page) -> None:
+    """Then only the coronal plane is shown; the key brings the others back."""
+    at = [20.0, 0.0, 0.0]
+    x, y = pixel_of(viewer, CORONAL, at)
+    viewer.locator("#stage").dblclick(position={"x": x, "y": y})
+    frame(viewer)
+    assert viewer.evaluate("window.viewer.images.planes") == [CORONAL]
+    viewer.keyboard.press("e")
+    frame(viewer)
+    assert viewer.evaluate("window.viewer.images.planes") == [AXIAL, CORONAL, SAGITTAL]
+    assert pixel_of(viewer, CORONAL, at) == pytest.approx((x, y), abs=0.5)
+
+
+def test_an_uncertainty_map_stays_on_in_the_next_case_only_if_that_has_it(viewer: Page) -> None:
+    viewer.locator("#uncertainty").select_option(f"{ALPHA}: entropy")
+    expect(viewer.locator("#status")).to_have_text(f"Uncertainty of {ALPHA} shown: entropy.")
+    viewer.keyboard.press("j")
+    wait_for_case(viewer, "CASE-2")
+    expect(viewer.locator("#uncertainty-tools")).to_be_hidden()
+
+
 def test_a_click_on_the_projection_goes_to_the_hottest_voxel(viewer: Page) -> None:
     """One voxel has SUV 20. In the projection it lies in line with the same voxel of the coronal plane, in height."""
     hot = ras_mm(*HOT)
-    viewer.evaluate("(mm) => window.viewer.jump(mm)", [hot[0], -50.0, hot[2]])
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", [hot[0], -50.0, hot[2]])
     frame(viewer)
     x, y = viewer.evaluate("window.viewer.overlay.projected(window.viewer.tools.angle)")
     viewer.locator("#stage").click(position={"x": x, "y": y})
@@ -349,7 +393,7 @@ def test_an_uncertainty_map_covers_the_planes(viewer: Page) -> None:
     """The map is 1 bit, the brightest yellow, in the box of the team's primary and nothing elsewhere."""
     viewer.get_by_role("button", name="None").click()
     at = middle(ALPHA_PRIMARY)
-    viewer.evaluate("(mm) => window.viewer.jump(mm)", at)
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
     viewer.locator("#uncertainty-opacity").fill("1")
     viewer.locator("#uncertainty").select_option(f"{ALPHA}: entropy")
     expect(viewer.locator("#status")).to_have_text(f"Uncertainty of {ALPHA} shown: entropy.")
@@ -382,5 +426,5 @@ def test_the_viewer_opens_from_a_static_folder(page: Page, cohort: ViewerCohort,
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of the base class
         pass

@@ -50,7 +50,7 @@ def write_cohort(root: Path) -> ViewerCohort:
 
 
 def _folder(root: Path, team: str) -> Path:
-    folder = root / "masks" / team.split()[0]
+    folder = root / "masks" / team.split(maxsplit=1)[0]
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
