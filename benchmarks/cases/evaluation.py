@@ -1,4 +1,4 @@
-"""The evaluation of one case and of a cohort."""
+"""The evaluation of one case and of a cohort, and opening a case in the viewer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.rows.mask.pair import MaskPair, compare_pair
+from evaluation.viewer.case import build_case
+from evaluation.viewer.cohort import ViewerRequest, find_cohort
 
 TASK: Final = "segmentation"
 COHORT: Final = "evaluation of a cohort"
@@ -24,7 +26,7 @@ READ: Final = (f"{COHORT}/SimpleITK read alone",)
 
 
 def measurements(data: BenchData) -> Iterator[Measurement]:
-    """One case at each size, then the cohort."""
+    """One case at each size, then the cohort, then the viewer."""
     for size in SIZES:
         group = f"evaluation of one {size} case"
         yield Measurement(group, "SimpleITK read alone", partial(_read_pair, data, size))
@@ -32,6 +34,12 @@ def measurements(data: BenchData) -> Iterator[Measurement]:
     yield Measurement(COHORT, "SimpleITK read alone", partial(_read_all, data), repeats=PROCESS)
     for name, extra in (("process, no bootstraps", ("--bootstraps", "0")), ("process", ())):
         yield Measurement(COHORT, name, partial(_process, data, extra), READ, repeats=PROCESS)
+    for size in SIZES:
+        group = f"opening one {size} case in the viewer"
+        yield Measurement(group, "SimpleITK read alone", partial(_read_case, data, size))
+        yield Measurement(
+            group, "files for the browser", partial(_open, data, size), (f"{group}/SimpleITK read alone",)
+        )
 
 
 def mask_rules() -> MaskRules:
@@ -54,6 +62,17 @@ def _read_pair(data: BenchData, size: str, _: Path) -> Work:
 def _row(data: BenchData, size: str, scratch: Path) -> Work:
     relink(data.prediction(size), scratch / "case" / MASK_FILE_NAME)
     return partial(score_pair, data.reference(size), scratch / "case")
+
+
+def _read_case(data: BenchData, size: str, _: Path) -> Work:
+    return limits.read_with_simpleitk(
+        [*limits.scans(data.input_dir(size)), data.reference(size), data.prediction(size)]
+    )
+
+
+def _open(data: BenchData, size: str, _: Path) -> Work:
+    request = ViewerRequest(data.root / size, masks={"team": data.prediction(size).parent})
+    return partial(build_case, find_cohort(request).cases[data.patient(size)])
 
 
 def _read_all(data: BenchData, _: Path) -> Work:

@@ -27,14 +27,6 @@ class LesionCounts:
     false_negatives: int
 
 
-@dataclass(frozen=True)
-class MatchedLesions:
-    """Numbers of the reference lesions that were detected, and of the predicted lesions that are true."""
-
-    reference: frozenset[int]
-    predicted: frozenset[int]
-
-
 def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
     """Number the connected components of a (z, y, x) mask from 1; connectivity is 6, 18 or 26."""
     structure = ndimage.generate_binary_structure(3, _NEIGHBOURS[connectivity])
@@ -56,13 +48,53 @@ def count_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) ->
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     numbered_reference, n_reference = label_components(reference[box], rules.connectivity)
     numbered_predicted, n_predicted = label_components(predicted[box], rules.connectivity)
+    references, predictions, iou = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
+    if rules.matching == "any_overlap":
+        detected, covered = np.unique(predictions).size, np.unique(references).size
+        return LesionCounts(detected, n_predicted - detected, n_reference - covered)
+    match = match_greedily if rules.matching == "greedy" else match_one_to_one
+    matched = len(match(references, predictions, iou))
+    return LesionCounts(matched, n_predicted - matched, n_reference - matched)
+
+
+def _candidates(
+    references: npt.NDArray[np.int32],
+    n_references: int,
+    predictions: npt.NDArray[np.int32],
+    n_predictions: int,
+    rules: MaskRules,
+) -> tuple[Integers, Integers, Floats]:
+    """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
     sizes = (
-        np.bincount(numbered_reference.ravel(), minlength=n_reference + 1),
-        np.bincount(numbered_predicted.ravel(), minlength=n_predicted + 1),
+        np.bincount(references.ravel(), minlength=n_references + 1),
+        np.bincount(predictions.ravel(), minlength=n_predictions + 1),
     )
-    matched = match_lesions(numbered_reference, numbered_predicted, *sizes, rules)
-    detected, true = len(matched.reference), len(matched.predicted)
-    return LesionCounts(true, n_predicted - true, n_reference - detected)
+    return _pairs(references, predictions, *sizes, rules)
+
+
+def _pairs(
+    references: npt.NDArray[np.int32],
+    predictions: npt.NDArray[np.int32],
+    reference_sizes: Integers,
+    predicted_sizes: Integers,
+    rules: MaskRules,
+) -> tuple[Integers, Integers, Floats]:
+    both = (references > 0) & (predictions > 0)
+    # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
+    pair = references[both].astype(np.int64) * predicted_sizes.size + predictions[both]
+    pairs, intersection = np.unique(pair, return_counts=True)
+    reference_index, predicted_index = np.divmod(pairs, predicted_sizes.size)
+    iou = intersection / (reference_sizes[reference_index] + predicted_sizes[predicted_index] - intersection)
+    passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
+    return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
+
+
+@dataclass(frozen=True)
+class MatchedLesions:
+    """Numbers of the reference lesions that were detected, and of the predicted lesions that are true."""
+
+    reference: frozenset[int]
+    predicted: frozenset[int]
 
 
 def match_lesions(
@@ -81,30 +113,11 @@ def match_lesions(
         predicted_sizes: the same of the prediction.
         rules: the connectivity has been applied before.
     """
-    candidates = _candidates(references, predictions, reference_sizes, predicted_sizes, rules)
+    candidates = _pairs(references, predictions, reference_sizes, predicted_sizes, rules)
     if rules.matching == "any_overlap":
         return MatchedLesions(frozenset(candidates[0].tolist()), frozenset(candidates[1].tolist()))
-    match = match_greedily if rules.matching == "greedy" else match_one_to_one
-    pairs = match(*candidates)
-    return MatchedLesions(frozenset(one for one, _ in pairs), frozenset(other for _, other in pairs))
-
-
-def _candidates(
-    references: npt.NDArray[np.int32],
-    predictions: npt.NDArray[np.int32],
-    reference_sizes: Integers,
-    predicted_sizes: Integers,
-    rules: MaskRules,
-) -> tuple[Integers, Integers, Floats]:
-    """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
-    both = (references > 0) & (predictions > 0)
-    # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
-    pair = references[both].astype(np.int64) * predicted_sizes.size + predictions[both]
-    pairs, intersection = np.unique(pair, return_counts=True)
-    reference_index, predicted_index = np.divmod(pairs, predicted_sizes.size)
-    iou = intersection / (reference_sizes[reference_index] + predicted_sizes[predicted_index] - intersection)
-    passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
-    return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
+    matched = match_greedily(*candidates) if rules.matching == "greedy" else match_one_to_one(*candidates)
+    return MatchedLesions(frozenset(one for one, _ in matched), frozenset(other for _, other in matched))
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from contract.editions import load_edition
-from contract.errors import HecktorError
 from contract.files import write_text
 from contract.options import add_edition_option, name_path, whole_number
 from evaluation.analyses.sources import find_masks, find_patients, find_results, team_names
@@ -16,8 +15,7 @@ from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.report.page import PageContent, build_page, colours_of
 from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
-from evaluation.viewer.cohort import ViewerRequest, find_cohort
-from evaluation.viewer.export import export_viewer
+from evaluation.viewer.export import add_export_options, export_requested
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,16 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_text(options.output, build_page(content))
     print(f"written: {options.output}")
     if options.viewer is not None:
-        _write_viewer(options)
+        print(f"written: {export_requested(options)}")
     return 0
-
-
-def _write_viewer(options: argparse.Namespace) -> None:
-    if options.cohort is None:
-        raise HecktorError("--viewer", "no cohort", "--cohort with the scans")
-    request = ViewerRequest(options.cohort, options.results, dict(options.masks), edition=options.edition)
-    export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))
-    print(f"written: {options.viewer}")
 
 
 def _without_predictions(request: PictureRequest) -> PatientPicture:
@@ -82,10 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)"
     )
-    viewer = "folder for a viewer of a few cases, to be opened from a web server (docs/viewer.md)"
-    parser.add_argument("--viewer", type=Path, metavar="DIR", help=viewer)
-    cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
-    parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
+    add_export_options(parser)
     add_workers(parser)
     add_edition_option(parser)
     return parser

@@ -16,7 +16,8 @@ from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, to_sitk
-from evaluation.analyses.sources import PatientFiles, find_scans
+from evaluation.analyses.scans import find_scans
+from evaluation.analyses.sources import PatientFiles
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.masks import read_labels

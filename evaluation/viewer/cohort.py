@@ -11,7 +11,8 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.editions.declaration import EHR
 from contract.errors import HecktorError, InputError
 from contract.patient import read_ehr
-from evaluation.analyses.sources import PatientFiles, find_masks, find_results, find_scans, team_names
+from evaluation.analyses.scans import find_scans
+from evaluation.analyses.sources import PatientFiles, find_masks, find_results, team_names
 from evaluation.editions.profile import load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.page.colours import colours_of
@@ -45,11 +46,12 @@ class UncertaintyMap:
 class CaseSources:
     """The files of a case, and what is needed to show them.
 
-    `suv_factor` is the factor from Bq/ml to SUV in the patient's record, None without one. `colours` are by team, of
-    all teams.
+    `without_mask` are the teams that have masks, but none of this case. `suv_factor` is the factor from Bq/ml to SUV in
+    the patient's record, None without one.
     """
 
     files: PatientFiles
+    without_mask: tuple[str, ...]
     maps: tuple[UncertaintyMap, ...]
     suv_factor: float | None
     rules: MaskRules
@@ -92,9 +94,11 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     cases, centres = {}, {}
     for files in scans:
         predictions = {team: by_case[files.case] for team, by_case in masks.items() if files.case in by_case}
+        without = tuple(team for team in masks if team not in predictions)
         maps = _maps_of(files.case, request.uncertainty)
         centres[files.case], suv_factor = _patient(request.cohort, files.case, edition)
-        cases[files.case] = CaseSources(replace(files, predictions=predictions), maps, suv_factor, rules, colours)
+        with_masks = replace(files, predictions=predictions)
+        cases[files.case] = CaseSources(with_masks, without, maps, suv_factor, rules, colours)
     for team in request.uncertainty:
         named = [name for name, one in cases.items() if any(map_.team == team for map_ in one.maps)]
         _check_cases(f"--uncertainty {team}", named, names)

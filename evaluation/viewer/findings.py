@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contract import labels
 from evaluation.editions.rules import MaskRules
-from evaluation.viewer.lesions import Lesion, lesions_of, match
+from evaluation.viewer.lesions import ListedLesion, lesions_of, match
 from evaluation.viewer.listing import facts
 from evaluation.viewer.sampling import values_at
 from evaluation.viewer.scene import NamedMask, Scene
@@ -37,10 +37,10 @@ def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
     reference, *teams = scene.masks
     uptake = partial(values_at, scene.pet.volume) if scene.pet is not None and scene.pet.unit == "SUV" else None
     matched = {team.name: match(reference.voxels, team.voxels, rules) for team in teams}
+    of_masks = [lesions_of(mask.voxels, uptake) for mask in scene.masks]
     entries: list[dict[str, Any]] = []
     notes = []
-    for mask in scene.masks:
-        lesions = lesions_of(mask.voxels, uptake)
+    for mask, lesions in zip(scene.masks, of_masks, strict=True):
         if len(lesions) > MOST_LESIONS:
             notes.append(f"{mask.name}: the largest {MOST_LESIONS} of {len(lesions)} lesions are listed")
         for place, lesion in enumerate(lesions[:MOST_LESIONS], start=1):
@@ -50,10 +50,10 @@ def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
             if not mask.is_reference:
                 status = "true" if lesion.number in matched[mask.name].predicted else "false"
             entries.append(_entry(mask, place, lesion, status))
-    return LesionList(entries, _facts(lesions_of(reference.voxels, None)), notes)
+    return LesionList(entries, _facts(of_masks[0]), notes)
 
 
-def _entry(mask: NamedMask, place: int, lesion: Lesion, status: Status) -> dict[str, Any]:
+def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) -> dict[str, Any]:
     x, y, z = lesion.point_mm
     return {
         "id": f"{mask.name}-{place}",
@@ -66,6 +66,6 @@ def _entry(mask: NamedMask, place: int, lesion: Lesion, status: Status) -> dict[
     }
 
 
-def _facts(reference: Sequence[Lesion]) -> str:
+def _facts(reference: Sequence[ListedLesion]) -> str:
     gtvp, gtvn = ([one.volume_ml for one in reference if one.label == label] for label in labels.FOREGROUND)
     return facts(sum(gtvp), sum(gtvn), len(gtvn))

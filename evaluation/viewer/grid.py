@@ -69,16 +69,15 @@ def display_grid(ct: Volume, lesions: Extent | None) -> Geometry:
     it covers the upper end of the body, where head and neck are. Also for an oblique CT the axes are the patient's:
     x from left to right, y from back to front, z from feet to head. The spacing is at least the CT's.
     """
+    scanned = Extent.of_points(ct.geometry.corners_mm())
     body = _body_points(ct)
-    whole = Extent.of_points(body)
-    focus = whole if lesions is None else lesions.widened(_LESION_MARGIN_MM)
+    whole = Extent.of_points(body).widened(_BODY_MARGIN_MM).cut(scanned)
     if lesions is None:
         z = max(whole.low[2], whole.high[2] - SHOWN_MM), whole.high[2]
     else:
-        whole = whole.joined(lesions)
-        z = _interval(focus, whole, 2)
-    slab = Extent.of_points(body[_between(body[:, 2], *z)]).widened(_BODY_MARGIN_MM)
-    slab = slab.cut(Extent.of_points(ct.geometry.corners_mm()))
+        focus = lesions.widened(_LESION_MARGIN_MM)
+        z = _interval(focus, whole.joined(lesions), 2)
+    slab = Extent.of_points(body[_between(body[:, 2], *z)]).widened(_BODY_MARGIN_MM).cut(scanned)
     if lesions is None:
         middle = (slab.low + slab.high) / 2
         focus = Extent(middle, middle)

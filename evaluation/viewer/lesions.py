@@ -23,7 +23,7 @@ Uptake = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
-class Lesion:
+class ListedLesion:
     """A connected component of one label; `point_mm` is its centroid, or its voxel next to that, in LPS mm."""
 
     label: int
@@ -86,7 +86,7 @@ def lesion_voxels(mask: npt.NDArray[Any], geometry: Geometry, connectivity: int)
     return LesionVoxels(geometry, np.stack(index, axis=-1).astype(np.int32), of_voxel, numbers, sizes)
 
 
-def lesions_of(mask: LesionVoxels, uptake: Uptake | None) -> list[Lesion]:
+def lesions_of(mask: LesionVoxels, uptake: Uptake | None) -> list[ListedLesion]:
     """The lesions of a mask, the largest first; without `uptake` (None) their SUVmax is None."""
     points, number = mask.points_mm, mask.numbers
     sums = np.stack([np.bincount(number, points[:, axis], mask.sizes.size) for axis in range(3)], axis=-1)
@@ -98,7 +98,7 @@ def lesions_of(mask: LesionVoxels, uptake: Uptake | None) -> list[Lesion]:
     if uptake is not None:
         np.maximum.at(peaks, number, uptake(points))
     lesions = [
-        Lesion(
+        ListedLesion(
             label=int(mask.labels[voxel]),
             number=int(number[voxel]),
             volume_ml=float(mask.sizes[number[voxel]] * mask.geometry.voxel_volume_mm3 / _MM3_A_ML),

@@ -16,7 +16,9 @@ from evaluation.viewer.lesions import LesionVoxels
 
 AIR_HU: Final = -1024.0
 _MOST_HU: Final = 3071.0
-_PET_STEPS: Final = 10_000
+# Finer steps hold noise alone, which does not compress.
+_LEAST_PET_STEP: Final = 0.01
+_MOST_PET_STEPS: Final = 32_767
 
 
 def shown_ct(ct: Volume, grid: Geometry) -> npt.NDArray[np.int16]:
@@ -27,9 +29,9 @@ def shown_ct(ct: Volume, grid: Geometry) -> npt.NDArray[np.int16]:
 
 
 def shown_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
-    """The PET on the grid, linearly interpolated, in steps of a ten-thousandth of its highest value, and that step."""
+    """The PET on the grid, linearly interpolated, in steps of 0.01 (larger if int16 cannot hold it), and the step."""
     uptake = _resampled(pet, grid, sitk.sitkLinear, 0.0)
-    step = float(np.abs(uptake).max(initial=0.0)) / _PET_STEPS or 1.0
+    step = max(float(np.abs(uptake).max(initial=0.0)) / _MOST_PET_STEPS, _LEAST_PET_STEP)
     return np.rint(uptake / step).astype(np.int16), step
 
 

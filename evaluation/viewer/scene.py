@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,15 +61,16 @@ def read_scene(sources: CaseSources) -> Scene:
     notes: list[str] = []
     with ThreadPoolExecutor(2) as pool:  # CT and PET beside the masks
         reading_ct = pool.submit(read_volume, sources.files.ct)
-        reading_pet = pool.submit(_pet_or_note, sources, notes)
+        reading_pet = pool.submit(read_pet, sources.files.pet, sources.suv_factor)
         masks = _masks(sources, notes)
         maps = _maps(sources, notes)
-        return Scene(reading_ct.result(), reading_pet.result(), masks, maps, notes)
+        pet = _pet(reading_pet, notes)
+        return Scene(reading_ct.result(), pet, masks, maps, notes)
 
 
-def _pet_or_note(sources: CaseSources, notes: list[str]) -> ShownPet | None:
+def _pet(reading: Future[ShownPet], notes: list[str]) -> ShownPet | None:
     try:
-        return read_pet(sources.files.pet, sources.suv_factor)
+        return reading.result()
     except HecktorError as problem:
         notes.append(f"PET: {problem.message}")
         return None
@@ -88,9 +89,8 @@ def _masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
             notes.append(f"{team}: {problem.message}")
         else:
             masks.append(NamedMask(team, sources.colours[team], voxels))
-    absent = [team for team in sources.colours if team not in files.predictions]
-    if absent:
-        notes.append(f"no mask of {', '.join(absent)}")
+    if sources.without_mask:
+        notes.append(f"no mask of {', '.join(sources.without_mask)}")
     return masks
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ JSON_TYPE: Final = "application/json; charset=utf-8"
 _TOKEN_BYTES: Final = 24
 _IDLE_S: Final = 60
 _POLL_S: Final = 0.1
+_PIECE_BYTES: Final = 2**18
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -83,6 +85,11 @@ class _ViewerServer(ThreadingHTTPServer):
         """The address to open."""
         return f"http://{LOCALHOST}:{self.server_port}/{self.token}/"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the trace of a bug; a browser that leaves before the end of an answer is none."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: _ViewerServer
@@ -130,7 +137,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            # In pieces: the time limit holds for each, so that a slow link is not cut off.
+            for start in range(0, len(content), _PIECE_BYTES):
+                self.wfile.write(content[start : start + _PIECE_BYTES])
 
     def send_error(self, code: int, *_: Any) -> None:
         """Answer with the status alone, also to other methods and malformed requests, and close the connection."""

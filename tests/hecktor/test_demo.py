@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +59,14 @@ def test_given_options_replace_the_defaults(commands: Commands) -> None:
     assert [value(commands[0], option) for option in ("--patients", "--seed", "--output")] == [
         "3", "4", "elsewhere/cohort"
     ]  # fmt: skip
+
+
+def test_the_last_lines_name_the_report_and_the_viewer(commands: Commands, capsys: pytest.CaptureFixture[str]) -> None:
+    """The viewer's command can be run as it is printed: its program and options exist."""
+    assert demo.main(["--output", "out/my demo"]) == 0
+    *_, report, viewer = capsys.readouterr().out.splitlines()
+    assert report == f"The report:         {Path('out/my demo/report.html').resolve().as_uri()}"
+    program, *words = shlex.split(viewer.removeprefix("Look into a case:   "))
+    assert Path(program).name == "hecktor"
+    options = ["--edition", "hecktor2026", "--cohort", "out/my demo/cohort", "--results", "out/my demo"]
+    assert words == ["view", *options]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from contract.editions import load_edition
 from contract.errors import GroundTruthError
-from evaluation.analyses.sources import find_scans
+from evaluation.analyses.scans import find_scans
 from evaluation.execution.options import add_bootstrap
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes

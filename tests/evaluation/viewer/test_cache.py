@@ -1,0 +1,78 @@
+"""Cases are computed once, cached within a limit, and tried again after an error."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.viewer import cache
+from evaluation.viewer.cache import CaseCache
+from evaluation.viewer.cohort import CaseSources, ViewerCohort
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cases that were computed, in order; each has 100 bytes."""
+    names: list[str] = []
+
+    def build(sources: CaseSources) -> dict[str, bytes]:
+        names.append(sources.files.case)
+        return {"case.json": b"x" * 100}
+
+    monkeypatch.setattr(cache, "build_case", build)
+    return names
+
+
+def test_concurrent_requests_of_a_case_compute_it_once(cohort: ViewerCohort, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight threads ask at the same time; the first computation ends when all have started."""
+    builds, waiting, started = [], Barrier(8), Event()
+
+    def build(sources: CaseSources) -> dict[str, bytes]:
+        builds.append(sources.files.case)
+        assert started.wait(10)
+        return {"case.json": b"{}"}
+
+    monkeypatch.setattr(cache, "build_case", build)
+    cases = CaseCache(cohort.cases)
+
+    def ask(_: int) -> object:
+        if waiting.wait(10) == 0:
+            started.set()
+        return cases.files("C-1")
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert builds == ["C-1"]
+    assert all(answer is answers[0] for answer in answers)
+
+
+def test_the_least_recently_used_case_leaves_a_full_cache(cohort: ViewerCohort, builds: list[str]) -> None:
+    """Room for two cases of 100 bytes: C-3 drives out C-2, as C-1 was asked for after it."""
+    three = dict.fromkeys(("C-1", "C-2", "C-3"), cohort.cases["C-1"])
+    cases = CaseCache(three, most_bytes=200)
+    for case in ("C-1", "C-2", "C-1", "C-3", "C-1"):
+        cases.files(case)
+    assert len(builds) == 3
+    cases.files("C-2")
+    assert len(builds) == 4
+
+
+def test_a_case_larger_than_the_cache_is_still_served(cohort: ViewerCohort, builds: list[str]) -> None:
+    cases = CaseCache(cohort.cases, most_bytes=10)
+    assert cases.files("C-1") is cases.files("C-1")
+    assert builds == ["C-1"]
+
+
+def test_a_failed_case_is_tried_again(cohort: ViewerCohort) -> None:
+    cases = CaseCache(cohort.cases)
+    path = cohort.cases["C-1"].files.ct
+    content = path.read_bytes()
+    path.write_bytes(b"nothing")
+    for _ in range(2):
+        with pytest.raises(HecktorError):
+            cases.files("C-1")
+    path.write_bytes(content)
+    assert "ct.nii.gz" in cases.files("C-1")

@@ -1,0 +1,119 @@
+"""A case with files that cannot be used, a PET in Bq/ml, and uncertainty maps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from contract.errors import GroundTruthError, HecktorError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+from evaluation.viewer import scene
+from evaluation.viewer.case import build_case
+from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+from tests.evaluation.viewer.conftest import GRID, ToyCohort
+
+
+def content(files: dict[str, bytes]) -> dict:
+    return json.loads(files["case.json"])
+
+
+def test_an_unusable_prediction_is_noted_and_the_rest_is_shown(
+    toy: ToyCohort, nodes: np.ndarray, cohort: ViewerCohort
+) -> None:
+    other = Geometry(GRID.size, (2.0, 2.0, 2.5), GRID.origin_mm)
+    toy.predict("B", "C-1", nodes, other)
+    shown = content(build_case(cohort.cases["C-1"]))
+    assert [mask["name"] for mask in shown["masks"]] == ["reference", "A"]
+    (note,) = shown["notes"]
+    assert note.startswith("B: C-1.mha: its grid is size (40, 40, 20)")
+    assert {tuple(one["status"]) for one in shown["lesions"] if one["source"] == "reference"} == {("A",)}
+
+
+def test_a_team_without_a_mask_is_noted(cohort: ViewerCohort) -> None:
+    shown = content(build_case(cohort.cases["C-2"]))
+    assert shown["notes"] == ["no mask of B"]
+    assert [mask["name"] for mask in shown["masks"]] == ["reference", "A"]
+
+
+def test_a_prediction_of_a_whole_body_is_noted(cohort: ViewerCohort, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Team A's mask has 64 + 18 + 1 voxels, team B's 64."""
+    monkeypatch.setattr(scene, "_MOST_LABELLED_VOXELS", 80)
+    assert content(build_case(cohort.cases["C-1"]))["notes"] == ["A: C-1.mha: 83 labelled voxels, expected at most 80"]
+
+
+def test_masks_have_the_colours_of_their_teams(cohort: ViewerCohort) -> None:
+    colours = {team["name"]: team["colour"] for team in cohort.listing["teams"]}
+    masks = content(build_case(cohort.cases["C-1"]))["masks"]
+    assert {mask["name"]: mask["colour"] for mask in masks} == {"reference": "#3dff6e", **colours}
+    assert [mask["is_reference"] for mask in masks] == [True, False, False]
+
+
+def test_an_unreadable_ct_or_reference_is_an_error(cohort: ViewerCohort) -> None:
+    files = cohort.cases["C-1"].files
+    content_of_ct = files.ct.read_bytes()
+    files.ct.write_bytes(b"nothing")
+    with pytest.raises(HecktorError, match="C-1__CT"):
+        build_case(cohort.cases["C-1"])
+    files.ct.write_bytes(content_of_ct)
+    files.reference.write_bytes(b"nothing")
+    with pytest.raises(GroundTruthError, match=r"C-1.nii.gz"):
+        build_case(cohort.cases["C-1"])
+
+
+def test_a_case_is_shown_without_an_unreadable_pet(cohort: ViewerCohort) -> None:
+    cohort.cases["C-1"].files.pet.write_bytes(b"nothing")
+    files = build_case(cohort.cases["C-1"])
+    shown = content(files)
+    assert shown["pet"]["file"] is None
+    assert "pet.nii.gz" not in files
+    assert shown["notes"][0].startswith("PET: C-1__PT.nii.gz")
+    assert {one["suv_max"] for one in shown["lesions"]} == {None}
+
+
+def becquerels(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
+    """A PET of 4,000 Bq/ml with 20,000 Bq/ml in the lesions."""
+    toy.add("C-1", nodes, Volume(np.where(nodes > 0, 20_000, 4_000).astype(np.float32), GRID))
+    return toy.find()
+
+
+def test_a_pet_in_bq_per_ml_has_no_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
+    """Fewer than 0.5% of the voxels are in lesions, so that the window ends at the background."""
+    shown = content(build_case(becquerels(toy, nodes).cases["C-1"]))
+    assert shown["pet"] == {"file": "pet.nii.gz", "window": [0.0, 4000.0], "unit": "Bq/ml"}
+    assert {one["suv_max"] for one in shown["lesions"]} == {None}
+
+
+def test_the_factor_of_the_record_gives_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
+    """20,000 Bq/ml x 0.00025 = SUV 5."""
+    case = replace(becquerels(toy, nodes).cases["C-1"], suv_factor=0.00025)
+    shown = content(build_case(case))
+    assert shown["pet"] == {"file": "pet.nii.gz", "window": [0.0, 10.0], "unit": "SUV"}
+    assert {one["suv_max"] for one in shown["lesions"]} == {5.0}
+
+
+def test_uncertainty_maps_are_shown_in_bits(toy: ToyCohort, nodes: np.ndarray, tmp_path: Path) -> None:
+    """uncertainty.mha holds hundredths of a bit: 70 is 0.7 bit. disagreement.mha is not readable and noted."""
+    toy.add("C-1", nodes)
+    toy.predict("A", "C-1", nodes)
+    folder = tmp_path / "maps" / "C-1"
+    write_volume(folder / "uncertainty.mha", Volume(np.full(GRID.array_shape, 70, np.uint8), GRID))
+    (folder / "disagreement.mha").write_bytes(b"nothing")
+    request = ViewerRequest(tmp_path / "cohort", masks={"A": tmp_path / "A"}, uncertainty={"A": tmp_path / "maps"})
+    files = build_case(find_cohort(request).cases["C-1"])
+    shown = content(files)
+    (entry,) = shown["uncertainty"]
+    assert entry == {"team": "A", "title": "entropy", "file": "uncertainty-0.nii.gz", "window": [0.0, 1.0]}
+    assert shown["notes"][0].startswith("A: disagreement.mha")
+    (tmp_path / "map.nii.gz").write_bytes(files["uncertainty-0.nii.gz"])
+    values = sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "map.nii.gz")))
+    assert values.max() == pytest.approx(0.7)
+
+
+def test_two_builds_have_the_same_bytes(cohort: ViewerCohort) -> None:
+    assert build_case(cohort.cases["C-1"]) == build_case(cohort.cases["C-1"])

@@ -1,0 +1,214 @@
+"""The server: who gets an answer, and what."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPResponse
+from socket import create_connection
+from urllib.parse import urlsplit
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.viewer import cache
+from evaluation.viewer.cohort import ViewerCohort
+from evaluation.viewer.server import serving
+
+
+@pytest.fixture
+def address(cohort: ViewerCohort) -> Iterator[str]:
+    with serving(cohort) as one:
+        yield one
+
+
+def ask(address: str, path: str, method: str = "GET", host: str | None = None) -> tuple[HTTPResponse, bytes]:
+    """Send a path as it is; `host` replaces the Host header, an empty one leaves it out."""
+    server = urlsplit(address)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.putrequest(method, path, skip_host=host is not None)
+    if host:
+        connection.putheader("Host", host)
+    connection.endheaders()
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    return response, content
+
+
+def prefix(address: str) -> str:
+    """The path with the token, without the last slash."""
+    return urlsplit(address).path.rstrip("/")
+
+
+def test_the_address_is_local_and_secret(address: str, cohort: ViewerCohort) -> None:
+    """24 random bytes are 32 letters in base 64; a second server has another token."""
+    server = urlsplit(address)
+    assert (server.scheme, server.hostname) == ("http", "127.0.0.1")
+    assert len(prefix(address)) == 1 + 32
+    with serving(cohort) as other:
+        assert prefix(other) != prefix(address)
+
+
+def test_list_and_cases_are_served(address: str, cohort: ViewerCohort) -> None:
+    response, content = ask(address, f"{prefix(address)}/cases.json")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json; charset=utf-8")
+    assert json.loads(content) == cohort.listing
+    response, content = ask(address, f"{prefix(address)}/case/C-1/case.json")
+    assert json.loads(content)["case"] == "C-1"
+    response, content = ask(address, f"{prefix(address)}/case/C-1/ct.nii.gz")
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/gzip")
+    assert content[:2] == b"\x1f\x8b"
+    response, content = ask(address, f"{prefix(address)}/niivue.umd.js")
+    assert (response.status, response.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
+
+
+def test_head_has_the_headers_of_get_and_no_content(address: str) -> None:
+    _, content = ask(address, f"{prefix(address)}/cases.json")
+    head, nothing = ask(address, f"{prefix(address)}/cases.json", "HEAD")
+    assert (head.status, head.headers["Content-Length"], nothing) == (200, str(len(content)), b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/cases.json",
+        "/{wrong}/cases.json",
+        "/{short}/cases.json",
+        "/{token}",
+        "/?token={token}",
+        "/%C3%A9/cases.json",
+    ],
+)
+def test_without_the_token_there_is_nothing(address: str, path: str) -> None:
+    token = prefix(address)[1:]
+    wrong = ("A" if token[0] != "A" else "B") + token[1:]
+    response, content = ask(address, path.format(token=token, wrong=wrong, short=token[:-1]))
+    assert (response.status, content) == (404, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../cases.json",
+        "%2e%2e/%2e%2e/etc/passwd",
+        "/etc/passwd",
+        "%2Fetc%2Fpasswd",
+        "case/../cases.json",
+        "case/C-1/../../cases.json",
+        "case/%2e%2e/C-1__CT.nii.gz",
+        "case/C-1/%2e%2e%2fC-1__CT.nii.gz",
+        "case/C-1/C-1__CT.nii.gz",
+        "case/C-1/",
+        "case/C-1",
+        "case/",
+        "case/C-9/case.json",
+        "case/C-1/case.json%00",
+        "server.py",
+        "__init__.py",
+        "vendor/niivue.umd.js",
+        "cases.json/",
+        "./cases.json",
+    ],
+)
+def test_only_listed_names_are_served(address: str, path: str) -> None:
+    response, content = ask(address, f"{prefix(address)}/{path}")
+    assert (response.status, content) == (404, b"")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", "[::1]:{port}", ""]
+)
+def test_another_host_name_gets_nothing(address: str, host: str) -> None:
+    port = urlsplit(address).port
+    response, content = ask(address, f"{prefix(address)}/cases.json", host=host.format(port=port))
+    assert (response.status, content) == (404, b"")
+
+
+def test_localhost_is_the_same_machine(address: str) -> None:
+    response, _ = ask(address, f"{prefix(address)}/cases.json", host=f"localhost:{urlsplit(address).port}")
+    assert response.status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "ODD"])
+def test_other_methods_are_refused(address: str, method: str) -> None:
+    response, content = ask(address, f"{prefix(address)}/cases.json", method)
+    assert (response.status, response.headers["Allow"], content) == (405, "GET, HEAD", b"")
+
+
+@pytest.mark.parametrize("path", ["cases.json", "case/C-1/case.json", "nothing"])
+def test_every_answer_has_the_security_headers(address: str, path: str) -> None:
+    headers = ask(address, f"{prefix(address)}/{path}")[0].headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Server"] == "hecktor"
+    assert headers["Access-Control-Allow-Origin"] is None
+
+
+def test_an_unreadable_ct_costs_its_own_case(address: str, cohort: ViewerCohort) -> None:
+    cohort.cases["C-1"].files.ct.write_bytes(b"nothing")
+    for name in ("case.json", "ct.nii.gz"):
+        response, content = ask(address, f"{prefix(address)}/case/C-1/{name}")
+        assert (response.status, response.headers["Content-Type"]) == (500, "application/json; charset=utf-8")
+        assert json.loads(content)["error"].startswith("C-1__CT.nii.gz: ")
+    assert ask(address, f"{prefix(address)}/case/C-2/case.json")[0].status == 200
+
+
+def test_a_bug_costs_its_own_case(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trace goes to the terminal, not to the browser."""
+
+    def fails(_: object) -> dict[str, bytes]:
+        raise ZeroDivisionError("a secret of the program")
+
+    monkeypatch.setattr(cache, "build_case", fails)
+    response, content = ask(address, f"{prefix(address)}/case/C-1/case.json")
+    assert response.status == 500
+    assert b"secret" not in content
+    assert "a secret of the program" in capsys.readouterr().err
+    assert ask(address, f"{prefix(address)}/cases.json")[0].status == 200
+
+
+def test_many_requests_at_the_same_time(address: str) -> None:
+    names = ["case.json", "ct.nii.gz", "pet.nii.gz", "mask-0.nii.gz"]
+    paths = [f"{prefix(address)}/case/{case}/{name}" for case in ("C-1", "C-2") for name in names] * 4
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda path: ask(address, path), paths))
+    assert {response.status for response, _ in answers} == {200}
+    assert [content for _, content in answers[:8]] * 4 == [content for _, content in answers]
+
+
+def test_a_browser_that_leaves_early_is_no_error(
+    address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It closes the connection after the first bytes of 50 MB, more than the buffers of both ends hold."""
+    monkeypatch.setattr(cache, "build_case", lambda _: {"ct.nii.gz": bytes(50_000_000)})
+    with create_connection(("127.0.0.1", urlsplit(address).port or 0)) as connection:
+        request = f"GET {prefix(address)}/case/C-1/ct.nii.gz HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\n\r\n"
+        connection.sendall(request.encode())
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    assert ask(address, f"{prefix(address)}/cases.json")[0].status == 200
+    time.sleep(0.2)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_port_in_use_is_an_error(address: str, cohort: ViewerCohort) -> None:
+    port = urlsplit(address).port
+    with pytest.raises(HecktorError, match=f"--port: {port} cannot be used"), serving(cohort, port):
+        pass
+
+
+def test_nothing_answers_after_the_end(cohort: ViewerCohort) -> None:
+    with serving(cohort) as address:
+        pass
+    with pytest.raises(ConnectionError):
+        ask(address, f"{prefix(address)}/cases.json")
