@@ -13,7 +13,6 @@ export function listenToKeys(viewer) {
   });
   byId("help").addEventListener("click", () => byId("help-dialog").showModal());
   byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  setTheme(localStorage.getItem("theme") ?? "dark");
 }
 
 /** Carry out what the key stands for; false if it stands for nothing here. */
@@ -68,5 +67,4 @@ function digit(viewer, key) {
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
-  localStorage.setItem("theme", theme);
 }

@@ -281,6 +281,15 @@ def test_keys_open_the_next_and_the_previous_case(viewer: Page) -> None:
         wait_for_case(viewer, case)
 
 
+def test_keys_go_from_lesion_to_lesion(viewer: Page) -> None:
+    """The list starts with the reference's primary and node."""
+    for key, label, box in (("n", "GTVp", PRIMARY), ("n", "GTVn", NODE), ("b", "GTVp", PRIMARY)):
+        viewer.keyboard.press(key)
+        frame(viewer)
+        expect(viewer.locator("#lesions button[aria-current]")).to_contain_text(label)
+        assert np.abs(np.subtract(position(viewer), middle(box))).max() <= SPACING / 2 + 0.05
+
+
 def test_number_keys_switch_contours(viewer: Page) -> None:
     for key, name in (("0", "reference"), ("1", ALPHA), ("2", BETA)):
         box = viewer.locator("#masks").get_by_label(name)
