@@ -1,0 +1,141 @@
+// The list of cases: sorted by a metric, filtered by text, moved through by keys.
+
+const MEAN = "mean of all teams";
+const LOWEST = "lowest of all teams";
+
+export class CaseList {
+  #data;
+  #open;
+  #ascending = true;
+  #shown = [];
+  #current = null;
+
+  /** `open(case)` is called when a person chooses a case. */
+  constructor(data, open) {
+    this.#data = data;
+    this.#open = open;
+    this.list = document.getElementById("cases");
+    this.sort = document.getElementById("sort");
+    this.team = document.getElementById("sort-team");
+    this.direction = document.getElementById("direction");
+    this.filter = document.getElementById("filter");
+    this.#fillSelects();
+    this.#listen();
+    this.#show();
+  }
+
+  #fillSelects() {
+    this.sort.append(new Option("Case", ""), ...this.#data.metrics.map(({ key, title }) => new Option(title, key)));
+    const teams = this.#data.teams.map(({ name }) => new Option(name, `team:${name}`));
+    this.team.append(new Option(MEAN, MEAN), new Option(LOWEST, LOWEST), ...teams);
+  }
+
+  #listen() {
+    this.sort.addEventListener("change", () => {
+      const metric = this.#metric();
+      // The cases worth a look come first: those with the worst values.
+      this.#ascending = metric ? metric.higher_is_better : true;
+      this.#show();
+    });
+    this.team.addEventListener("change", () => this.#show());
+    this.direction.addEventListener("click", () => {
+      this.#ascending = !this.#ascending;
+      this.#show();
+    });
+    this.filter.addEventListener("input", () => this.#show());
+    this.list.addEventListener("click", (event) => {
+      const item = event.target.closest("[role=option]");
+      if (item) this.#open(this.#shown[Number(item.dataset.place)].case);
+    });
+  }
+
+  #metric() {
+    return this.#data.metrics.find(({ key }) => key === this.sort.value);
+  }
+
+  #isOfCase(metric) {
+    return this.#data.cases.some(({ values }) => values[metric.key] && "" in values[metric.key]);
+  }
+
+  /** The value a case is sorted by; null without one. */
+  #valueOf(one, metric) {
+    const values = one.values[metric.key] ?? {};
+    if ("" in values) return values[""];
+    if (this.team.value.startsWith("team:")) return values[this.team.value.slice(5)] ?? null;
+    const present = Object.values(values).filter((value) => value !== null);
+    if (present.length === 0) return null;
+    if (this.team.value === LOWEST) return Math.min(...present);
+    return present.reduce((sum, value) => sum + value, 0) / present.length;
+  }
+
+  #show() {
+    const metric = this.#metric();
+    this.team.disabled = !metric || this.#isOfCase(metric);
+    const rows = this.#data.cases.filter((one) => this.#matches(one)).map((one) => ({ one, value: metric ? this.#valueOf(one, metric) : null }));
+    if (metric) rows.sort((a, b) => this.#compare(a.value, b.value));
+    else if (!this.#ascending) rows.reverse();
+    this.#shown = rows.map(({ one }) => one);
+    this.list.replaceChildren(...rows.map((row, place) => this.#item(row, place, metric)));
+    this.list.scrollTop = 0;
+    this.direction.textContent = this.#ascending ? "↑" : "↓";
+    this.direction.setAttribute("aria-label", `Sort direction: ${this.#ascending ? "ascending" : "descending"}`);
+    document.getElementById("count").textContent = `${rows.length} of ${this.#data.cases.length} cases`;
+    this.#mark();
+  }
+
+  // Cases without a value come last in both directions.
+  #compare(a, b) {
+    if (a === null || b === null) return (a === null) - (b === null);
+    return this.#ascending ? a - b : b - a;
+  }
+
+  #matches(one) {
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = `${one.case} ${one.centre ?? ""} ${one.facts ?? ""}`.toLowerCase();
+    return words.every((word) => text.includes(word));
+  }
+
+  #item({ one, value }, place, metric) {
+    const item = document.createElement("li");
+    item.setAttribute("role", "option");
+    item.id = `case-${place}`;
+    item.dataset.place = place;
+    const name = document.createElement("span");
+    name.textContent = one.case;
+    const figure = document.createElement("span");
+    figure.className = "figure";
+    if (metric) figure.textContent = value === null ? "–" : value.toFixed(metric.digits);
+    else figure.textContent = one.centre ?? "";
+    item.append(name, figure);
+    return item;
+  }
+
+  /** Mark the open case and scroll it into view. */
+  select(name) {
+    this.#current = name;
+    this.#mark();
+  }
+
+  #mark() {
+    const place = this.#shown.findIndex((one) => one.case === this.#current);
+    for (const item of this.list.children) item.setAttribute("aria-selected", String(Number(item.dataset.place) === place));
+    if (place < 0) {
+      this.list.removeAttribute("aria-activedescendant");
+      return;
+    }
+    this.list.setAttribute("aria-activedescendant", `case-${place}`);
+    this.list.children[place].scrollIntoView({ block: "nearest" });
+  }
+
+  /** Open the case `step` places further in the list as it is shown. */
+  move(step) {
+    if (this.#shown.length === 0) return;
+    const place = this.#shown.findIndex((one) => one.case === this.#current);
+    const next = place < 0 ? 0 : Math.min(this.#shown.length - 1, Math.max(0, place + step));
+    if (next !== place) this.#open(this.#shown[next].case);
+  }
+
+  get first() {
+    return this.#shown[0]?.case ?? null;
+  }
+}

@@ -1,0 +1,99 @@
+// Outlines of masks as vector paths. They are drawn on a canvas above NiiVue's: NiiVue blends all overlays into one
+// volume of colours, so that its own outlines are as thick as a voxel, hide each other and cannot be dashed.
+
+export const LABELS = [1, 2];
+
+/** In-plane axes (horizontal, vertical) of a plane across `axis`, as indices into x, y, z. */
+export const IN_PLANE = [
+  [1, 2],
+  [0, 2],
+  [0, 1],
+];
+
+/** The contours of one mask, traced when a slice is first shown. Coordinates are voxels, 0 at the first one's edge. */
+export class Contours {
+  #mask;
+  #slices = new Map();
+
+  constructor(mask) {
+    this.#mask = mask;
+  }
+
+  get mask() {
+    return this.#mask;
+  }
+
+  /** Path of `label` in the slice `index` across `axis`; null where the label does not occur. */
+  slice(axis, index, label) {
+    if (!this.#mask) return null;
+    const key = `${axis}:${index}:${label}`;
+    if (!this.#slices.has(key)) this.#slices.set(key, this.#trace(axis, index, label));
+    return this.#slices.get(key);
+  }
+
+  #trace(axis, index, label) {
+    const { low, size, labels } = this.#mask;
+    const depth = index - low[axis];
+    if (depth < 0 || depth >= size[axis]) return null;
+    const [h, v] = IN_PLANE[axis];
+    const step = [1, size[0], size[0] * size[1]];
+    const inside = (x, y) =>
+      x >= 0 && y >= 0 && x < size[h] && y < size[v] && labels[depth * step[axis] + x * step[h] + y * step[v]] === label;
+    return outline(inside, size[h], size[v], low[h], low[v]);
+  }
+}
+
+/**
+ * The outline of `inside(x, y)` on a grid of width x height pixels, moved by (left, top), as a Path2D.
+ * It joins the middles of the pixel edges between inside and outside: marching squares at one half.
+ */
+export function outline(inside, width, height, left = 0, top = 0) {
+  const edges = boundaryEdges(inside, width, height);
+  if (edges.size === 0) return null;
+  const path = new Path2D();
+  const stride = width + 1;
+  for (const first of edges.keys()) {
+    while (edges.has(first)) traceLoop(edges, first, stride, path, left, top);
+  }
+  return path;
+}
+
+// Directed edges with the inside on their right: from each corner to the corners that follow it.
+function boundaryEdges(inside, width, height) {
+  const stride = width + 1;
+  const edges = new Map();
+  const add = (from, to) => {
+    const following = edges.get(from);
+    if (following) following.push(to);
+    else edges.set(from, [to]);
+  };
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      if (!inside(x, y)) continue;
+      const corner = y * stride + x;
+      if (!inside(x, y - 1)) add(corner, corner + 1);
+      if (!inside(x + 1, y)) add(corner + 1, corner + 1 + stride);
+      if (!inside(x, y + 1)) add(corner + 1 + stride, corner + stride);
+      if (!inside(x - 1, y)) add(corner + stride, corner);
+    }
+  }
+  return edges;
+}
+
+function traceLoop(edges, first, stride, path, left, top) {
+  let corner = first;
+  let started = false;
+  while (edges.has(corner)) {
+    const following = edges.get(corner);
+    const next = following.pop();
+    if (following.length === 0) edges.delete(corner);
+    const x = left + ((corner % stride) + (next % stride)) / 2;
+    const y = top + (Math.floor(corner / stride) + Math.floor(next / stride)) / 2;
+    if (started) path.lineTo(x, y);
+    else path.moveTo(x, y);
+    started = true;
+    corner = next;
+    if (corner === first) break;
+  }
+  path.closePath();
+}

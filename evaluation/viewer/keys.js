@@ -1,0 +1,70 @@
+// Keys of the whole page and of the images, the dialog that lists them, and the colour theme.
+
+const byId = (id) => document.getElementById(id);
+
+// In these a key is input and not a command; arrows also move radio buttons, sliders and selections.
+const takesText = (target) => target.matches("input:not([type=checkbox], [type=range]), textarea");
+const takesArrows = (target) => target.matches("input:not([type=checkbox]), select, textarea");
+
+export function listenToKeys(viewer) {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || byId("help-dialog").open) return;
+    if (command(viewer, event)) event.preventDefault();
+  });
+  byId("help").addEventListener("click", () => byId("help-dialog").showModal());
+  byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+}
+
+/** Carry out what the key stands for; false if it stands for nothing here. */
+function command(viewer, { key, target }) {
+  if (takesText(target)) return key === "Escape" && (target.blur(), true);
+  const action = imageKeys(viewer, key, target) ?? arrowKeys(viewer, key, target) ?? pageKeys(viewer)[key] ?? digit(viewer, key);
+  action?.();
+  return Boolean(action);
+}
+
+function imageKeys(viewer, key, target) {
+  if (target.id !== "stage") return undefined;
+  return {
+    ArrowLeft: () => viewer.moves.moveCrosshair(-1, 0),
+    ArrowRight: () => viewer.moves.moveCrosshair(1, 0),
+    ArrowUp: () => viewer.moves.moveCrosshair(0, 1),
+    ArrowDown: () => viewer.moves.moveCrosshair(0, -1),
+    PageUp: () => viewer.moves.scroll(1),
+    PageDown: () => viewer.moves.scroll(-1),
+  }[key];
+}
+
+function arrowKeys(viewer, key, target) {
+  if (takesArrows(target)) return undefined;
+  return { ArrowDown: () => viewer.cases.move(1), ArrowUp: () => viewer.cases.move(-1) }[key];
+}
+
+function pageKeys(viewer) {
+  return {
+    j: () => viewer.cases.move(1),
+    k: () => viewer.cases.move(-1),
+    n: () => viewer.panel.move(1),
+    b: () => viewer.panel.move(-1),
+    c: () => viewer.hideContours(),
+    p: () => viewer.tools.togglePet(),
+    w: () => viewer.tools.nextWindow(),
+    e: () => viewer.moves.enlarge(),
+    f: () => viewer.moves.resetZoom(),
+    "+": () => viewer.moves.zoom(1.4),
+    "=": () => viewer.moves.zoom(1.4),
+    "-": () => viewer.moves.zoom(1 / 1.4),
+    "/": () => byId("filter").focus(),
+    "?": () => byId("help-dialog").showModal(),
+  };
+}
+
+function digit(viewer, key) {
+  const name = /^[0-9]$/.test(key) ? viewer.panel.maskOfKey(key) : null;
+  return name === null ? undefined : () => viewer.toggle(name);
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
+}

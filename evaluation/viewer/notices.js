@@ -1,0 +1,40 @@
+// Lines of text about the open case: its name, the status, messages over the images, the position.
+
+const byId = (id) => document.getElementById(id);
+
+export function caption(name, facts) {
+  const title = document.createElement("b");
+  title.textContent = name;
+  byId("case-title").replaceChildren(title, facts ? `  ${facts}` : "");
+}
+
+/** Say something in the status line, which screen readers read out. */
+export function say(text, failed = false) {
+  const status = byId("status");
+  status.textContent = status.title = text;
+  status.classList.toggle("failed", failed);
+}
+
+/** Cover the images with a message; null uncovers them. */
+export function message(text, failed = false) {
+  const box = byId("message");
+  box.hidden = text === null;
+  box.textContent = text ?? "";
+  box.classList.toggle("failed", failed);
+  if (text !== null) say(text.replace("\n", " "), failed);
+}
+
+/** Position in mm with the CT and PET there; `pet` is null without a PET. */
+export function position(mm, { ct, pet }, unit) {
+  const axes = ["R", "A", "S"].map((axis, place) => `${axis} ${figure(mm[place], 1)}`);
+  const uptake = pet === null ? "" : unit === "SUV" ? `   SUV ${figure(pet, 2)}` : `   ${figure(pet, 0)} ${unit}`;
+  byId("readout").textContent = `${axes.join("  ")} mm   HU ${figure(ct, 0)}${uptake}`;
+}
+
+export function noPosition() {
+  byId("readout").textContent = "";
+}
+
+function figure(value, digits) {
+  return value.toFixed(digits).replace("-", "−");
+}

@@ -1,0 +1,111 @@
+"""A small cohort for the viewer, with boxes as lesions so that their edges lie at known positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+from tests.conftest import small_patient
+
+SPACING: Final = 3.0
+GRID: Final = Geometry((60, 60, 50), (SPACING,) * 3, (-88.5, -88.5, -73.5))
+FIRST: Final = "CASE-1"
+HOSTILE: Final = "<img src=x onerror=alert(1)>"
+BROKEN: Final = "BROKEN"
+WITHOUT_PET: Final = "NO-PET"
+CASES: Final = (FIRST, "CASE-2", HOSTILE, BROKEN, WITHOUT_PET)
+ALPHA: Final = "alpha"
+BETA: Final = f"beta {HOSTILE}"
+# Boxes (first and last voxel along x, y, z). LPS x grows to the left: below the middle is the patient's right.
+Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+PRIMARY: Final[Box] = ((20, 25), (24, 31), (20, 27))
+NODE: Final[Box] = ((36, 39), (30, 34), (12, 15))
+ALPHA_PRIMARY: Final[Box] = ((19, 26), (24, 31), (19, 28))
+ALPHA_FALSE: Final[Box] = ((40, 43), (20, 23), (32, 35))
+# A block of metal on the patient's right, in front of the middle and above it.
+METAL: Final[Box] = ((14, 20), (12, 19), (34, 40))
+HOT: Final = (22, 27, 23)
+
+
+def write_cohort(root: Path) -> ViewerCohort:
+    """Write the cases and masks of two teams; the values of the list are set here, not computed."""
+    for case in CASES:
+        _write_case(root / "cohort" / case, case)
+    boxes = {ALPHA: ({1: ALPHA_PRIMARY}, {2: ALPHA_FALSE}), BETA: ({1: PRIMARY},)}
+    for team, labelled in boxes.items():
+        for case in CASES:
+            write_volume(_folder(root, team) / f"{case}.mha", _mask(*labelled))
+    entropy = np.zeros(GRID.array_shape, np.uint8)
+    _fill(entropy, ALPHA_PRIMARY, 100)
+    write_volume(root / "maps" / FIRST / "uncertainty.mha", Volume(entropy, GRID))
+    masks = {team: _folder(root, team) for team in boxes}
+    cohort = find_cohort(ViewerRequest(root / "cohort", None, masks, {ALPHA: root / "maps"}))
+    return replace(cohort, listing={**cohort.listing, **_values(cohort)})
+
+
+def _folder(root: Path, team: str) -> Path:
+    folder = root / "masks" / team.split(maxsplit=1)[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write_case(folder: Path, case: str) -> None:
+    folder.mkdir(parents=True)
+    ct = small_patient(GRID)
+    _fill(ct, METAL, 3000)
+    pet = np.where(ct > -500, 1.0, 0.0).astype(np.float32)
+    _fill(pet, PRIMARY, 8.0)
+    pet[HOT[::-1]] = 20.0
+    write_volume(folder / f"{case}__CT.nii.gz", Volume(ct, GRID))
+    write_volume(folder / f"{case}__PT.nii.gz", Volume(pet, GRID))
+    write_volume(folder / f"{case}.nii.gz", _mask({1: PRIMARY}, {2: NODE}))
+    if case == BROKEN:
+        (folder / f"{case}__CT.nii.gz").write_bytes(b"no image")
+    if case == WITHOUT_PET:
+        (folder / f"{case}__PT.nii.gz").write_bytes(b"no image")
+
+
+def _mask(*labelled: dict[int, Box]) -> Volume:
+    array = np.zeros(GRID.array_shape, np.uint8)
+    for boxes in labelled:
+        for label, box in boxes.items():
+            _fill(array, box, label)
+    return Volume(array, GRID)
+
+
+def _fill(array: np.ndarray, box: Box, value: float) -> None:
+    array[tuple(slice(first, last + 1) for first, last in reversed(box))] = value
+
+
+def _values(cohort: ViewerCohort) -> dict[str, object]:
+    dsc = {FIRST: (0.5, 0.9), "CASE-2": (0.8, 0.2), HOSTILE: (None, 0.8), BROKEN: (0.1, 0.3)}
+    volume = {FIRST: 4.0, "CASE-2": 2.0, HOSTILE: 3.0, BROKEN: 1.0, WITHOUT_PET: 5.0}
+    metrics = [
+        {"key": "gtvp_dsc", "title": "GTVp DSC", "higher_is_better": True, "digits": 3},
+        {"key": "volume", "title": "GTVp volume (ml)", "higher_is_better": None, "digits": 1},
+    ]
+    cases = []
+    for entry in cohort.listing["cases"]:
+        case = entry["case"]
+        values: dict[str, object] = {"volume": {"": volume[case]}}
+        if case in dsc:
+            values["gtvp_dsc"] = dict(zip((ALPHA, BETA), dsc[case], strict=True))
+        cases.append({**entry, "values": values})
+    return {"metrics": metrics, "cases": cases}
+
+
+def ras_mm(x: float, y: float, z: float) -> list[float]:
+    """Patient position (right, front, head) in mm of a voxel index, with fractions."""
+    origin = GRID.origin_mm
+    return [-(origin[0] + SPACING * x), -(origin[1] + SPACING * y), origin[2] + SPACING * z]
+
+
+def middle(box: Box) -> list[float]:
+    """Centroid of a box in RAS mm."""
+    return ras_mm(*((first + last) / 2 for first, last in box))
