@@ -27,6 +27,18 @@ class LesionCounts:
     false_negatives: int
 
 
+@dataclass(frozen=True)
+class ComparedLesions:
+    """Counts of one case, and its reference lesions in the order of their first voxels.
+
+    `voxels` is the size of each, `dsc` that of each with its match, None for a missed one.
+    """
+
+    counts: LesionCounts
+    voxels: tuple[int, ...]
+    dsc: tuple[float | None, ...]
+
+
 def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
     """Number the connected components of a (z, y, x) mask from 1; connectivity is 6, 18 or 26."""
     structure = ndimage.generate_binary_structure(3, _NEIGHBOURS[connectivity])
@@ -36,25 +48,48 @@ def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.
 
 
 def count_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> LesionCounts:
+    """The counts of `compare_lesions`."""
+    return compare_lesions(reference, predicted, rules).counts
+
+
+def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:
     """Compare the lesions of two masks of one shape, (z, y, x).
 
     A lesion is a connected component. A pair may match if its IoU is above `rules.iou_threshold` (or equal, if
     `iou_strict` is false). `one_to_one` takes the matching with the most pairs, each lesion at most once.
     `any_overlap` follows the overview's wording: every predicted lesion with a possible partner is a true
-    positive, every reference without one a false negative, so that one lesion may serve several. `greedy` takes
-    the pair with the largest IoU, then the next whose lesions are both free.
+    positive, every reference without one a false negative, so that one lesion may serve several; a reference's DSC is
+    then that with its best partner. `greedy` takes the pair with the largest IoU, then the next whose lesions are both
+    free.
     Source: the HECKTOR 2025 rules and overview.
     """
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     numbered_reference, n_reference = label_components(reference[box], rules.connectivity)
     numbered_predicted, n_predicted = label_components(predicted[box], rules.connectivity)
-    references, predictions, iou = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
+    candidates = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
+    references, predictions, iou = candidates
     if rules.matching == "any_overlap":
         detected, covered = np.unique(predictions).size, np.unique(references).size
-        return LesionCounts(detected, n_predicted - detected, n_reference - covered)
-    match = match_greedily if rules.matching == "greedy" else match_one_to_one
-    matched = len(match(references, predictions, iou))
-    return LesionCounts(matched, n_predicted - matched, n_reference - matched)
+        counts = LesionCounts(detected, n_predicted - detected, n_reference - covered)
+        matched = list(zip(references.tolist(), predictions.tolist(), strict=True))
+    else:
+        match = match_greedily if rules.matching == "greedy" else match_one_to_one
+        matched = match(references, predictions, iou)
+        counts = LesionCounts(len(matched), n_predicted - len(matched), n_reference - len(matched))
+    voxels = np.bincount(numbered_reference.ravel(), minlength=n_reference + 1)[1:]
+    return ComparedLesions(counts, tuple(voxels.tolist()), _dsc_of_matched(n_reference, matched, candidates))
+
+
+def _dsc_of_matched(
+    n_reference: int, matched: list[tuple[int, int]], candidates: tuple[Integers, Integers, Floats]
+) -> tuple[float | None, ...]:
+    """The DSC of each reference lesion, 2 IoU / (1 + IoU), the largest of several; None without a match."""
+    pairs = set(matched)
+    dsc: list[float | None] = [None] * n_reference
+    for reference, prediction, iou in zip(*(part.tolist() for part in candidates), strict=True):
+        if (reference, prediction) in pairs:
+            dsc[reference - 1] = max(2 * iou / (1 + iou), dsc[reference - 1] or 0.0)
+    return tuple(dsc)
 
 
 def _candidates(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ class TeamMetrics:
     cases: Mapping[str, Any]
     warnings: Sequence[str]
     provenance: Mapping[str, Any]
+    centres: Mapping[str, Any] = field(default_factory=dict)
 
     def rows_of(self, answer: str, *, several: bool) -> list[Mapping[str, Any]]:
         """The rows of one answer; `several` says whether the rows are nested by answer."""
@@ -190,8 +191,15 @@ def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     if content["provenance"].get("format") != METRICS_FORMAT:
         raise HecktorError(where, f"format {content['provenance'].get('format')!r}", f"{METRICS_FORMAT}")
     estimates = {name: _estimate(raw, f"{where}: {name}") for name, raw in content["aggregates"].items()}
+    centres = content.get("centres")
     return TeamMetrics(
-        team, estimates, content["results"], content["cases"], content["warnings"], content["provenance"]
+        team,
+        estimates,
+        content["results"],
+        content["cases"],
+        content["warnings"],
+        content["provenance"],
+        centres if isinstance(centres, dict) else {},
     )
 
 

@@ -16,13 +16,14 @@ from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.inputs.masks import BoundingBox, read_labels, read_prediction
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
-from evaluation.metrics.lesions import LesionCounts, count_lesions
+from evaluation.metrics.lesions import LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Box, Overlap, count_overlaps, foreground_box
 from evaluation.metrics.surface import WITHOUT_PREDICTION, Spacing, SurfaceRow, compare_surfaces
 
 N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _LABEL_OF: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
 _LESION_KEYS: Final = ("tp", "fp", "fn")
+_LESION_LISTS: Final = ("gtvn_lesion_voxels", "gtvn_lesion_dsc")
 
 Labels = npt.NDArray[np.uint8]
 
@@ -33,6 +34,8 @@ class MaskRow:
 
     `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
     Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
+    `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
+    lesion, None for a missed one; both are None in rows of older files.
     """
 
     case: str
@@ -47,6 +50,8 @@ class MaskRow:
     gtvp_recall: float | None = None
     surfaces: Mapping[str, SurfaceRow] = field(default_factory=dict)
     gtvn_dsc: float | None = None
+    gtvn_lesion_voxels: tuple[int, ...] | None = None
+    gtvn_lesion_dsc: tuple[float | None, ...] | None = None
 
     @property
     def reference(self) -> tuple[object, ...]:
@@ -71,19 +76,26 @@ class MaskRow:
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
         lesions = zip(_LESION_KEYS, astuple(self.gtvn_lesions), strict=True)
         flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
+        if self.gtvn_lesion_voxels is not None and self.gtvn_lesion_dsc is not None:
+            flat |= {"gtvn_lesion_voxels": list(self.gtvn_lesion_voxels), "gtvn_lesion_dsc": list(self.gtvn_lesion_dsc)}
         for name, surface in self.surfaces.items():
             flat |= surface.as_json(name)
         return flat
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> MaskRow:
-        """The row that `as_json` wrote. Raises KeyError if it lacks a figure."""
+        """The row that `as_json` wrote.
+
+        Raises KeyError if it lacks a figure, ValueError if its lists of lesions contradict its counts.
+        """
         parts = [part.name for part in fields(Overlap)]
+        voxels, dsc = _lesion_lists(raw)
         overlaps = {name: Overlap(*(int(raw[f"{name}_{part}_voxels"]) for part in parts)) for name in _LABEL_OF}
         return cls(
             case=raw["case"],
             voxel_volume_mm3=raw["voxel_volume_mm3"],
-            **overlaps,
+            gtvp=overlaps["gtvp"],
+            gtvn=overlaps["gtvn"],
             gtvn_lesions=LesionCounts(*(int(raw[f"gtvn_lesions_{part}"]) for part in _LESION_KEYS)),
             gtvp_dsc=raw["gtvp_dsc"],
             error=raw["error"],
@@ -91,8 +103,22 @@ class MaskRow:
             gtvp_precision=raw["gtvp_precision"],
             gtvp_recall=raw["gtvp_recall"],
             gtvn_dsc=raw.get("gtvn_dsc"),  # absent in older files
+            gtvn_lesion_voxels=voxels,
+            gtvn_lesion_dsc=dsc,
             surfaces={name: SurfaceRow.from_json(name, raw) for name in _LABEL_OF if f"{name}_surface" in raw},
         )
+
+
+def _lesion_lists(raw: Mapping[str, Any]) -> tuple[tuple[int, ...] | None, tuple[float | None, ...] | None]:
+    """Sizes and DSCs of the reference's lesions; files of older versions lack them."""
+    if not all(isinstance(raw.get(key), list) for key in _LESION_LISTS):
+        return None, None
+    voxels, dsc = (tuple(raw[key]) for key in _LESION_LISTS)
+    if len(voxels) != len(dsc) or sum(voxels) != raw["gtvn_reference_voxels"]:
+        raise ValueError("sizes of lesions that do not add up to the reference")
+    if dsc.count(None) != raw["gtvn_lesions_fn"]:
+        raise ValueError("another number of missed lesions than counted")
+    return voxels, dsc
 
 
 @dataclass(frozen=True)
@@ -148,13 +174,16 @@ def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: Mask
     failed = masks.error is not None
     overlaps = count_overlaps(mine, theirs, N_LABELS)
     gtvp, gtvn = overlaps[labels.GTVP], overlaps[labels.GTVN]
+    lesions = compare_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules)
     dsc, precision, recall = scores_of_case(*_counts(gtvp), failed=failed, rule=rules.gtvp_empty)
     return MaskRow(
         case=case,
         voxel_volume_mm3=masks.voxel_volume_mm3,
         gtvp=gtvp,
         gtvn=gtvn,
-        gtvn_lesions=count_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules),
+        gtvn_lesions=lesions.counts,
+        gtvn_lesion_voxels=lesions.voxels,
+        gtvn_lesion_dsc=lesions.dsc,
         gtvp_dsc=dsc,
         error=masks.error,
         failed=failed and masks.tried,

@@ -13,7 +13,14 @@ from hypothesis.extra import numpy as hnp
 
 from evaluation.editions.profile import load_profile
 from evaluation.editions.rules import MaskRules
-from evaluation.metrics.lesions import LesionCounts, count_lesions, f1_agg_metric, label_components, match_one_to_one
+from evaluation.metrics.lesions import (
+    LesionCounts,
+    compare_lesions,
+    count_lesions,
+    f1_agg_metric,
+    label_components,
+    match_one_to_one,
+)
 from tests.evaluation.tasks import SEGMENTATION
 
 masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))
@@ -92,6 +99,22 @@ def test_one_lesion_serves_one_partner_only(rules):
     reference, predicted = line(12, (0, 12)), line(12, (0, 5), (7, 12))
     assert count_lesions(reference, predicted, rules()) == LesionCounts(1, 1, 0)
     assert count_lesions(reference, predicted, rules(matching="any_overlap")) == LesionCounts(2, 0, 0)
+
+
+def test_size_and_dsc_of_each_reference_lesion(rules):
+    """Of 6, 2 and 4 voxels: 5 of 6 and one more predicted (2 x 5 / (6 + 6)), missed, and found as it is."""
+    reference, predicted = line(30, (0, 6), (10, 12), (20, 24)), line(30, (1, 7), (20, 24))
+    for matching in ("one_to_one", "greedy", "any_overlap"):
+        lesions = compare_lesions(reference, predicted, rules(matching=matching))
+        assert lesions.voxels == (6, 2, 4)
+        assert lesions.dsc == (pytest.approx(10 / 12), None, 1.0)
+
+
+def test_a_lesion_that_serves_several_has_the_dsc_of_its_best_partner(rules):
+    """A reference of 12 with 5 and 6 inside: IoU 5/12 and 6/12, DSC 10/17 and 12/18."""
+    reference, predicted = line(12, (0, 12)), line(12, (0, 5), (6, 12))
+    for matching in ("one_to_one", "any_overlap"):
+        assert compare_lesions(reference, predicted, rules(matching=matching)).dsc == (pytest.approx(12 / 18),)
 
 
 def test_cardinality_comes_before_iou():

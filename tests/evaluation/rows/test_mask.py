@@ -12,6 +12,7 @@ import SimpleITK as sitk
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
+from evaluation.rows.mask.pair import MaskRow
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -56,10 +57,23 @@ def test_by_hand(phase, blank):
     assert value(report, "gtvn_f1_agg") == pytest.approx(0.8)
     row = row_of(report, "A")
     assert (row["gtvn_lesions_tp"], row["gtvn_lesions_fp"], row["gtvn_lesions_fn"]) == (1, 1, 0)
+    assert (row["gtvn_lesion_voxels"], row["gtvn_lesion_dsc"]) == ([4], [pytest.approx(2 * 2 / (4 + 2))])
     assert row["gtvp_reference_voxels"] == 8
     assert row["gtvp_reference_mm3"] == pytest.approx(8 * 6.0)
     assert report["cases"]["used"] == 2
     assert report["cases"]["missing"] == report["cases"]["unknown"] == []
+
+
+def test_lists_of_lesions_are_read_back_and_agree_with_the_counts(phase):
+    """A has no prediction: its one lesion of 4 voxels is missed."""
+    row = row_of(phase.run(), "A")
+    assert MaskRow.from_json(row).as_json() == row
+    assert (row["gtvn_lesion_voxels"], row["gtvn_lesion_dsc"]) == ([4], [None])
+    older = {key: value for key, value in row.items() if key not in {"gtvn_lesion_voxels", "gtvn_lesion_dsc"}}
+    assert MaskRow.from_json(older).as_json() == older
+    for changes in ({"gtvn_lesion_voxels": [3]}, {"gtvn_lesion_dsc": [0.5]}, {"gtvn_lesion_dsc": []}):
+        with pytest.raises(ValueError, match="lesions"):
+            MaskRow.from_json({**row, **changes})
 
 
 def worst_of_a(report):

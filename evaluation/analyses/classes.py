@@ -1,0 +1,106 @@
+"""Predicted classes: sensitivity and specificity, calibration, confusion matrices, recall of each class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.tables import AnswerRows, rounded
+from evaluation.metrics.classification import calibration_table
+from evaluation.statistics.bootstrap import Estimate
+
+_NO_PREDICTION = "no prediction"
+
+
+def sensitivity_and_specificity(table: AnswerRows) -> list[Analysis]:
+    """Both with their intervals, for an answer with two classes."""
+    if not table.answer.is_binary:
+        return []
+    rows = []
+    for team in table.teams:
+        up, right = (team.estimates.get(f"{table.prefix}{name}") for name in ("sensitivity", "specificity"))
+        if up is not None and right is not None and up.value is not None and right.value is not None:
+            rows.append({"team": team.team, **_ends("sensitivity", up), **_ends("specificity", right), **_false(right)})
+    analysis = Analysis(
+        name=table.name("sensitivity-specificity"),
+        title=table.title("Sensitivity and specificity"),
+        caption="Sensitivity against 1 - specificity, both with 95% intervals; the diagonal is chance.",
+        columns={
+            "team": "Team",
+            "sensitivity": "Sensitivity",
+            "sensitivity_low": "95% interval from",
+            "sensitivity_high": "to",
+            "specificity": "Specificity",
+            "specificity_low": "95% interval from",
+            "specificity_high": "to",
+            "false_positives": "1 - specificity",
+            "false_positives_low": "95% interval from",
+            "false_positives_high": "to",
+        },
+        rows=rows,
+        chart={
+            "kind": "points",
+            "x": "false_positives",
+            "y": "sensitivity",
+            "series": "team",
+            "low": "sensitivity_low",
+            "high": "sensitivity_high",
+            "x_low": "false_positives_low",
+            "x_high": "false_positives_high",
+            "diagonal": True,
+            "domain": [0, 1],
+        },
+    )
+    return [analysis] if rows else []
+
+
+def _ends(name: str, estimate: Estimate) -> dict[str, float | None]:
+    ends = (estimate.value, estimate.ci95_low, estimate.ci95_high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), map(rounded, ends), strict=True))
+
+
+def _false(specificity: Estimate) -> dict[str, float | None]:
+    ends = (specificity.value, specificity.ci95_high, specificity.ci95_low)
+    less = [None if end is None else 1.0 - end for end in ends]
+    return _ends("false_positives", Estimate(*less))
+
+
+def calibration(table: AnswerRows) -> list[Analysis]:
+    """The fraction of positives against the predicted probability in five bins, for an answer with two classes."""
+    if not table.answer.is_binary:
+        return []
+    rows: list[dict[str, Any]] = []
+    for team, of_team in zip(table.names, table.rows, strict=True):
+        known = [row for row in of_team if row is not None and row.get("predicted_probability") is not None]
+        positive = np.array([row[table.answer.row_key] == table.answer.classes[1] for row in known], dtype=np.bool_)
+        probability = np.array([row["predicted_probability"] for row in known], dtype=np.float64)
+        for entry in calibration_table(positive, probability):
+            means = {key: rounded(entry[key]) for key in ("probability_mean", "positive_share")}
+            rows.append({"team": team, "patients": entry["cases"], **means})
+    analysis = Analysis(
+        name=table.name("calibration"),
+        title=table.title("Calibration"),
+        caption=(
+            "Fraction of positive patients against the mean predicted probability of the positive class, in five equal "
+            "bins of the probability; the diagonal is perfect."
+        ),
+        columns={
+            "team": "Team",
+            "patients": "Patients",
+            "probability_mean": "Mean predicted probability",
+            "positive_share": "Fraction of positives",
+        },
+        rows=rows,
+        chart={
+            "kind": "points",
+            "x": "probability_mean",
+            "y": "positive_share",
+            "series": "team",
+            "diagonal": True,
+            "domain": [0, 1],
+        },
+        notes=tuple(f"{team} has no probabilities." for team in table.names if team not in {r["team"] for r in rows}),
+    )
+    return [analysis] if rows else []

@@ -1,0 +1,73 @@
+"""Every metric with its interval, ranked or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tables import rounded
+from evaluation.analyses.titles import metric_titles
+
+_INTERVAL: Final = {"value": "value", "ci95_low": "95% interval from", "ci95_high": "to"}
+_IN_MM: Final = "_mm"
+
+
+def metric_intervals(results: TaskResults) -> list[Analysis]:
+    """Every metric with its interval for each team: ranked fractions, ranked distances, and the others."""
+    titles = metric_titles(results)
+    ranked = [name for name in titles if name in results.board["metrics"]]
+    others = [name for name in titles if name not in results.board["metrics"]]
+    parts = (
+        ("metrics", "Metrics with 95% intervals", [name for name in ranked if not name.endswith(_IN_MM)]),
+        ("distances", "Distances with 95% intervals", [name for name in ranked if name.endswith(_IN_MM)]),
+        ("other-metrics", "Metrics that do not rank", [name for name in others if not name.endswith(_IN_MM)]),
+        ("other-distances", "Distances that do not rank", [name for name in others if name.endswith(_IN_MM)]),
+    )
+    analyses = [_intervals(results, name, title, {key: titles[key] for key in keys}) for name, title, keys in parts]
+    return [one for one in analyses if one.rows]
+
+
+def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str]) -> Analysis:
+    entries = _entries(results)
+    rows: list[dict[str, Any]] = []
+    infinite: list[str] = []
+    for key, of_metric in titles.items():
+        for team, figures in entries:
+            if key in figures:
+                shown = {part: rounded(figures[key].get(part)) for part in _INTERVAL}
+                rows.append({"metric": of_metric, "team": team, **shown})
+            if math.isinf(figures.get(key, {}).get("value") or 0.0):
+                infinite.append(f"{team}: {of_metric} is infinite.")
+    ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
+    fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")
+    return Analysis(
+        name=name,
+        title=title,
+        caption="Values with 95% intervals from resampled patients.",
+        columns={"metric": "Metric", "team": "Team", **_INTERVAL},
+        rows=[row for row in rows if row["value"] is not None],
+        chart={
+            "kind": "intervals",
+            "y": "team",
+            "x": "value",
+            "low": "ci95_low",
+            "high": "ci95_high",
+            "facet": "metric",
+            **({"domain": [0, 1]} if fractions else {}),
+        },
+        notes=tuple(infinite),
+    )
+
+
+def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, Any]]]]:
+    """Each team's figures in the leaderboard's order, rows out of competition at their places among them."""
+    teams: list[tuple[str, Mapping[str, Mapping[str, Any]]]] = [
+        (team.team, {name: vars(estimate) for name, estimate in team.estimates.items()}) for team in results.teams
+    ]
+    beside = sorted(results.board.get("beside", ()), key=lambda entry: int(entry["place"]))
+    for inserted, entry in enumerate(beside):
+        teams.insert(int(entry["place"]) + inserted, (str(entry["team"]), entry["metrics"]))
+    return teams

@@ -1,0 +1,163 @@
+"""The stability of a ranking under resampling, and pairwise tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tables import rounded
+
+_TESTS: Final = {
+    "wilcoxon_signed_rank": "Wilcoxon's signed-rank test",
+    "bootstrap_difference": "the paired bootstrap of the difference",
+    "kang": "Kang's test",
+    "mcnemar": "McNemar's test",
+}
+
+
+def rank_stability(results: TaskResults) -> list[Analysis]:
+    """How often each team took each rank in bootstrap rankings, and Kendall's tau of each ranking.
+
+    None without bootstrap rankings or with a single team. Source: challengeR, Wiesenfarth et al. 2021; the HECKTOR
+    2021 overview.
+    """
+    board = results.board
+    if not board.get("stability") or len(board["teams"]) < 2:
+        return []
+    return [_blobs(board), _taus(board)]
+
+
+def _blobs(board: Mapping[str, Any]) -> Analysis:
+    """The official ranking; of several metrics also each metric alone."""
+    stable, metrics = board["stability"], board["metrics"]
+    panels = [("Official ranking", stable["rankings"][board["official"]])]
+    if len(metrics) > 1:
+        panels += [(str(title), stable["metrics"][name]) for name, title in metrics.items()]
+    rows = []
+    for title, standing in panels:
+        for entry in board["teams"]:
+            ranks = standing["teams"][entry["team"]]
+            ends = {"ci95_low": ranks["ci95_low"], "ci95_high": ranks["ci95_high"]}
+            shared = {"ranking": f"{title}{_tau_text(standing['kendall_tau'])}", "team": entry["team"]}
+            rows += [
+                {**shared, "rank": float(rank), "fraction": rounded(times / stable["bootstraps"]), **ends}
+                for rank, times in ranks["times_at_rank"].items()
+            ]
+    return Analysis(
+        name="rank-stability",
+        title="Stability of the ranks",
+        caption=(
+            f"How often each team took each rank in {stable['bootstraps']} bootstrap rankings (area), and the 95% "
+            "interval of its rank, after Wiesenfarth et al. 2021. Tau is Kendall's correlation of the bootstrap "
+            "rankings with the ranking of all patients."
+        ),
+        columns={
+            "ranking": "Ranking",
+            "team": "Team",
+            "rank": "Rank",
+            "fraction": "Fraction of bootstrap rankings",
+            "ci95_low": "95% interval of the rank from",
+            "ci95_high": "to",
+        },
+        rows=rows,
+        chart={
+            "kind": "blobs",
+            "y": "team",
+            "x": "rank",
+            "size": "fraction",
+            "low": "ci95_low",
+            "high": "ci95_high",
+            "facet": "ranking",
+        },
+    )
+
+
+def _tau_text(tau: Mapping[str, Any]) -> str:
+    if tau["mean"] is None:
+        return ""
+    return f", tau {tau['mean']:.3f} ({tau['ci95_low']:.3f} to {tau['ci95_high']:.3f})"
+
+
+def _taus(board: Mapping[str, Any]) -> Analysis:
+    stable = board["stability"]
+    official, metrics = board["official"], board["metrics"]
+    named = {f"{_scheme(name)}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
+    named |= {f"{metrics[name]} alone": of for name, of in stable["metrics"].items()}
+    taus = {name: of["kendall_tau"] for name, of in named.items()}
+    taus |= {f"{name} alone": of.get("kendall_tau", of) for name, of in (board.get("tau") or {}).items()}
+    rows = [
+        {"ranking": name, **{part: rounded(tau[part]) for part in ("mean", "ci95_low", "ci95_high")}}
+        for name, tau in taus.items()
+    ]
+    return Analysis(
+        name="rank-correlation",
+        title="Kendall's tau of bootstrap rankings",
+        caption=(
+            f"Mean of Kendall's tau-b between each of {stable['bootstraps']} bootstrap rankings and the ranking of all "
+            "patients, with its 95% interval, as the HECKTOR 2021 overview reports it."
+        ),
+        columns={"ranking": "Ranking", "mean": "Tau", "ci95_low": "95% interval from", "ci95_high": "to"},
+        rows=[row for row in rows if row["mean"] is not None],
+        chart={"kind": "intervals", "y": "ranking", "x": "mean", "low": "ci95_low", "high": "ci95_high"},
+    )
+
+
+def _scheme(name: str) -> str:
+    return name.replace("_", " ").replace("borda", "Borda")
+
+
+def significance(results: TaskResults) -> list[Analysis]:
+    """Whether the row's team is better than the column's, for each metric; none without tests or rivals."""
+    board = results.board
+    if not board.get("comparisons") or len(board["teams"]) < 2:
+        return []
+    rows = [
+        {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair)}
+        for name, title in board["metrics"].items()
+        for pair in board["comparisons"][name]["pairs"]
+    ]
+    methods = {str(title): str(board["comparisons"][name]["test"]) for name, title in board["metrics"].items()}
+    return [
+        Analysis(
+            name="significance",
+            title="Pairwise tests",
+            caption=(
+                "One-sided p of the row's team being better than the column's, after Holm's correction over all "
+                "ordered pairs of the metric; below 0.05 the difference counts as significant."
+            ),
+            columns={
+                "metric": "Metric",
+                "team": "Team",
+                "than": "better than",
+                "difference": "Difference",
+                "ci95_low": "95% interval from",
+                "ci95_high": "to",
+                "p": "p",
+                "p_holm": "p after Holm",
+            },
+            rows=rows,
+            chart={
+                "kind": "matrix",
+                "x": "than",
+                "y": "team",
+                "value": "p_holm",
+                "facet": "metric",
+                "scale": "significance",
+            },
+            notes=tuple(_test_notes(methods)),
+        )
+    ]
+
+
+def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
+    """The figures of a pair; a leaderboard of an older version lacks the interval."""
+    return {key: rounded(pair.get(key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
+
+
+def _test_notes(methods: Mapping[str, str]) -> Sequence[str]:
+    by_test: dict[str, list[str]] = {}
+    for title, test in methods.items():
+        by_test.setdefault(test, []).append(title)
+    return [f"{', '.join(titles)}: {_TESTS.get(test, test)}." for test, titles in by_test.items()]

@@ -1,0 +1,131 @@
+"""All teams' rows of one answer, aligned by case, and the figures that several analyses share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from contract.editions import Answer
+from evaluation.analyses.sources import TaskResults
+from evaluation.metrics.overlap import Floats
+from evaluation.results.metrics_json import TeamMetrics
+
+Row: TypeAlias = Mapping[str, Any]
+MM3_A_ML: Final = 1000.0
+_DIGITS: Final = 4
+_WHISKER: Final = 1.5
+
+
+@dataclass(frozen=True)
+class AnswerRows:
+    """Rows of one answer, by team in the leaderboard's order and by case in alphabetical order.
+
+    Attributes:
+        answer: the declared answer.
+        prefix: of the names of its metrics.
+        heading: precedes titles, empty for a task with one answer.
+        teams: the teams that have rows; `--public` writes none.
+        cases: every case that any of them has.
+        rows: the rows of each team; None for a case that the team lacks or that does not count for it.
+    """
+
+    answer: Answer
+    prefix: str
+    heading: str
+    teams: tuple[TeamMetrics, ...]
+    cases: tuple[str, ...]
+    rows: tuple[tuple[Row | None, ...], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the teams."""
+        return [team.team for team in self.teams]
+
+    def name(self, of_analysis: str) -> str:
+        """The name of an analysis of this answer, unique within the task."""
+        return f"{self.answer.name}-{of_analysis}" if self.heading else of_analysis
+
+    def title(self, text: str) -> str:
+        """The title of an analysis of this answer."""
+        return f"{self.heading}{text}"
+
+    def numbers(self, key: str) -> Floats:
+        """One figure of every row, shape (teams, cases); NaN where absent or null."""
+        return np.array([[_number(row, key) for row in rows] for rows in self.rows], dtype=np.float64).reshape(
+            len(self.teams), len(self.cases)
+        )
+
+    def reference(self, key: str) -> Floats:
+        """A figure of the reference, equal for all teams, shape (cases,); NaN where no team has it."""
+        values = np.full(len(self.cases), np.nan)
+        for rows in self.rows:
+            for place in np.flatnonzero(np.isnan(values)):
+                values[place] = _number(rows[place], key)
+        return values
+
+
+def _number(row: Row | None, key: str) -> float:
+    value = None if row is None else row.get(key)
+    return math.nan if value is None else float(value)
+
+
+def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
+    """The rows of one answer that count; with the rule missing=skip those without a prediction do not."""
+    several = len(results.task.answers) > 1
+    by_team = [(team, {row["case"]: row for row in _counted(results, team, answer)}) for team in results.teams]
+    by_team = [(team, rows) for team, rows in by_team if rows]
+    cases = sorted({case for _, rows in by_team for case in rows})
+    return AnswerRows(
+        answer=answer,
+        prefix=results.prefixes.get(answer.name, ""),
+        heading=f"{answer.socket.title}: " if several else "",
+        teams=tuple(team for team, _ in by_team),
+        cases=tuple(cases),
+        rows=tuple(tuple(rows.get(case) for case in cases) for _, rows in by_team),
+    )
+
+
+def _counted(results: TaskResults, team: TeamMetrics, answer: Answer) -> list[Row]:
+    rows = results.rows_of(team, answer.name)
+    options = team.provenance.get("options", {})
+    options = options.get(answer.name, {}) if len(results.task.answers) > 1 else options
+    skip = options.get("missing") == "skip"
+    return [row for row in rows if not (skip and row.get("error") is not None)]
+
+
+def rounded(value: float | None) -> float | None:
+    """The value with four significant digits; None if it is not a finite number."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def box_summary(values: Iterable[float]) -> dict[str, float | int | None]:
+    """Quartiles, Tukey's whiskers, mean and number of values; NaN does not count, and infinite figures are None.
+
+    Whiskers end at the outermost values within 1.5 interquartile ranges of the box; beyond an infinite quartile they
+    end at the extremes.
+    """
+    ordered = sorted(float(value) for value in values if not math.isnan(value))
+    if not ordered:
+        return {"values": 0, **dict.fromkeys(("low", "q1", "median", "q3", "high", "mean"))}
+    q1, median, q3 = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    reach = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
+    low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)
+    high = next(value for value in reversed(ordered) if value <= q3 + reach)
+    figures = {"low": low, "q1": q1, "median": median, "q3": q3, "high": high, "mean": sum(ordered) / len(ordered)}
+    return {"values": len(ordered), **{name: rounded(value) for name, value in figures.items()}}
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """A quantile of sorted values, linear between neighbours; next to an infinite value, that value."""
+    place = share * (len(ordered) - 1)
+    below, above = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    part = place - int(place)
+    if part == 0 or below == above:
+        return below
+    return above if math.isinf(above) else below + part * (above - below)

@@ -1,0 +1,60 @@
+"""Titles of metrics, ranked or not, for tables and charts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from evaluation.analyses.sources import TaskResults
+from evaluation.editions.rules import RECALL_PREFIX
+
+_TITLES: Final = {
+    "gtvp_dsc_mean": "GTVp mean DSC",
+    "gtvn_dsc_mean": "GTVn mean DSC",
+    "gtvp_dsc_agg": "GTVp aggregated DSC",
+    "gtvn_dsc_agg": "GTVn aggregated DSC",
+    "dsc_agg_mean": "Mean of aggregated DSC",
+    "gtvn_f1_agg": "GTVn aggregated F1",
+    "gtvn_precision_agg": "GTVn aggregated precision",
+    "gtvn_recall_agg": "GTVn aggregated recall",
+    "gtvp_precision_mean": "GTVp mean precision",
+    "gtvp_recall_mean": "GTVp mean recall",
+    "gtvp_f1": "GTVp F1",
+    "gtvp_hd95_median_mm": "GTVp median HD95 (mm)",
+    "gtvn_hd95_median_mm": "GTVn median HD95 (mm)",
+    "gtvp_asd_median_mm": "GTVp median surface distance (mm)",
+    "gtvn_asd_median_mm": "GTVn median surface distance (mm)",
+    "gtvp_surface_dsc_mean": "GTVp mean surface DSC",
+    "gtvn_surface_dsc_mean": "GTVn mean surface DSC",
+    "c_index": "C-index",
+    "uno_c": "Uno's C-index",
+    "auc_1y": "AUC after 1 year",
+    "auc_2y": "AUC after 2 years",
+    "auc_3y": "AUC after 3 years",
+    "balanced_accuracy": "Balanced accuracy",
+    "accuracy": "Accuracy",
+    "sensitivity": "Sensitivity",
+    "specificity": "Specificity",
+    "auc": "AUC",
+    "brier": "Brier score",
+    "calibration_error": "Calibration error",
+    "calibration_in_the_large": "Calibration in the large",
+}
+
+
+def metric_titles(results: TaskResults) -> dict[str, str]:
+    """The title of every metric of any team, the ranked ones first and under the leaderboard's titles."""
+    ranked = {str(name): str(title) for name, title in results.board["metrics"].items()}
+    names = dict.fromkeys(name for team in results.teams for name in team.estimates)
+    return ranked | {name: _title(name, results) for name in names if name not in ranked}
+
+
+def _title(name: str, results: TaskResults) -> str:
+    for answer in results.task.answers:
+        prefix = results.prefixes.get(answer.name, "")
+        measure = name.removeprefix(prefix)
+        heading = f"{answer.socket.title}: " if prefix else ""
+        if name.startswith(prefix) and measure in _TITLES:
+            return f"{heading}{_TITLES[measure]}"
+        if name.startswith(prefix) and measure.startswith(RECALL_PREFIX):
+            return f"{heading}Recall of {measure.removeprefix(RECALL_PREFIX)}"
+    return name
