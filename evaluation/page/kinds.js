@@ -35,8 +35,15 @@
       : [];
   }
 
+  // Without the declared domain where the values use less than half of it: small differences are what is read here.
+  function closeUp(rows, chart) {
+    const [low, high] = page.domainOf(page.valuesOf(rows, [chart.x, chart.low, chart.high]));
+    const isSmall = chart.domain && high - low < (chart.domain[1] - chart.domain[0]) / 2;
+    return isSmall ? { ...chart, domain: undefined } : chart;
+  }
+
   function intervals(data, rows, chart, width) {
-    const plan = linesOfCategories(data, rows, chart, width, [chart.x, chart.low, chart.high, ...(chart.reference === undefined ? [] : [])]);
+    const plan = linesOfCategories(data, rows, closeUp(rows, chart), width, [chart.x, chart.low, chart.high]);
     return {
       ...plan,
       panel(space) {
@@ -79,7 +86,7 @@
             ...page.bottomAxis(space, title(data, chart.x)),
             Plot.rect(shown, {
               x1: 0, x2: chart.x, y1: (row) => place(row)[0], y2: (row) => place(row)[1],
-              fill: (row) => page.colourOf(row, chart.series, series), fillOpacity: page.emphasis, render: page.tagged(shown),
+              fill: (row) => page.seriesColour(row, chart.series, series), fillOpacity: page.emphasis, render: page.tagged(shown),
             }),
             Plot.ruleX([0], { stroke: "var(--soft)" }),
             space.hasLabels ? page.categoryLabels(categories, chart.y, space, labels) : null,
@@ -108,7 +115,7 @@
             Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: "var(--soft)", strokeWidth: 1, ...style(ranges) }),
             Plot.dot(shown, { y: chart.y, x: chart.x, r: (row) => Math.max(0.8, radius * Math.sqrt(row[chart.size])), fill: page.colourOf, ...style(shown) }),
           ],
-          { x: { domain: [0.4, last + 0.6] }, axis: { ticks: wholeTicks(last, space.width - space.labels) } },
+          { x: { domain: [0.4, last + 0.6] }, axis: { ticks: wholeTicks(last, space.width - space.labels), tickFormat: "d" } },
         );
       },
     };
@@ -130,9 +137,8 @@
     const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
     const xs = chart.x_is_category ? page.unique(rows.map((row) => row[chart.x])) : page.domainOf(rows.map((row) => row[chart.x]));
     const ys = chart.domain ?? page.domainOf(page.valuesOf(rows, [chart.y, chart.low, chart.high]));
-    const labels = Math.ceil(Math.max(...ys.map((tick) => page.textWidth(page.show(Number(tick.toFixed(1))))))) + 14;
     return {
-      labels,
+      labels: page.NUMBERS_PX,
       min: chart.facet ? 190 : 240,
       max: chart.facet ? 520 : 900,
       legend: chart.series ? page.legendOf(rows, chart.series, true, dashes) : [],
@@ -155,7 +161,7 @@
     const groups = d3.groups(shown, (row) => row[chart.series]).sort(([, a], [, b]) => page.emphasis(a[0]) - page.emphasis(b[0]));
     const curve = chart.step ? "step-after" : "linear";
     return groups.flatMap(([name, group]) => {
-      const colour = page.colourOf(group[0], chart.series, series);
+      const colour = page.seriesColour(group[0], chart.series, series);
       const opacity = page.emphasis(group[0]);
       const band = chart.low ? group.filter((row) => page.has(row, chart.low, chart.high)) : [];
       return [
@@ -171,10 +177,9 @@
     const values = (keys) => chart.domain ?? page.domainOf(page.valuesOf(rows, keys));
     let [xs, ys] = [values([chart.x, chart.x_low, chart.x_high]), values([chart.y, chart.low, chart.high])];
     if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
-    const labels = Math.ceil(Math.max(...ys.map((tick) => page.textWidth(page.show(Number(tick.toFixed(1))))))) + 14;
     const r = rows.length > 400 ? 2.2 : 4;
     return {
-      labels,
+      labels: page.NUMBERS_PX,
       min: 210,
       max: chart.facet ? 360 : 480,
       legend: chart.series ? page.legendOf(rows, chart.series) : [],
@@ -183,7 +188,7 @@
         const up = shown.filter((row) => page.has(row, chart.low, chart.high));
         const across = shown.filter((row) => page.has(row, chart.x_low, chart.x_high));
         const style = (list) => ({ fillOpacity: (row) => page.emphasis(row) * (r < 4 ? 0.7 : 1), strokeOpacity: page.emphasis, render: page.tagged(list) });
-        const colour = (row) => page.colourOf(row, chart.series, series);
+        const colour = (row) => page.seriesColour(row, chart.series, series);
         const area = space.width - (space.labels || 6) - 12;
         return Plot.plot({
           ...page.frame(space, chart.diagonal ? area + 64 : Math.min(area, 340) + 64, { marginTop: 24 }),

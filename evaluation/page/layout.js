@@ -101,6 +101,7 @@
       }
       y = bottom + (plan.rowGap ?? 18);
     }
+    y -= plan.rowGap ?? 18;
     const [wide, high] = [Math.ceil(Math.max(right, plan.legend?.length ? Math.min(width, 300) : 0)), Math.ceil(y)];
     for (const [key, value] of Object.entries({ width: wide, height: high, viewBox: `0 0 ${wide} ${high}` })) svg.setAttribute(key, value);
     return svg;

@@ -14,10 +14,13 @@
     return own === page.colours.neutral && page.isSelected("team", team) ? "var(--accent)" : own;
   };
 
-  // The team's colour, else one by the row's place in a series, else the colour of bars.
-  page.colourOf = function (row, seriesKey, series) {
-    if (seriesKey && seriesKey !== "team" && !(row.team && series.length === 1)) return PALETTE[series.indexOf(row[seriesKey]) % PALETTE.length];
-    return typeof row.team === "string" ? page.colourOfTeam(row.team) : "var(--bar)";
+  // The team's colour, or that of bars.
+  page.colourOf = (row) => (typeof row.team === "string" ? page.colourOfTeam(row.team) : "var(--bar)");
+
+  // The colour of a row's series; a series of teams has the teams' colours.
+  page.seriesColour = function (row, key, series) {
+    const apart = key && key !== "team" && series.length > 1;
+    return apart ? PALETTE[series.indexOf(row[key]) % PALETTE.length] : page.colourOf(row);
   };
 
   page.emphasis = (row) => (page.concerns(row) && !page.matches(row) ? FADED : 1);
@@ -47,6 +50,9 @@
 
   // Height of a line in pixels: lines come closer where there are many.
   page.lineStep = (count) => (count > MANY ? 17 : count > 6 ? 22 : 28);
+
+  // Space for the numbers of an axis at the left.
+  page.NUMBERS_PX = 38;
 
   // Space for labels at the left, at most a third of a phone's width.
   page.labelSpace = function (labels, width) {
@@ -101,7 +107,8 @@
     const common = { fontSize: 12, tickSize: 0, tickPadding: 6, color: "var(--soft)", labelArrow: "none" };
     return [
       Plot.gridY({ ticks: 5, stroke: "var(--line)", strokeOpacity: 1 }),
-      Plot.axisY({ ticks: 5, ...common, label, labelAnchor: "top", labelOffset: 36, ...options }),
+      Plot.axisY({ ticks: 5, ...common, label: null, ...options }),
+      label ? Plot.text([label], { frameAnchor: "top-left", textAnchor: "start", dx: -30, dy: -18, fill: "var(--soft)" }) : null,
     ];
   };
 
@@ -132,7 +139,7 @@
     const series = page.unique(rows.map((row) => row[key]));
     const entry = (value) => {
       const row = rows.find((one) => one[key] === value);
-      return { text: String(value), colour: page.colourOf(row, key, series), ...(lines ? { dashes: dashes(value) } : {}) };
+      return { text: String(value), colour: page.seriesColour(row, key, series), ...(lines ? { dashes: dashes(value) } : {}) };
     };
     const shown = series.filter((value) => key !== "team" || page.colourOfTeam(value) !== page.colours.neutral);
     const others = series.length - shown.length;

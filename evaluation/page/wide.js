@@ -14,6 +14,8 @@
   };
   const SMALLEST_CELL_PX = 13;
   const LARGEST_CELL_PX = 44;
+  // A matrix should fit on a screen.
+  const WIDEST_MATRIX_PX = 880;
   const STEP_WITH_LABEL_PX = 14;
   const SMALLEST_STEP_PX = 4;
   const MOST_ROWS = 6;
@@ -51,7 +53,7 @@
     const facets = chart.facet ? page.unique(rows.map((row) => row[chart.facet])).length : 1;
     const fill = colouring(rows, chart);
     const ideal = (width - labels * Math.min(facets, 3)) / (Math.min(facets, 3) * ordered.length) - 2;
-    const cell = Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, ordered.length > 12 ? Math.min(24, (width - labels) / ordered.length) : ideal));
+    const cell = Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, ordered.length > 12 ? (Math.min(width, WIDEST_MATRIX_PX) - labels) / ordered.length : ideal));
     const area = Math.ceil(cell * ordered.length) + 12;
     const texts = rows.filter((row) => page.has(row, chart.value)).map((row) => cellText(row, chart));
     const textFits = Math.max(0, ...texts.map((text) => page.textWidth(text))) < cell - 4;
@@ -138,7 +140,7 @@
   // Boxes side by side, continued in the next row where the width ends.
   function upright(data, rows, chart, width) {
     const categories = page.unique(rows.map((row) => row[chart.category]));
-    const labels = 44;
+    const labels = page.NUMBERS_PX;
     const fitting = (step) => Math.max(1, Math.floor((width - labels - 20) / step));
     const named = Math.ceil(categories.length / fitting(STEP_WITH_LABEL_PX)) <= MOST_ROWS;
     const step = named ? STEP_WITH_LABEL_PX : Math.max(SMALLEST_STEP_PX, ((width - labels - 20) * MOST_ROWS) / categories.length - 0.1);

@@ -16,8 +16,6 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.ranking.cli import main as rank
 from evaluation.report.cli import main as report
-from evaluation.report.plots import _axis_range
-from evaluation.statistics.bootstrap import Estimate
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 GRID = Geometry((40, 40, 20), (3.0, 3.0, 5.0), (-60.0, -60.0, -50.0))
@@ -170,10 +168,3 @@ def test_no_results(tmp_path):
     with pytest.raises(HecktorError, match=r"no task1/leaderboard\.json"):
         report(["--results", str(tmp_path), "--output", str(tmp_path / "r.html")])
     assert not (tmp_path / "r.html").exists()
-
-
-def test_axes_of_shares_compare_and_those_of_distances_hold_every_interval() -> None:
-    """Shares: 0 to 1 with a margin. Distances up to 20 mm: from 0 to 20, with 4% of 20 on either side."""
-    assert _axis_range([Estimate(0.7, 0.6, 0.8), Estimate(None, None, None)]) == (-0.02, 1.02)
-    assert _axis_range([]) == (-0.02, 1.02)
-    assert _axis_range([Estimate(4.0, 3.0, None), Estimate(9.0, 5.0, 20.0)]) == (-0.8, 20.8)
