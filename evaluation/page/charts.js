@@ -34,10 +34,12 @@
     const { data } = one;
     const rows = selectedRows(one.rows, data.chart);
     const plan = page.kinds[data.chart.kind](data, rows, data.chart, width);
-    const svg = page.layOut(facetsOf(data, rows, data.chart, plan), plan, width);
-    svg.setAttribute("role", "img");
-    svg.setAttribute("aria-label", one.label);
-    one.drawing.replaceChildren(svg);
+    const images = page.layOut(facetsOf(data, rows, data.chart, plan), plan, width, printing);
+    for (const image of images) {
+      image.setAttribute("role", "img");
+      image.setAttribute("aria-label", one.label);
+    }
+    one.drawing.replaceChildren(...images);
     one.drawing.style.minHeight = "0";
     const scrolls = one.drawing.scrollWidth > one.drawing.clientWidth;
     one.drawing.toggleAttribute("tabindex", scrolls);

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.page.html import bullets, choice, json_element
+from evaluation.page.html import choice, json_element, notes
 from evaluation.page.tables import Cell, Row, table
 
 # Columns whose values a reader can select.
@@ -27,8 +27,8 @@ def figure(analysis: Analysis, anchor: str) -> str:
     else:
         narrow = kind in _NARROW and "facet" not in analysis.chart and len(analysis.rows) > 0
         content, css = json_element(compact(analysis)), f"chart {kind}{' narrow' if narrow else ''}"
-    notes = bullets(analysis.notes, "remarks")
-    return f'<section class="{css}" id="{escape(anchor)}">{head}{content}{notes}</section>'
+    remarks = notes(analysis.notes, "remarks")
+    return f'<section class="{css}" id="{escape(anchor)}">{head}{content}{remarks}</section>'
 
 
 def compact(analysis: Analysis) -> dict[str, Any]:

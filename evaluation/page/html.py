@@ -23,9 +23,9 @@ def bullets(lines: Sequence[str], css_class: str = "") -> str:
     return f"<ul{_class(css_class)}>{items}</ul>" if items else ""
 
 
-def warnings(lines: Sequence[str]) -> str:
-    """Lines of warning; more than six are folded away behind their number."""
-    text = bullets(lines, "warnings")
+def notes(lines: Sequence[str], css_class: str = "warnings") -> str:
+    """Lines of warning or remarks; more than six are folded away behind their number."""
+    text = bullets(lines, css_class)
     return f"<details><summary>{len(lines)} notes</summary>{text}</details>" if len(lines) > _FEW_LINES else text
 
 

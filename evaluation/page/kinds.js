@@ -11,7 +11,7 @@
     return {
       categories,
       labels: page.labelSpace(categories, width),
-      min: 170,
+      min: 150,
       max: 1000,
       panel(space, marks, more = {}) {
         const height = categories.length * step + 50;
@@ -72,7 +72,7 @@
     };
     return {
       labels: page.labelSpace(categories, width),
-      min: 170,
+      min: 150,
       max: 1000,
       legend: chart.series && chart.series !== chart.y ? page.legendOf(rows, chart.series) : [],
       panel(space) {
@@ -102,7 +102,7 @@
     const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
     return {
       ...plan,
-      min: Math.max(170, Math.min(9 * last, 300)),
+      min: Math.max(170, Math.min(5 * last, 300)),
       panel(space) {
         const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.x, chart.size)));
         const ranges = chart.low ? onePerCategory(shown, chart.y).filter((row) => page.has(row, chart.low, chart.high)) : [];
@@ -157,8 +157,8 @@
   }
 
   function lineMarks(space, chart, series, dashes) {
-    const shown = space.rows.filter((row) => page.has(row, chart.y) && row[chart.x] !== null);
-    const groups = d3.groups(shown, (row) => row[chart.series]).sort(([, a], [, b]) => page.emphasis(a[0]) - page.emphasis(b[0]));
+    const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.y) && row[chart.x] !== null));
+    const groups = d3.groups(shown, (row) => row[chart.series]);
     const curve = chart.step ? "step-after" : "linear";
     return groups.flatMap(([name, group]) => {
       const colour = page.seriesColour(group[0], chart.series, series);

@@ -1,4 +1,4 @@
-// One <svg> for a figure: a legend, and a grid of panels, one for each facet.
+// The <svg> of a figure: a legend, and a grid of panels, one for each facet.
 "use strict";
 
 (function (page) {
@@ -6,6 +6,7 @@
   const FONT_PX = 12;
   const TITLE_LINE_PX = 16;
   const GAP_PX = 26;
+  const ROW_GAP_PX = 18;
   const LEGEND_LINE_PX = 20;
   const canvas = document.createElement("canvas").getContext("2d");
 
@@ -47,7 +48,7 @@
   }
 
   function drawLegend(svg, entries, width) {
-    let [x, y] = [0, 0];
+    let [x, y, right] = [0, 0, 0];
     for (const entry of entries) {
       const text = page.shorten(entry.text, width - 40);
       const needed = 28 + page.textWidth(text) + 16;
@@ -59,8 +60,9 @@
       svg.append(page.svgElement(isLine ? "line" : "rect", mark));
       svg.append(page.svgElement("text", { x: x + 26, y: y + 13, fill: "var(--ink)" }, text));
       x += needed;
+      right = Math.max(right, x);
     }
-    return entries.length ? y + LEGEND_LINE_PX + 8 : 0;
+    return { height: entries.length ? y + LEGEND_LINE_PX + 8 : 0, right };
   }
 
   function drawTitle(svg, facet, x, y, width) {
@@ -74,37 +76,52 @@
     return lines.length ? lines.length * TITLE_LINE_PX + 4 : 0;
   }
 
-  // `plan` comes from kinds.js: widths of labels and panels, the legend, and a function that draws one panel.
-  page.layOut = function (facets, plan, width) {
+  function newSvg() {
+    return page.svgElement("svg", { "font-size": FONT_PX, "font-family": getComputedStyle(document.body).fontFamily });
+  }
+
+  function setSize(svg, width, height) {
+    const [wide, high] = [Math.ceil(width), Math.ceil(height)];
+    for (const [key, value] of Object.entries({ width: wide, height: high, viewBox: `0 0 ${wide} ${high}` })) svg.setAttribute(key, value);
+  }
+
+  // Draws one row of panels with their titles from `top` on; returns where it ends.
+  function drawRow(svg, facets, plan, area, top) {
+    let x = 0;
+    const places = facets.map((facet, number) => {
+      const labels = number === 0 || plan.repeatLabels ? plan.labels : 0;
+      const place = { facet, labels, x, width: labels + area, title: drawTitle(svg, facet, x + labels, top, area) };
+      x += place.width + GAP_PX;
+      return place;
+    });
+    const title = Math.max(...places.map((place) => place.title));
+    const heights = places.map(({ facet, labels, x: left, width }) => {
+      const panel = plan.panel({ rows: facet.rows, width, labels, hasLabels: labels > 0 });
+      page.nest(svg, panel, left, top + title);
+      return Number(panel.getAttribute("height"));
+    });
+    return { right: x - GAP_PX, bottom: top + title + Math.max(...heights) };
+  }
+
+  // Draws all panels: one <svg>, or one for each row of panels where pages of paper divide the figure. `plan` comes
+  // from kinds.js: widths of labels and panels, the legend, and a function that draws one panel.
+  page.layOut = function (facets, plan, width, divided) {
     const columns = countColumns(facets.length, plan, width);
     const extra = plan.repeatLabels ? plan.labels * (columns - 1) : 0;
     const area = Math.min(plan.max, Math.max(plan.min, (width - plan.labels - extra - GAP_PX * (columns - 1)) / columns));
-    const svg = page.svgElement("svg", { "font-size": FONT_PX, "font-family": getComputedStyle(document.body).fontFamily });
-    let y = drawLegend(svg, plan.legend || [], width);
-    let right = 0;
+    const images = [newSvg()];
+    const legend = drawLegend(images[0], plan.legend || [], width);
+    let [top, right] = [legend.height, legend.right];
     for (let start = 0; start < facets.length; start += columns) {
-      let x = 0;
-      let bottom = y;
-      const titles = facets.slice(start, start + columns).map((facet, place) => {
-        const labels = place === 0 || plan.repeatLabels ? plan.labels : 0;
-        const position = { facet, labels, x, width: labels + area };
-        position.title = drawTitle(svg, facet, x + labels, y, area);
-        x += position.width + GAP_PX;
-        return position;
-      });
-      const title = Math.max(...titles.map((one) => one.title));
-      for (const one of titles) {
-        const panel = plan.panel({ rows: one.facet.rows, width: one.width, labels: one.labels, hasLabels: one.labels > 0 });
-        page.nest(svg, panel, one.x, y + title);
-        bottom = Math.max(bottom, y + title + Number(panel.getAttribute("height")));
-        right = Math.max(right, one.x + one.width);
-      }
-      y = bottom + (plan.rowGap ?? 18);
+      if (start > 0 && divided) {
+        images.push(newSvg());
+        top = 0;
+      } else if (start > 0) top += plan.rowGap ?? ROW_GAP_PX;
+      const row = drawRow(images.at(-1), facets.slice(start, start + columns), plan, area, top);
+      [top, right] = [row.bottom, Math.max(right, row.right)];
+      setSize(images.at(-1), right, top);
     }
-    y -= plan.rowGap ?? 18;
-    const [wide, high] = [Math.ceil(Math.max(right, plan.legend?.length ? Math.min(width, 300) : 0)), Math.ceil(y)];
-    for (const [key, value] of Object.entries({ width: wide, height: high, viewBox: `0 0 ${wide} ${high}` })) svg.setAttribute(key, value);
-    return svg;
+    return images;
   };
 
   // Plot's own style sheet would come once for each panel; the page's says the same.

@@ -25,8 +25,13 @@
 
   page.emphasis = (row) => (page.concerns(row) && !page.matches(row) ? FADED : 1);
 
-  // What is selected is drawn last, above the rest.
-  page.selectedLast = (rows) => [...rows].sort((a, b) => page.emphasis(a) - page.emphasis(b));
+  // What is selected is drawn last, above the rest; teams with a colour of their own lie above grey ones.
+  page.selectedLast = (rows) => [...rows].sort((a, b) => layer(a) - layer(b));
+
+  function layer(row) {
+    const isGrey = typeof row.team === "string" && page.colourOfTeam(row.team) === page.colours.neutral;
+    return 2 * page.emphasis(row) - (isGrey ? 1 : 0);
+  }
 
   page.tagElement = function (element, row) {
     element.pageRow = row;

@@ -74,14 +74,15 @@
     const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
     const turned = flat ? { textAnchor: "middle", dy: -10 } : { rotate: -90, textAnchor: "start", dy: -8 };
     const place = { x: chart.x, y: chart.y };
+    const fillOpacity = (row) => Math.max(page.emphasis(row), page.emphasis({ [headKey(chart.x)]: row[chart.x] }));
     return Plot.plot({
       ...page.frame({ ...space, width: space.labels + area }, top + down.length * cell + 6, { marginTop: top, marginBottom: 6 }),
       x: { type: "band", domain: across, axis: null, padding: 0 },
       y: { type: "band", domain: down, axis: null, padding: 0 },
       marks: [
-        Plot.cell(shown, { ...place, inset: 0.5, fill: (row) => fill(row[chart.value]).fill, fillOpacity: page.emphasis, render: page.tagged(shown) }),
+        Plot.cell(shown, { ...place, inset: 0.5, fill: (row) => fill(row[chart.value]).fill, fillOpacity, render: page.tagged(shown) }),
         textFits
-          ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity: page.emphasis, pointerEvents: "none" })
+          ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity, pointerEvents: "none" })
           : null,
         page.categoryLabels(down, chart.y, space),
         Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => page.shorten(row.value, 118), fill: "var(--ink)", ...turned, ariaLabel: "category-labels", render: page.tagged(heads) }),
@@ -121,7 +122,7 @@
     const domain = page.sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
     return {
       labels: page.labelSpace(categories, width),
-      min: 170,
+      min: 150,
       max: 1000,
       panel: (space) =>
         Plot.plot({

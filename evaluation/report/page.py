@@ -12,7 +12,7 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.page.charts import figure
 from evaluation.page.document import Document, Section, document_html
-from evaluation.page.html import paragraph, warnings
+from evaluation.page.html import notes, paragraph
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard, scheme_title
 
@@ -84,7 +84,7 @@ def _task_section(results: TaskResults, content: PageContent) -> Section:
     )
     figures = _figures(content.analyses.get(results.task.name, ()), anchor)
     table = leaderboard(results.board, content.colours)
-    return Section(anchor, title, f"{paragraph(about)}{table}{warnings(_warning_lines(results))}{figures}")
+    return Section(anchor, title, f"{paragraph(about)}{table}{notes(_warning_lines(results))}{figures}")
 
 
 def _figures(analyses: Sequence[Analysis], prefix: str) -> str:
