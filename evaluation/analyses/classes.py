@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
+from contract.editions.declaration import ClassValue
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import AnswerRows, rounded
-from evaluation.metrics.classification import calibration_table
+from evaluation.editions.rules import RECALL_PREFIX
+from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
+from evaluation.results.metrics_json import TeamMetrics
 from evaluation.statistics.bootstrap import Estimate
 
-_NO_PREDICTION = "no prediction"
+_NO_PREDICTION: Final = "no prediction"
 
 
-def sensitivity_and_specificity(table: AnswerRows) -> list[Analysis]:
-    """Both with their intervals, for an answer with two classes."""
+def sensitivity_and_specificity(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:
+    """Both with their intervals, for an answer with two classes; from the aggregates alone."""
     if not table.answer.is_binary:
         return []
     rows = []
-    for team in table.teams:
+    for team in teams:
         up, right = (team.estimates.get(f"{table.prefix}{name}") for name in ("sensitivity", "specificity"))
         if up is not None and right is not None and up.value is not None and right.value is not None:
             rows.append({"team": team.team, **_ends("sensitivity", up), **_ends("specificity", right), **_false(right)})
@@ -104,3 +108,86 @@ def calibration(table: AnswerRows) -> list[Analysis]:
         notes=tuple(f"{team} has no probabilities." for team in table.names if team not in {r["team"] for r in rows}),
     )
     return [analysis] if rows else []
+
+
+def confusion(table: AnswerRows) -> list[Analysis]:
+    """Each team's predicted classes against the reference, for two and more classes."""
+    classes = table.answer.classes
+    names = [_class_name(value) for value in classes]
+    rows: list[dict[str, Any]] = []
+    for team, of_team in zip(table.names, table.rows, strict=True):
+        known = [row for row in of_team if row is not None]
+        actual = class_codes([row[table.answer.row_key] for row in known], classes)
+        predicted = class_codes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
+        for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)), strict=True):
+            total = int(counts.sum())
+            for column, count in zip([*names, _NO_PREDICTION], counts.tolist(), strict=True):
+                fraction = rounded(count / total) if total else None
+                rows.append(
+                    {"team": team, "actual": name, "predicted": column, "patients": count, "fraction": fraction}
+                )
+    if all(row["patients"] == 0 for row in rows if row["predicted"] == _NO_PREDICTION):
+        rows = [row for row in rows if row["predicted"] != _NO_PREDICTION]
+    analysis = Analysis(
+        name=table.name("confusion"),
+        title=table.title("Confusion matrices"),
+        caption="Patients by class in the reference and predicted class, coloured by the fraction of the row.",
+        columns={
+            "team": "Team",
+            "actual": "Class in the reference",
+            "predicted": "Predicted class",
+            "patients": "Patients",
+            "fraction": "Fraction of the class",
+        },
+        rows=rows,
+        chart={
+            "kind": "matrix",
+            "x": "predicted",
+            "y": "actual",
+            "value": "fraction",
+            "text": "patients",
+            "facet": "team",
+            "scale": "sequential",
+        },
+    )
+    return [analysis] if rows else []
+
+
+def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:
+    """The recall of each class with its interval; of two classes these are specificity and sensitivity."""
+    metrics = {value: f"{RECALL_PREFIX}{value}" for value in table.answer.classes}
+    if table.answer.is_binary:
+        metrics = dict(zip(table.answer.classes, ("specificity", "sensitivity"), strict=True))
+    rows = []
+    for value, metric in metrics.items():
+        for team in teams:
+            estimate = team.estimates.get(f"{table.prefix}{metric}")
+            if estimate is not None and estimate.value is not None:
+                rows.append({"class": _class_name(value), "team": team.team, **_ends("recall", estimate)})
+    analysis = Analysis(
+        name=table.name("recall"),
+        title=table.title("Recall of each class"),
+        caption="Fraction of the patients of a class for whom it is predicted, with 95% intervals.",
+        columns={
+            "class": "Class",
+            "team": "Team",
+            "recall": "Recall",
+            "recall_low": "95% interval from",
+            "recall_high": "to",
+        },
+        rows=rows,
+        chart={
+            "kind": "intervals",
+            "y": "team",
+            "x": "recall",
+            "low": "recall_low",
+            "high": "recall_high",
+            "facet": "class",
+            "domain": [0, 1],
+        },
+    )
+    return [analysis] if rows else []
+
+
+def _class_name(value: ClassValue) -> str:
+    return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

@@ -6,34 +6,58 @@ from collections.abc import Sequence
 
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.classes import calibration, sensitivity_and_specificity
-from evaluation.analyses.factors import dsc_by_volume
+from evaluation.analyses.centres import by_centre
+from evaluation.analyses.classes import calibration, confusion, recall_by_class, sensitivity_and_specificity
 from evaluation.analyses.intervals import metric_intervals
+from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
+from evaluation.analyses.masks.correlations import dsc_correlations
+from evaluation.analyses.masks.detection import detection_by_size, lesion_counts, primary_found
+from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influences
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import answer_rows
+from evaluation.analyses.tasks import between_answers, between_tasks
 
 
 def task_analyses(results: TaskResults) -> list[Analysis]:
-    """The analyses of one task: of the leaderboard, then of each answer's rows."""
+    """The analyses of one task: of the leaderboard, of each answer's rows, and between answers."""
     return [
         *metric_intervals(results),
         *rank_stability(results),
         *significance(results),
-        *(analysis for answer in results.task.answers for analysis in _answer_analyses(results, answer)),
+        *by_centre(results),
+        *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),
+        *between_answers(results),
     ]
 
 
-def _answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
+def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
+    """The analyses of one answer; those of its rows are absent from results written with `--public`."""
     table = answer_rows(results, answer)
     if answer.kind == "mask":
-        return dsc_by_volume(table)
+        against = influences(table, results.scans)
+        return [
+            *boxes_by_team(table),
+            *boxes_by_case(table),
+            *failed_cases(table),
+            *primary_found(table),
+            *lesion_counts(table),
+            *detection_by_size(table),
+            *dsc_by_team(table, against),
+            *dsc_by_case(table, against),
+            *dsc_correlations(table, against, with_scans=bool(results.scans)),
+        ]
     if answer.kind == "risk":
         return survival_by_risk(table)
-    return [*sensitivity_and_specificity(table), *calibration(table)]
+    return [
+        *sensitivity_and_specificity(table, results.teams),
+        *recall_by_class(table, results.teams),
+        *confusion(table),
+        *calibration(table),
+    ]
 
 
-def challenge_analyses(results: Sequence[TaskResults]) -> list[Analysis]:  # noqa: ARG001
-    """The analyses between tasks."""
-    return []
+def challenge_analyses(results: Sequence[TaskResults]) -> list[Analysis]:
+    """The analyses between tasks; none for a single task."""
+    return between_tasks(results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,23 +16,29 @@ from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
+from evaluation.inputs.tables import number, read_table
 from evaluation.ranking.cli import LEADERBOARD_JSON
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
 
 GROUND_TRUTH: Final = "ground_truth"
+SCANS_CSV: Final = "baselines.csv"
 
 
 @dataclass(frozen=True)
 class TaskResults:
     """One task's leaderboard (plain data) and each team's metrics, in the leaderboard's order.
 
-    `prefixes` of the metrics' names are by answer; a task with one answer has none.
+    `prefixes` of the metrics' names are by answer; a task with one answer has none. `beside` holds the metrics of rows
+    out of competition that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
+    name, if `study baselines` has measured them.
     """
 
     task: Algorithm
     board: Mapping[str, Any]
     teams: Sequence[TeamMetrics]
     prefixes: Mapping[str, str] = field(default_factory=dict)
+    beside: Sequence[TeamMetrics] = ()
+    scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def rows_of(self, team: TeamMetrics, answer: str) -> list[Mapping[str, Any]]:
         """A team's rows of one answer."""
@@ -53,28 +59,71 @@ class PatientFiles:
 def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
-    Raises HecktorError if there is no task at all, or for a leaderboard that names a team without metrics.
+    A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
+    segmentation before and during therapy, HECKTOR 2021 two tasks of survival.
+
+    `baselines.csv` of `hecktor study baselines` beside them gives SUVmax and field of view.
+
+    Raises HecktorError if there is no task at all, for a leaderboard that names a team without metrics, or a task that
+    the edition lacks, or a table of scans that cannot be read.
     """
-    folders = [(task, results_dir / f"task{task.number}") for task in edition.algorithms]
+    scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
+    folders = {int(path.name[4:]): path for path in results_dir.glob("task*") if path.name[4:].isdecimal()}
     results = [
-        _task_results(task, folder, edition) for task, folder in folders if (folder / LEADERBOARD_JSON).is_file()
+        replace(_task_results(folder, place, edition), scans=scans)
+        for place, folder in sorted(folders.items())
+        if (folder / LEADERBOARD_JSON).is_file()
     ]
     if not results:
         raise HecktorError(results_dir.name, f"found no task1/{LEADERBOARD_JSON}", "the results of `rank`")
     return results
 
 
-def _task_results(task: Algorithm, folder: Path, edition: Edition) -> TaskResults:
+def read_scans(path: Path) -> dict[str, dict[str, float]]:
+    """The numbers of a table with a column `case`, by case and column. Raises HecktorError for any other table."""
+    table = read_table(path, HecktorError)
+    if "case" not in table.header:
+        raise HecktorError(table.name, "no column `case`", "the baselines.csv of `hecktor study baselines`")
+    scans = {}
+    for index, row in enumerate(table.rows):
+        columns = [name for name in table.header if name != "case"]
+        numbers = {
+            name: number(row[name], f"{table.where(index)}: {name}", "a number", HecktorError) for name in columns
+        }
+        scans[row["case"]] = {name: value for name, value in numbers.items() if value is not None}
+    return scans
+
+
+def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
     if not isinstance(board, dict) or not isinstance(board.get("teams"), list) or "unranked" not in board:
         raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
+    task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
-    teams = [read_metrics(folder / name / platform.METRICS_JSON, name) for name in names]
     prefixes = {}
     if len(task.answers) > 1:
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
         prefixes = {name: profile.prefix for name, profile in answers.items()}
-    return TaskResults(task, board, teams, prefixes)
+    beside = [str(entry["team"]) for entry in board.get("beside", ())]
+    return TaskResults(
+        task=task,
+        board=board,
+        teams=[_metrics_of(folder, name) for name in names],
+        prefixes=prefixes,
+        beside=[_metrics_of(folder, name) for name in beside if (folder / name / platform.METRICS_JSON).is_file()],
+    )
+
+
+def _task_of(board: Mapping[str, Any], where: str, place: int, edition: Edition) -> Algorithm:
+    """The task that the leaderboard names, under the folder's number."""
+    known = {task.name: task for task in edition.algorithms}
+    if board.get("task") not in known:
+        raise HecktorError(where, f"task {board.get('task')!r}", f"one of {', '.join(known)} (--edition)")
+    return replace(known[board["task"]], number=place)
+
+
+def _metrics_of(folder: Path, team: str) -> TeamMetrics:
+    return read_metrics(folder / team / platform.METRICS_JSON, team)
 
 
 def team_names(results: Sequence[TaskResults]) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
-from evaluation.editions.rules import RECALL_PREFIX
+from evaluation.editions.rules import MANY_CLASSES_METRICS, METRICS_OF_KIND, RECALL_PREFIX, SURFACE_METRICS
 
 _TITLES: Final = {
     "gtvp_dsc_mean": "GTVp mean DSC",
@@ -49,12 +50,26 @@ def metric_titles(results: TaskResults) -> dict[str, str]:
 
 
 def _title(name: str, results: TaskResults) -> str:
+    answer = answer_of(name, results)
+    if answer is None:
+        return name
+    prefix = results.prefixes.get(answer.name, "")
+    measure = name.removeprefix(prefix)
+    heading = f"{answer.socket.title}: " if prefix else ""
+    return f"{heading}{_TITLES.get(measure, f'Recall of {measure.removeprefix(RECALL_PREFIX)}')}"
+
+
+def answer_of(name: str, results: TaskResults) -> Answer | None:
+    """The answer that a metric is measured for; None for a weighted sum over answers and for an unknown metric."""
     for answer in results.task.answers:
         prefix = results.prefixes.get(answer.name, "")
-        measure = name.removeprefix(prefix)
-        heading = f"{answer.socket.title}: " if prefix else ""
-        if name.startswith(prefix) and measure in _TITLES:
-            return f"{heading}{_TITLES[measure]}"
-        if name.startswith(prefix) and measure.startswith(RECALL_PREFIX):
-            return f"{heading}Recall of {measure.removeprefix(RECALL_PREFIX)}"
-    return name
+        if name.startswith(prefix) and _is_measured(name.removeprefix(prefix), answer):
+            return answer
+    return None
+
+
+def _is_measured(measure: str, answer: Answer) -> bool:
+    if answer.kind == "class" and not answer.is_binary:
+        return measure in MANY_CLASSES_METRICS or measure.startswith(RECALL_PREFIX)
+    surfaces = [name for names in SURFACE_METRICS.values() for name in names] if answer.kind == "mask" else []
+    return measure in METRICS_OF_KIND[answer.kind] or measure in surfaces

@@ -81,13 +81,17 @@ def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Burden:
-    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none."""
+    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none.
+
+    `field_of_view_mm` is the extent of the mask's grid, which is the CT's, from head to feet.
+    """
 
     case: str
     gtvp_volume_ml: float
     gtvp_suv_max: float
     tumour_volume_ml: float
     tumour_suv_max: float
+    field_of_view_mm: float
 
 
 def measure_burden(scans: PatientFiles) -> Burden:
@@ -103,6 +107,7 @@ def measure_burden(scans: PatientFiles) -> Burden:
     figures: list[float] = []
     for part in (inside == labels.GTVP, inside != labels.BACKGROUND):
         figures += [int(part.sum()) * voxel_ml, float(uptake[part].max(initial=0.0))]
+    figures.append(mask.geometry.size[2] * mask.geometry.spacing_mm[2])
     return Burden(scans.case, *figures)
 
 

@@ -1,0 +1,124 @@
+"""Every metric by centre: the first team, rows out of competition and the mean of all teams side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tables import rounded
+from evaluation.analyses.titles import metric_titles
+from evaluation.results.metrics_json import TeamMetrics
+
+ALL_CENTRES: Final = "all"
+MEAN: Final = "mean of all teams"
+NO_P: Final = (
+    "No p: the HECKTOR 2021 overview prints none. Patients of different centres differ in tumour volume, follow-up and "
+    "scanner, and a test would not separate these from the centre."
+)
+_IN_MM: Final = "_mm"
+
+
+def by_centre(results: TaskResults) -> list[Analysis]:
+    """Metrics by centre, fractions apart from distances; none if no team's results have centres."""
+    centres = _cases_of_centres(results.teams)
+    if not centres or not results.board["teams"]:
+        return []
+    titles = metric_titles(results)
+    analyses = []
+    for name, title, is_distance in (("centres", "Metrics", False), ("centres-distances", "Distances", True)):
+        metrics = {key: of for key, of in titles.items() if key.endswith(_IN_MM) == is_distance}
+        ranked = {key: of for key, of in metrics.items() if key in results.board["metrics"]}
+        analyses.append(_side_by_side(results, centres, name, f"{title} by centre", metrics))
+        analyses.append(_of_teams(results, centres, f"{name}-by-team", f"{title} by centre and team", ranked))
+    return [analysis for analysis in analyses if analysis.rows]
+
+
+def _cases_of_centres(teams: Sequence[TeamMetrics]) -> dict[str, int]:
+    cases = {str(centre): int(block["cases"]) for team in teams for centre, block in team.centres.items()}
+    return dict(sorted(cases.items()))
+
+
+def _side_by_side(
+    results: TaskResults, centres: Mapping[str, int], name: str, title: str, metrics: Mapping[str, str]
+) -> Analysis:
+    first = next(team for team in results.teams if team.team == results.board["teams"][0]["team"])
+    shown = {f"{first.team} (first)": [first], **{team.team: [team] for team in results.beside if team.centres}}
+    shown[MEAN] = list(results.teams)
+    rows: list[dict[str, Any]] = []
+    for key, metric in metrics.items():
+        for centre, cases in {**centres, ALL_CENTRES: int(first.cases.get("used", 0))}.items():
+            for who, teams in shown.items():
+                values = [value for team in teams if (value := _value(team, centre, key)) is not None]
+                if values:
+                    mean = rounded(sum(values) / len(values))
+                    shared = {"metric": metric, "centre": centre, "cases": cases}
+                    rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
+    return Analysis(
+        name=name,
+        title=title,
+        caption=(
+            "Each metric of a centre's cases alone: the first team, rows out of competition and the mean of all teams, "
+            "as in the HECKTOR 2021 overview. Infinite and undefined values do not enter the mean."
+        ),
+        columns={
+            "metric": "Metric",
+            "centre": "Centre",
+            "cases": "Cases",
+            "of": "Of",
+            "value": "Value",
+            "teams": "Teams with a value",
+        },
+        rows=rows,
+        chart={"kind": "bars", "y": "centre", "x": "value", "series": "of", "facet": "metric"},
+        notes=(NO_P, *_without_centres(results)),
+    )
+
+
+def _value(team: TeamMetrics, centre: str, metric: str) -> float | None:
+    """A metric of one centre's cases, or of all cases; None if it is undefined, infinite or absent."""
+    if centre == ALL_CENTRES:
+        estimate = team.estimates.get(metric)
+        value = None if estimate is None else estimate.value
+    else:
+        value = team.centres.get(centre, {}).get("aggregates", {}).get(metric, {}).get("value")
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _without_centres(results: TaskResults) -> list[str]:
+    known = {team.team for team in (*results.teams, *results.beside) if team.centres}
+    named = [team.team for team in results.teams] + [str(one["team"]) for one in results.board.get("beside", ())]
+    lacking = [name for name in named if name not in known]
+    return [f"Without values by centre, since no metrics.json with centres is at hand: {', '.join(lacking)}."] * bool(
+        lacking
+    )
+
+
+def _of_teams(
+    results: TaskResults, centres: Mapping[str, int], name: str, title: str, metrics: Mapping[str, str]
+) -> Analysis:
+    rows = [
+        {"metric": metric, "team": team.team, "centre": centre, "value": rounded(value)}
+        for key, metric in metrics.items()
+        for team in results.teams
+        for centre in centres
+        if (value := _value(team, centre, key)) is not None
+    ]
+    return Analysis(
+        name=name,
+        title=title,
+        caption="Each ranked metric of a centre's cases alone, for every team.",
+        columns={"metric": "Metric", "team": "Team", "centre": "Centre", "value": "Value"},
+        rows=rows,
+        chart={
+            "kind": "matrix",
+            "x": "centre",
+            "y": "team",
+            "value": "value",
+            "facet": "metric",
+            "scale": "sequential",
+        },
+        notes=(NO_P,),
+    )

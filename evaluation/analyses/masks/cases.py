@@ -1,0 +1,168 @@
+"""DSC and HD95 as box plots, by team and by case, and the cases that nearly all teams fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.tables import MM3_A_ML, AnswerRows, box_summary, rounded
+from evaluation.metrics.overlap import Floats
+
+LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
+FAILED_BELOW: Final = 0.5
+NEARLY_ALL: Final = 0.9
+_BOX: Final = {
+    "values": "Values",
+    "low": "Lower whisker",
+    "q1": "Lower quartile",
+    "median": "Median",
+    "q3": "Upper quartile",
+    "high": "Upper whisker",
+    "mean": "Mean",
+}
+_CHART: Final = {name: name for name in ("low", "q1", "median", "q3", "high", "mean")}
+_MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
+# States of a surface whose distances are infinite.
+_LOST: Final = ("one_empty", "no_prediction")
+_ABOUT_BOXES: Final = (
+    "Boxes reach from quartile to quartile with a line at the median, whiskers to the outermost values within 1.5 "
+    "interquartile ranges."
+)
+
+
+def boxes_by_team(table: AnswerRows) -> list[Analysis]:
+    """Each team's values over the cases: one analysis for the DSC, one for the HD95 where it is measured."""
+    analyses = []
+    for measure, title in _MEASURES.items():
+        rows = [
+            {"label": LABELS[label], "team": team, **box_summary(of_team), **_infinite(measure, of_team)}
+            for label, values in _values(table, measure).items()
+            for team, of_team in zip(table.names, values, strict=True)
+        ]
+        analyses.append(
+            Analysis(
+                name=table.name(f"{measure}-by-team"),
+                title=table.title(f"{title} by team"),
+                caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}",
+                columns={"label": "Structure", "team": "Team", **_heads(measure)},
+                rows=[row for row in rows if row["values"]],
+                chart={"kind": "boxes", "category": "team", **_CHART, "facet": "label", **_domain(measure)},
+            )
+        )
+    return [analysis for analysis in analyses if analysis.rows]
+
+
+def boxes_by_case(table: AnswerRows) -> list[Analysis]:
+    """The values of all teams in each case, the hardest case first: for each structure, its DSC and its HD95."""
+    return [
+        _boxes_by_case(table, measure, label, values)
+        for measure in _MEASURES
+        for label, values in _values(table, measure).items()
+        if (table.reference(f"{label}_reference_voxels") > 0).any()
+    ]
+
+
+def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) -> Analysis:
+    volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+    rows: list[dict[str, Any]] = [
+        {"case": case, "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
+        | _infinite(measure, values[:, place])
+        for place, case in enumerate(table.cases)
+        if volume[place] > 0
+    ]
+    return Analysis(
+        name=table.name(f"{label}-{measure}-by-case"),
+        title=table.title(f"{_MEASURES[measure]} of the {LABELS[label]} by case"),
+        caption=(
+            f"{_MEASURES[measure]} of all teams in each case with a {LABELS[label]}, from the hardest case to the "
+            f"easiest by the median over teams. {_ABOUT_BOXES}"
+        ),
+        columns={"case": "Case", "volume_ml": "Reference volume (ml)", **_heads(measure)},
+        rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
+        chart={"kind": "boxes", "category": "case", **_CHART, "orientation": "vertical", **_domain(measure)},
+    )
+
+
+def failed_cases(table: AnswerRows) -> list[Analysis]:
+    """Cases in which nearly all teams have a DSC below 0.5, by structure."""
+    rows: list[dict[str, Any]] = []
+    values_of = _values(table, "dsc")
+    for label, values in values_of.items():
+        volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+        answered = np.array([[row is not None for row in of_team] for of_team in table.rows], dtype=np.bool_)
+        for place, case in enumerate(table.cases):
+            failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
+            if failed and failed >= math.ceil(NEARLY_ALL * teams):
+                shared = {"case": case, "label": LABELS[label], "volume_ml": rounded(volume[place])}
+                rows.append({**shared, "failed": failed, "teams": teams, **_middle_and_best(table, values[:, place])})
+    analysis = Analysis(
+        name=table.name("failed-cases"),
+        title=table.title("Cases that nearly all teams fail"),
+        caption=(
+            f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
+            "or masks that share less than half of their mean volume. A team that rightly marks nothing does not fail."
+        ),
+        columns={
+            "case": "Case",
+            "label": "Structure",
+            "volume_ml": "Reference volume (ml)",
+            "failed": "Teams that fail",
+            "teams": "Teams",
+            "dsc_median": "Median DSC",
+            "dsc_best": "Best DSC",
+            "team": "Team with the best DSC",
+        },
+        rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"])),
+        notes=() if rows else ("No such case.",),
+    )
+    return [analysis] if values_of else []
+
+
+def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
+    best = int(np.nanargmax(dsc))
+    figures = {"dsc_median": rounded(float(np.nanmedian(dsc))), "dsc_best": rounded(float(dsc[best]))}
+    return {**figures, "team": table.names[best] if dsc[best] > 0 else None}
+
+
+def _values(table: AnswerRows, measure: str) -> dict[str, Floats]:
+    """DSC or HD95 in mm of each structure that has any, shape (teams, cases); a lost HD95 is infinite."""
+    values = {}
+    for label in LABELS:
+        of_label = table.numbers(f"{label}_dsc") if measure == "dsc" else _hd95(table, label)
+        if not np.isnan(of_label).all():
+            values[label] = of_label
+    return values
+
+
+def _hd95(table: AnswerRows, label: str) -> Floats:
+    distances = table.numbers(f"{label}_hd95_mm")
+    lost = [[row is not None and row.get(f"{label}_surface") in _LOST for row in of_team] for of_team in table.rows]
+    distances[np.array(lost, dtype=np.bool_).reshape(distances.shape)] = np.inf
+    return distances
+
+
+def _infinite(measure: str, values: Floats) -> dict[str, int]:
+    return {"infinite": int(np.isinf(values).sum())} if measure == "hd95" else {}
+
+
+def _heads(measure: str) -> dict[str, str]:
+    if measure == "dsc":
+        return dict(_BOX)
+    in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in _BOX.items()}
+    return {**in_mm, "infinite": "Infinite values"}
+
+
+def _domain(measure: str) -> dict[str, Any]:
+    return {"domain": [0, 1]} if measure == "dsc" else {}
+
+
+def _difficulty(row: Mapping[str, Any], measure: str) -> tuple[float, str]:
+    """Sorts from hard to easy: a low DSC, or a long distance (None is infinite)."""
+    median = row["median"]
+    if measure == "dsc":
+        return float(median), row["case"]
+    return (-math.inf if median is None else -float(median)), row["case"]

@@ -1,0 +1,159 @@
+"""Whether teams found the primary tumour, and their GTVn lesions: counts, and detection by size."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.tables import MM3_A_ML, AnswerRows, rounded
+from evaluation.metrics.overlap import Floats
+from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins
+
+_Z: Final = 1.959963984540054
+_OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
+_LESION_DSC: Final = (
+    " The lesion-wise DSC is the mean over all these lesions, 0 for a missed and for a false one, as in BraTS-METS "
+    "2024 but without dilation."
+)
+NO_SIZES: Final = (
+    "No detection by size: these metrics.json files do not hold the sizes of lesions. Evaluate again with this version."
+)
+
+
+def primary_found(table: AnswerRows) -> list[Analysis]:
+    """In how many cases a team's GTVp overlaps the reference's at all."""
+    reference, predicted, shared = (
+        table.numbers(f"gtvp_{part}_voxels") for part in ("reference", "predicted", "intersection")
+    )
+    rows: list[dict[str, Any]] = []
+    for of, counted in (("cases with a GTVp", reference > 0), ("cases in which the team marks a GTVp", predicted > 0)):
+        for place, team in enumerate(table.names):
+            cases, found = int(counted[place].sum()), int((shared[place] > 0).sum())
+            if cases:
+                low, high = wilson_interval(found, cases)
+                ends = {"fraction": found / cases, "low": low, "high": high}
+                figures = {name: rounded(end) for name, end in ends.items()}
+                rows.append({"of": of, "team": team, "found": found, "cases": cases, **figures})
+    analysis = Analysis(
+        name=table.name("primary-found"),
+        title=table.title("Primary tumour found"),
+        caption=(
+            "Cases in which the team's GTVp and the reference's share at least one voxel: of all cases with a primary "
+            "tumour, and of those in which the team marks one, with Wilson's 95% interval. The HECKTOR 2020 overview "
+            "asks for both: find every primary tumour, and nothing else."
+        ),
+        columns={
+            "of": "Of",
+            "team": "Team",
+            "found": "Found",
+            "cases": "Cases",
+            "fraction": "Fraction",
+            "low": "95% interval from",
+            "high": "to",
+        },
+        rows=rows,
+        chart={
+            "kind": "intervals",
+            "y": "team",
+            "x": "fraction",
+            "low": "low",
+            "high": "high",
+            "facet": "of",
+            "domain": [0, 1],
+        },
+    )
+    return [analysis] if rows else []
+
+
+def wilson_interval(found: int, cases: int) -> tuple[float, float]:
+    """The 95% interval of a fraction of independent cases. Source: Wilson 1927, J Am Stat Assoc 22:209-212."""
+    share, spread = found / cases, _Z**2 / cases
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z * float(np.sqrt(share * (1 - share) / cases + spread / (4 * cases))) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def lesion_counts(table: AnswerRows) -> list[Analysis]:
+    """Detected, missed and false GTVn lesions of each team, summed over the cases."""
+    counts = {outcome: np.nansum(table.numbers(f"gtvn_lesions_{outcome}"), axis=1) for outcome in _OUTCOMES}
+    if not any(of.any() for of in counts.values()):
+        return []
+    sums = lesion_wise_dsc_sums(table)
+    rows: list[dict[str, Any]] = []
+    for place, team in enumerate(table.names):
+        total = sum(of[place] for of in counts.values())
+        dsc = {} if sums is None or not total else {"lesion_dsc": rounded(float(sums[place] / total))}
+        for outcome, word in _OUTCOMES.items():
+            rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), **dsc})
+    return [
+        Analysis(
+            name=table.name("gtvn-lesions"),
+            title=table.title("GTVn lesions detected, missed and false"),
+            caption=(
+                "Lesions of all cases, matched by the edition's rule. Detected and missed ones are the reference's, "
+                f"false ones the team's.{'' if sums is None else _LESION_DSC}"
+            ),
+            columns={
+                "team": "Team",
+                "outcome": "Lesions",
+                "lesions": "Number",
+                **({} if sums is None else {"lesion_dsc": "Lesion-wise DSC of the team"}),
+            },
+            rows=rows,
+            chart={"kind": "bars", "y": "team", "x": "lesions", "series": "outcome"},
+            notes=(NO_SIZES,) if sums is None else (),
+        )
+    ]
+
+
+def lesion_wise_dsc_sums(table: AnswerRows) -> Floats | None:
+    """The sum of each team's DSCs of matched lesions; None if some row lacks them."""
+    known = [[row for row in rows if row is not None] for rows in table.rows]
+    if any("gtvn_lesion_dsc" not in row for rows in known for row in rows):
+        return None
+    sums = [sum(dsc or 0.0 for row in rows for dsc in row["gtvn_lesion_dsc"]) for rows in known]
+    return np.array(sums, dtype=np.float64)
+
+
+def detection_by_size(table: AnswerRows) -> list[Analysis]:
+    """Each team's detected fraction and DSC of the reference's GTVn lesions in five bins of rising volume."""
+    if not table.teams or lesion_wise_dsc_sums(table) is None:
+        return []
+    rows: list[dict[str, Any]] = []
+    for team, of_team in zip(table.names, table.rows, strict=True):
+        known = [row for row in of_team if row is not None]
+        voxel_ml = [row["voxel_volume_mm3"] / MM3_A_ML for row in known for _ in row["gtvn_lesion_voxels"]]
+        volume = np.array([size for row in known for size in row["gtvn_lesion_voxels"]]) * np.array(voxel_ml)
+        dsc = np.array([value for row in known for value in row["gtvn_lesion_dsc"]], dtype=np.float64)
+        if volume.size < VOLUME_BINS:
+            continue
+        for part in equal_bins(volume, VOLUME_BINS):
+            figures = {
+                "volume_ml": float(np.median(volume[part])),
+                "detected": float((~np.isnan(dsc[part])).mean()),
+                "dsc_mean": float(np.nan_to_num(dsc[part]).mean()),
+            }
+            rows.append({"team": team, "lesions": part.size, **{name: rounded(of) for name, of in figures.items()}})
+    return [_by_size(table, rows, *of) for of in _BY_SIZE] if rows else []
+
+
+_BY_SIZE: Final = (
+    ("gtvn-detection-by-size", "Detection of GTVn lesions by size", "detected", "Fraction of lesions detected"),
+    ("gtvn-lesion-dsc-by-size", "DSC of GTVn lesions by size", "dsc_mean", "Mean DSC, 0 for a missed lesion"),
+)
+
+
+def _by_size(table: AnswerRows, rows: list[dict[str, Any]], name: str, title: str, y: str, head: str) -> Analysis:
+    return Analysis(
+        name=table.name(name),
+        title=table.title(title),
+        caption=(
+            "Lesions of the reference in five bins of rising volume with equal numbers, the first also with the "
+            "remainder; shown at the bin's median volume."
+        ),
+        columns={"team": "Team", "volume_ml": "Median lesion volume of the bin (ml)", "lesions": "Lesions", y: head},
+        rows=[{key: row[key] for key in ("team", "volume_ml", "lesions", y)} for row in rows],
+        chart={"kind": "lines", "x": "volume_ml", "y": y, "series": "team", "domain": [0, 1]},
+    )

@@ -1,0 +1,194 @@
+"""Teams across tasks, or across the answers of one task: correlation, profile of ranks, spread of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+from typing import Any, Final
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tables import box_summary, rounded
+from evaluation.analyses.titles import answer_of
+from evaluation.metrics.overlap import Floats
+from evaluation.statistics.tests import kendall_tau
+
+FEWEST_TEAMS: Final = 3
+OFFICIAL: Final = "Official rank"
+_ALL_ORDERS_UP_TO: Final = 7
+_RANDOM_ORDERS: Final = 1999
+_SEED: Final = 2025
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """Each team's rank under one title, such as a task or a metric; `by` says what is ranked."""
+
+    title: str
+    by: str
+    of_team: Mapping[str, float]
+
+
+def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
+    """Correlation by the official rank and by each metric that two tasks share; profile; spread of shared metrics."""
+    official = [_Ranks(_task_title(one), OFFICIAL, _ranks(one, None)) for one in results]
+    by_metric = [
+        _Ranks(_task_title(one), str(title), _ranks(one, name))
+        for one in results
+        for name, title in one.board["metrics"].items()
+    ]
+    columns = [*official, *by_metric]
+    pairs = [(first, second) for first, second in combinations(columns, 2) if _comparable(first, second)]
+    if len(results) < 2:
+        return []
+    return [
+        *_correlation("between tasks", pairs),
+        *_profile("Profile of each team over the tasks", "Task", official),
+        *_spread(results),
+    ]
+
+
+def between_answers(results: TaskResults) -> list[Analysis]:
+    """The same for the answers of one task, by the ranked metrics of each."""
+    metrics = results.board["metrics"]
+    answers = {name: answer for name in metrics if (answer := answer_of(name, results)) is not None}
+    columns = {name: _Ranks(str(metrics[name]), str(metrics[name]), _ranks(results, name)) for name in answers}
+    pairs = [(columns[a], columns[b]) for a, b in combinations(columns, 2) if answers[a] is not answers[b]]
+    if len(results.task.answers) < 2:
+        return []
+    return [
+        *_correlation("between answers", pairs),
+        *_profile("Profile of each team over the metrics", "Metric", list(columns.values())),
+    ]
+
+
+def _task_title(results: TaskResults) -> str:
+    return f"Task {results.task.number}: {results.task.title}"
+
+
+def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
+    """Official ranks, or those by one metric alone."""
+    entries = results.board["teams"]
+    return {
+        str(entry["team"]): float(entry["rank"] if metric is None else entry["metrics"][metric]["rank"])
+        for entry in entries
+    }
+
+
+def _comparable(first: _Ranks, second: _Ranks) -> bool:
+    return first.by == second.by and first.title != second.title
+
+
+def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
+    rows = []
+    for first, second in pairs:
+        common = [team for team in first.of_team if team in second.of_team]
+        if len(common) >= FEWEST_TEAMS:
+            ranks = [np.array([one.of_team[team] for team in common]) for one in (first, second)]
+            tau, p = tau_and_p(*ranks)
+            by = {"by": first.by} if first.by == second.by else {}
+            rows.append(
+                {"first": first.title, "second": second.title, **by, "teams": len(common)}
+                | {"tau": rounded(tau), "p": rounded(p)}
+            )
+    by_head = {"by": "By"} if any("by" in row for row in rows) else {}
+    return [
+        Analysis(
+            name=f"correlation-{between.replace(' ', '-')}",
+            title=f"Correlation {between}",
+            caption=(
+                "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: "
+                "exact without ties, otherwise from permutations. As in the HNTS-MRG 2024 overview."
+            ),
+            columns={"first": "First", "second": "Second", **by_head, "teams": "Teams", "tau": "Tau", "p": "p"},
+            rows=rows,
+            notes=() if rows else (f"Fewer than {FEWEST_TEAMS} teams stand in both.",),
+        )
+    ]
+
+
+def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None]:
+    """Kendall's tau-b and its two-sided p; both None if one side ties all teams.
+
+    Without ties p is exact. With ties it is the fraction of the orders of one side whose tau is at least as far from
+    0: of all orders up to seven teams, else of 1,999 random ones with the observed order added.
+    """
+    tau = float(kendall_tau(first[None, :], second)[0])
+    if np.isnan(tau):
+        return None, None
+    size = first.size
+    if all(np.unique(side).size == size for side in (first, second)):
+        return tau, float(kendalltau(first, second, method="exact").pvalue)
+    if size <= _ALL_ORDERS_UP_TO:
+        orders = np.array(list(permutations(range(size))))
+    else:
+        drawn = np.random.default_rng(_SEED).permuted(np.tile(np.arange(size), (_RANDOM_ORDERS, 1)), axis=1)
+        orders = np.vstack([np.arange(size), drawn])
+    as_far = np.abs(kendall_tau(first[orders], second)) >= abs(tau) - 1e-12
+    return tau, float(as_far.mean())
+
+
+def _profile(title: str, of: str, columns: Sequence[_Ranks]) -> list[Analysis]:
+    """Each team's rank in every column; the colour is the fraction of the other teams that it leaves behind."""
+    teams = list(dict.fromkeys(team for column in columns for team in column.of_team))
+    rows: list[dict[str, Any]] = [
+        {"team": team, "of": column.title, "rank": rank, "teams": len(column.of_team)}
+        | {"behind": rounded(sum(other > rank for other in column.of_team.values()) / (len(column.of_team) - 1))}
+        for team, column in product(teams, columns)
+        if (rank := column.of_team.get(team)) is not None and len(column.of_team) > 1
+    ]
+    analysis = Analysis(
+        name="profile",
+        title=title,
+        caption="Rank of each team, coloured by the fraction of the other teams that it leaves behind.",
+        columns={
+            "team": "Team",
+            "of": of,
+            "rank": "Rank",
+            "teams": "Ranked teams",
+            "behind": "Fraction of the others left behind",
+        },
+        rows=rows,
+        chart={"kind": "matrix", "x": "of", "y": "team", "value": "behind", "text": "rank", "scale": "sequential"},
+    )
+    return [analysis] if rows else []
+
+
+def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
+    """Values over the teams, by task, of each metric that several tasks rank."""
+    titles = [str(title) for one in results for title in one.board["metrics"].values()]
+    rows = []
+    for shared in dict.fromkeys(title for title in titles if titles.count(title) > 1):
+        for one in results:
+            names = [name for name, title in one.board["metrics"].items() if title == shared]
+            values = [entry["metrics"][name]["value"] for entry in one.board["teams"] for name in names]
+            summary = box_summary([np.inf if value is None else value for value in values])
+            rows.append({"metric": shared, "task": _task_title(one), **summary})
+    analysis = Analysis(
+        name="spread-over-teams",
+        title="Results of all teams by task",
+        caption="All ranked teams' values of each metric that several tasks share, as in the HNTS-MRG 2024 overview.",
+        columns={
+            "metric": "Metric",
+            "task": "Task",
+            "values": "Teams",
+            "low": "Lower whisker",
+            "q1": "Lower quartile",
+            "median": "Median",
+            "q3": "Upper quartile",
+            "high": "Upper whisker",
+            "mean": "Mean",
+        },
+        rows=[row for row in rows if row["values"]],
+        chart={
+            "kind": "boxes",
+            "category": "task",
+            **{key: key for key in ("low", "q1", "median", "q3", "high", "mean")},
+            "facet": "metric",
+        },
+    )
+    return [analysis] if rows else []
