@@ -15,6 +15,8 @@ from evaluation.page.tables import Cell, Row, table
 KEYS: Final = ("team", "centre", "case")
 # Charts that do not need the page's width and stand side by side.
 _NARROW: Final = frozenset({"points", "bars", "lines"})
+# Bars with more lines take the whole width.
+_MOST_LINES: Final = 16
 _FIGURES: Final = 4
 
 
@@ -25,10 +27,15 @@ def figure(analysis: Analysis, anchor: str) -> str:
     if not kind:
         content, css = _table(analysis), "listing"
     else:
-        narrow = kind in _NARROW and "facet" not in analysis.chart and len(analysis.rows) > 0
+        narrow = kind in _NARROW and "facet" not in analysis.chart and _lines(analysis) <= _MOST_LINES
         content, css = json_element(compact(analysis)), f"chart {kind}{' narrow' if narrow else ''}"
     remarks = notes(analysis.notes, "remarks")
     return f'<section class="{css}" id="{escape(anchor)}">{head}{content}{remarks}</section>'
+
+
+def _lines(analysis: Analysis) -> int:
+    """The number of lines of a chart of bars; 0 for other kinds."""
+    return len({row.get(analysis.chart["y"]) for row in analysis.rows}) if analysis.chart["kind"] == "bars" else 0
 
 
 def compact(analysis: Analysis) -> dict[str, Any]:
@@ -79,4 +86,13 @@ def _plain(value: Any) -> Cell:
     if isinstance(value, bool | str):
         return Cell(escape(_text(value)))
     number = _number(value)
-    return Cell("-") if number is None else Cell(f"{number:g}" if isinstance(number, float) else str(number), number)
+    return Cell("-") if number is None else Cell(_shown(number), number)
+
+
+def _shown(number: float) -> str:
+    """A number with as many digits as a reader needs, as in the page's scripts."""
+    if isinstance(number, int):
+        return str(number)
+    if abs(number) < 0.001:
+        return f"{number:.1e}"
+    return f"{number:.{3 if abs(number) < 10 else 1 if abs(number) < 1000 else 0}f}"

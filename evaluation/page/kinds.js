@@ -64,7 +64,7 @@
     const series = chart.series ? page.unique(rows.map((row) => row[chart.series])) : [null];
     const categories = page.unique(rows.map((row) => row[chart.y]));
     const domain = page.sharedDomain(rows, [chart.x], chart, { zero: true });
-    const step = Math.max(page.lineStep(categories.length), series.length * 9 + 6);
+    const step = Math.max(page.lineStep(categories.length), series.length * (categories.length > 16 ? 5 : 9) + 5);
     const place = (row) => {
       const height = 0.8 / series.length;
       const top = categories.indexOf(row[chart.y]) + 0.1 + height * Math.max(0, series.indexOf(row[chart.series]));
@@ -166,16 +166,16 @@
       const band = chart.low ? group.filter((row) => page.has(row, chart.low, chart.high)) : [];
       return [
         Plot.areaY(band, { x: chart.x, y1: chart.low, y2: chart.high, fill: colour, fillOpacity: 0.14 * opacity, curve }),
-        Plot.line(group, { x: chart.x, y: chart.y, stroke: colour, strokeOpacity: opacity, strokeWidth: 2, strokeDasharray: dashes(name), curve, render: page.tagged(group) }),
-        chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: 3, fill: colour, fillOpacity: opacity, render: page.tagged(group) }),
+        Plot.line(group, { x: chart.x, y: chart.y, stroke: colour, strokeOpacity: opacity, strokeWidth: colour === page.colours.neutral ? 1 : 2, strokeDasharray: dashes(name), curve, render: page.tagged(group) }),
+        chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: colour === page.colours.neutral ? 1.5 : 3, fill: colour, fillOpacity: opacity, render: page.tagged(group) }),
       ];
     });
   }
 
   function points(data, rows, chart) {
     const series = page.unique(rows.map((row) => row[chart.series]));
-    const values = (keys) => chart.domain ?? page.domainOf(page.valuesOf(rows, keys));
-    let [xs, ys] = [values([chart.x, chart.x_low, chart.x_high]), values([chart.y, chart.low, chart.high])];
+    const values = (keys) => page.domainOf(page.valuesOf(rows, keys));
+    let [xs, ys] = [values([chart.x, chart.x_low, chart.x_high]), chart.domain ?? values([chart.y, chart.low, chart.high])];
     if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
     const r = rows.length > 400 ? 2.2 : 4;
     return {

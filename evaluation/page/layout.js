@@ -67,12 +67,10 @@
 
   function drawTitle(svg, facet, x, y, width) {
     const lines = facet.title ? wrap(facet.title, width) : [];
-    lines.forEach((line, place) => {
-      const attributes = { x, y: y + 12 + place * TITLE_LINE_PX, fill: "var(--ink)", "font-weight": 600, class: "panel-title" };
-      const text = page.svgElement("text", attributes, line);
-      if (facet.row) page.tagElement(text, facet.row);
-      svg.append(text);
-    });
+    const title = page.svgElement("g", { fill: "var(--ink)", "font-weight": 600, class: "panel-title" });
+    lines.forEach((line, place) => title.append(page.svgElement("text", { x, y: y + 12 + place * TITLE_LINE_PX }, line)));
+    if (facet.row) page.tagElement(title, facet.row);
+    svg.append(title);
     return lines.length ? lines.length * TITLE_LINE_PX + 4 : 0;
   }
 
@@ -124,9 +122,14 @@
     return images;
   };
 
-  // Plot's own style sheet would come once for each panel; the page's says the same.
+  // Plot's own style sheet would come once for each panel; the page's says the same. Its names of marks are not for
+  // screen readers: the whole chart is one image.
   page.nest = function (svg, panel, x, y) {
     panel.querySelectorAll("style").forEach((style) => style.remove());
+    for (const marks of panel.querySelectorAll("[aria-label]")) {
+      marks.setAttribute("data-marks", marks.getAttribute("aria-label"));
+      marks.removeAttribute("aria-label");
+    }
     panel.removeAttribute("class");
     panel.removeAttribute("style");
     for (const [key, value] of Object.entries({ x, y, overflow: "visible", "font-size": FONT_PX })) panel.setAttribute(key, value);

@@ -59,10 +59,10 @@
   // Space for the numbers of an axis at the left.
   page.NUMBERS_PX = 38;
 
-  // Space for labels at the left, at most a third of a phone's width.
+  // Space for labels at the left, at most a third of a phone's width and a fifth of a page's.
   page.labelSpace = function (labels, width) {
     const longest = Math.max(20, ...labels.map((label) => page.textWidth(String(label), 700)));
-    return Math.ceil(Math.min(longest, Math.min(210, width * 0.32))) + 12;
+    return Math.ceil(Math.min(longest, Math.min(210, width * (width > 600 ? 0.2 : 0.32)))) + 12;
   };
 
   // Names at the left of the lines they label; a click selects a team, centre or case.

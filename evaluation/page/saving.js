@@ -14,7 +14,7 @@
         const value = style.getPropertyValue(name);
         if (value) element.setAttribute(name, value);
       }
-      for (const name of ["class", "style", "data-row"]) element.removeAttribute(name);
+      for (const name of ["class", "style", "data-row", "data-marks"]) element.removeAttribute(name);
     });
     const [page_, width, height] = [getComputedStyle(document.body), svg.getAttribute("width"), svg.getAttribute("height")];
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");

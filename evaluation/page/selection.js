@@ -90,9 +90,11 @@
       button.addEventListener("click", () => page.toggle(key, value));
       return button;
     });
+    const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
+    const shows = links.map(([id, value]) => page.element("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
     const clear = page.element("button", { type: "button", class: "clear" }, "Clear");
     clear.addEventListener("click", page.clearSelection);
-    bar.replaceChildren(page.element("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear);
+    bar.replaceChildren(page.element("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
   }
 
   // Names become buttons once scripts run.

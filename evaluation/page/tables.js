@@ -71,7 +71,7 @@
 
   function makeScrollable(table, scroller) {
     scroller.classList.toggle("tall", table.tBodies[0].rows.length > TALL);
-    scroller.setAttribute("role", "region");
+    scroller.setAttribute("role", "group");
     scroller.setAttribute("aria-label", table.caption ? table.caption.textContent : "Table");
     scroller.tabIndex = 0;
   }

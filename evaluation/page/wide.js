@@ -14,6 +14,7 @@
   };
   const SMALLEST_CELL_PX = 13;
   const LARGEST_CELL_PX = 44;
+  const LONGEST_HEAD_PX = 140;
   // A matrix should fit on a screen.
   const WIDEST_MATRIX_PX = 880;
   const STEP_WITH_LABEL_PX = 14;
@@ -29,7 +30,7 @@
     const scale = d3.scaleLinear(diverging ? [low, (low + high) / 2, high] : [low, high], colours).clamp(true);
     return (value) => {
       const fill = scale(value);
-      return { fill, ink: d3.lab(fill).l > 55 ? "#10161c" : "#ffffff" };
+      return { fill, ink: d3.lab(fill).l > 50 ? "#10161c" : "#ffffff" };
     };
   }
 
@@ -52,31 +53,43 @@
     const labels = page.labelSpace(down, width);
     const facets = chart.facet ? page.unique(rows.map((row) => row[chart.facet])).length : 1;
     const fill = colouring(rows, chart);
-    const ideal = (width - labels * Math.min(facets, 3)) / (Math.min(facets, 3) * ordered.length) - 2;
-    const cell = Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, ordered.length > 12 ? (Math.min(width, WIDEST_MATRIX_PX) - labels) / ordered.length : ideal));
-    const area = Math.ceil(cell * ordered.length) + 12;
     const texts = rows.filter((row) => page.has(row, chart.value)).map((row) => cellText(row, chart));
-    const textFits = Math.max(0, ...texts.map((text) => page.textWidth(text))) < cell - 4;
+    const text = Math.max(0, ...texts.map((one) => page.textWidth(one))) + 6;
+    const cell = cellSize({ width: width - labels - 12, columns: ordered.length, lines: down.length, isSquare: ordered === down, facets, text });
+    const area = Math.ceil(cell.width * ordered.length) + 12;
     return {
       labels,
-      repeatLabels: true,
       min: area,
       max: area,
       legend: chart.scale === "significance" ? LEVELS.map((level) => ({ text: level.text, colour: level.fill })) : [],
-      panel: (space) => matrixPanel(space, chart, { across: ordered, down, cell, area, fill, textFits }),
+      panel: (space) => matrixPanel(space, chart, { across: ordered, down, cell, area, fill, textFits: text <= cell.width && cell.height >= 16 }),
     };
   };
 
+  // Square cells for pairs of the same things, as large as fit on a screen; else lines as high as text, and columns that
+  // share the width.
+  function cellSize({ width, columns, lines, isSquare, facets, text }) {
+    const limited = (size) => Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, size));
+    if (isSquare) {
+      const side = columns > 12 ? Math.min(width, WIDEST_MATRIX_PX) / columns : width / (Math.min(facets, 3) * (columns + 1));
+      return { width: limited(side), height: limited(side) };
+    }
+    const needed = Math.max(text, 20) * columns + 40;
+    const inRow = Math.max(1, Math.min(facets, Math.floor(width / needed)));
+    const ideal = (width / inRow - 40) / columns;
+    return { width: Math.max(limited(ideal), Math.min(text, width / columns)), height: lines > 12 ? 19 : 30 };
+  }
+
   function matrixPanel(space, chart, { across, down, cell, area, fill, textFits }) {
     const shown = space.rows.filter((row) => page.has(row, chart.value));
-    const flat = across.every((name) => page.textWidth(String(name)) < cell - 6);
-    const top = flat ? 22 : Math.min(130, Math.max(...across.map((name) => page.textWidth(String(name))))) + 12;
+    const flat = across.every((name) => page.textWidth(String(name)) < cell.width - 6);
+    const top = flat ? 22 : Math.min(LONGEST_HEAD_PX, Math.max(...across.map((name) => page.textWidth(String(name))))) + 12;
     const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
     const turned = flat ? { textAnchor: "middle", dy: -10 } : { rotate: -90, textAnchor: "start", dy: -8 };
     const place = { x: chart.x, y: chart.y };
     const fillOpacity = (row) => Math.max(page.emphasis(row), page.emphasis({ [headKey(chart.x)]: row[chart.x] }));
     return Plot.plot({
-      ...page.frame({ ...space, width: space.labels + area }, top + down.length * cell + 6, { marginTop: top, marginBottom: 6 }),
+      ...page.frame({ ...space, width: space.labels + area }, top + down.length * cell.height + 6, { marginTop: top, marginBottom: 6 }),
       x: { type: "band", domain: across, axis: null, padding: 0 },
       y: { type: "band", domain: down, axis: null, padding: 0 },
       marks: [
@@ -84,8 +97,8 @@
         textFits
           ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity, pointerEvents: "none" })
           : null,
-        page.categoryLabels(down, chart.y, space),
-        Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => page.shorten(row.value, 118), fill: "var(--ink)", ...turned, ariaLabel: "category-labels", render: page.tagged(heads) }),
+        space.hasLabels ? page.categoryLabels(down, chart.y, space) : null,
+        Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => page.shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, ariaLabel: "category-labels", render: page.tagged(heads) }),
       ],
     });
   }
@@ -130,7 +143,7 @@
           x: { domain: domain(space.rows) },
           y: { type: "band", domain: categories, axis: null },
           marks: [
-            ...page.bottomAxis(space, data.columns[chart.median].title),
+            ...page.bottomAxis(space, ""),
             ...boxMarks(space.rows, chart, false, step > 20 ? 4 : 2),
             space.hasLabels ? page.categoryLabels(categories, chart.category, space) : null,
           ],
@@ -160,11 +173,11 @@
         const here = page.unique(space.rows.map((row) => row[chart.category]));
         const names = here.map((value) => ({ value, [chart.category]: value }));
         return Plot.plot({
-          ...page.frame({ ...space, width: labels + spread * here.length + 18 }, 190 + under, { marginTop: 24, marginBottom: under }),
+          ...page.frame({ ...space, width: labels + spread * here.length + 18 }, 176 + under, { marginTop: 10, marginBottom: under }),
           x: { type: "band", domain: here, axis: null, padding: 0 },
           y: { domain: domain(space.rows) },
           marks: [
-            ...page.leftAxis(data.columns[chart.median].title),
+            ...page.leftAxis(null),
             ...boxMarks(space.rows, chart, true, spread > 10 ? 2.5 : 0.5),
             named ? Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => page.shorten(row.value, 100), rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", ariaLabel: "category-labels", render: page.tagged(names) }) : null,
           ],

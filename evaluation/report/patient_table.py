@@ -17,7 +17,7 @@ Reader = Callable[[Row], Value]
 
 
 @dataclass(frozen=True)
-class Column:
+class AnswerColumn:
     """One figure of every team's answer to every case.
 
     Attributes:
@@ -41,7 +41,7 @@ class CaseTable:
     cases: tuple[str, ...]
     teams: tuple[str, ...]
     facts: Mapping[str, tuple[Value, ...]]
-    columns: tuple[Column, ...]
+    columns: tuple[AnswerColumn, ...]
 
 
 def case_table(results: Sequence[TaskResults]) -> CaseTable:
@@ -50,14 +50,14 @@ def case_table(results: Sequence[TaskResults]) -> CaseTable:
     parts = [(answer, _rows(result, answer)) for result in results for answer in result.task.answers]
     cases = tuple(sorted({case for _, rows in parts for of_team in rows.values() for case in of_team}))
     facts: dict[str, tuple[Value, ...]] = {}
-    columns: list[Column] = []
+    columns: list[AnswerColumn] = []
     for answer, rows in parts:
         reference = [next((of[case] for of in rows.values() if case in of), None) for case in cases]
         for title, read in _facts(answer).items():
             facts[title] = tuple(None if row is None else read(row) for row in reference)
         for title, summary, read in _answers(answer):
             values = tuple(tuple(_read(read, rows.get(team, {}).get(case)) for team in teams) for case in cases)
-            columns.append(Column(title, values, summary))
+            columns.append(AnswerColumn(title, values, summary))
     return CaseTable(cases, teams, facts, tuple(columns))
 
 
