@@ -32,19 +32,30 @@ window.page = window.page || {};
     });
   };
 
-  page.show = function (value) {
+  // A number with as many digits as a reader needs; `digits` is the most that its column has.
+  page.show = function (value, digits = 3) {
     if (value === null || value === undefined) return DASH;
-    if (typeof value !== "number" || Number.isInteger(value)) return String(value);
+    if (typeof value !== "number") return String(value);
+    if (value === 0 || digits === 0) return String(value);
     const size = Math.abs(value);
     if (size < 0.001) return value.toExponential(1);
-    return value.toFixed(size < 10 ? 3 : size < 1000 ? 1 : 0);
+    return value.toFixed(Math.min(digits, size < 10 ? 3 : size < 1000 ? 1 : 0));
+  };
+
+  // The most decimals of any number of a column, three at most.
+  page.digitsOf = function (column) {
+    column.digits ??= Math.max(
+      0,
+      ...column.values.map((value) => (typeof value === "number" ? Math.min(3, (String(value).split(".")[1] || "").length) : 0)),
+    );
+    return column.digits;
   };
 
   // The rows of a figure as lines of text, for the tooltip.
   page.describe = function (data, row) {
     return Object.entries(data.columns)
       .filter(([key]) => row[key] !== null && row[key] !== undefined)
-      .map(([key, column]) => `${column.title}: ${page.show(row[key])}`)
+      .map(([key, column]) => `${column.title}: ${page.show(row[key], page.digitsOf(column))}`)
       .join("\n");
   };
 

@@ -97,7 +97,7 @@
     for (const row of page.rowsOf(data)) {
       const line = page.element("tr");
       for (const key of page.keys) if (typeof row[key] === "string") line.dataset[key] = row[key];
-      keys.forEach((key, place) => line.append(cellOf(row[key], key, place === 0)));
+      keys.forEach((key, place) => line.append(cellOf(row[key], key, place === 0, page.digitsOf(data.columns[key]))));
       body.append(line);
     }
     const table = page.element("table", {}, page.element("caption", {}, caption), page.element("thead", {}, head), body);
@@ -105,12 +105,12 @@
     return scroller;
   };
 
-  function cellOf(value, key, isHeader) {
+  function cellOf(value, key, isHeader, digits) {
     const cell = page.element(isHeader ? "th" : "td", isHeader ? { scope: "row" } : {});
     if (page.keys.includes(key) && typeof value === "string") {
       cell.append(page.element("span", { class: "choice", "data-key": key, "data-value": value }, value));
     } else {
-      cell.textContent = page.show(value);
+      cell.textContent = page.show(value, digits);
       if (typeof value === "number") cell.dataset.sort = value;
     }
     return cell;

@@ -71,7 +71,7 @@
   function cellSize({ width, columns, lines, isSquare, facets, text }) {
     const limited = (size) => Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, size));
     if (isSquare) {
-      const side = columns > 12 ? Math.min(width, WIDEST_MATRIX_PX) / columns : width / (Math.min(facets, 3) * (columns + 1));
+      const side = columns > 12 ? Math.min(width, WIDEST_MATRIX_PX) / columns : width / (Math.max(1, Math.min(facets, 3, Math.floor(width / 150))) * (columns + 1));
       return { width: limited(side), height: limited(side) };
     }
     const needed = Math.max(text, 20) * columns + 40;

@@ -131,11 +131,14 @@ def facts_of(case: str, cases: CaseTable) -> str:
         return ""
     place = cases.cases.index(case)
     facts = {title: values[place] for title, values in cases.facts.items()}
-    return " · ".join(
-        f"{title} {value:g}" if isinstance(value, float | int) else f"{title} {value}"
-        for title, value in facts.items()
-        if value is not None
-    )
+    return " · ".join(_fact(title, value) for title, value in facts.items() if value is not None)
+
+
+def _fact(title: str, value: Value) -> str:
+    """A fact with its unit behind the number: `GTVp 4.5 ml`."""
+    name, _, unit = title.rstrip(")").partition(" (")
+    shown = f"{value:g}" if isinstance(value, float | int) else value
+    return f"{name} {shown} {unit}".rstrip()
 
 
 def _answers(cases: CaseTable) -> dict[str, Any]:

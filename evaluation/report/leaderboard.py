@@ -102,7 +102,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     for entry in reversed(board.get("beside") or ()):
         rows.insert(entry["place"], _beside(entry, metrics, len(heads), colours))
     rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
-    return table("Leaderboard: values with 95% bootstrap intervals", heads, rows, header_column=1)
+    return table("Leaderboard with 95% bootstrap intervals", heads, rows, header_column=1)
 
 
 def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:

@@ -35,7 +35,7 @@ class AnswerColumn:
 class CaseTable:
     """All cases with the reference's figures, and the answers of all teams.
 
-    `facts` holds the reference by heading and case, `columns` the answers.
+    `facts` holds the reference by heading and case, `columns` the answers that any team has.
     """
 
     cases: tuple[str, ...]
@@ -57,7 +57,8 @@ def case_table(results: Sequence[TaskResults]) -> CaseTable:
             facts[title] = tuple(None if row is None else read(row) for row in reference)
         for title, summary, read in _answers(answer):
             values = tuple(tuple(_read(read, rows.get(team, {}).get(case)) for team in teams) for case in cases)
-            columns.append(AnswerColumn(title, values, summary))
+            if any(value is not None for of_case in values for value in of_case):
+                columns.append(AnswerColumn(title, values, summary))
     return CaseTable(cases, teams, facts, tuple(columns))
 
 

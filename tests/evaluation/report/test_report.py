@@ -132,7 +132,7 @@ def test_every_task_team_and_patient_is_on_it(demo):
     assert "&lt;b&gt;bold" in text
     assert "<b>bold" not in text
     assert text.count('class="card"') == 3
-    assert "GTVp (ml) 4.5 · GTVn (ml) 1.2 · GTVn lesions 1 · Recurrence yes · Follow-up (days) 100" in text
+    assert "GTVp 4.5 ml · GTVn 1.2 ml · GTVn lesions 1 · Recurrence yes · Follow-up 100 days" in text
     assert "ours: 1 cases without a prediction" in text
 
 
