@@ -90,7 +90,7 @@ def _value(team: TeamMetrics, centre: str, metric: str) -> float | None:
 def _without_centres(results: TaskResults) -> list[str]:
     known = {team.team for team in (*results.teams, *results.beside) if team.centres}
     named = [team.team for team in results.teams] + [str(one["team"]) for one in results.board.get("beside", ())]
-    lacking = [name for name in named if name not in known]
+    lacking = [name for name in named if name not in {*known, MEAN}]
     return [f"Without values by centre, since no metrics.json with centres is at hand: {', '.join(lacking)}."] * bool(
         lacking
     )

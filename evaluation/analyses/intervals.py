@@ -39,7 +39,7 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
             if key in figures:
                 shown = {part: rounded(figures[key].get(part)) for part in _INTERVAL}
                 rows.append({"metric": of_metric, "team": team, **shown})
-            if math.isinf(figures.get(key, {}).get("value") or 0.0):
+            if _is_infinite(figures.get(key, {})):
                 infinite.append(f"{team}: {of_metric} is infinite.")
     ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
     fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")
@@ -60,6 +60,11 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
         },
         notes=tuple(infinite),
     )
+
+
+def _is_infinite(figures: Mapping[str, Any]) -> bool:
+    """Whether a value is infinite; leaderboards list infinite figures, since JSON has no infinity."""
+    return math.isinf(figures.get("value") or 0.0) or "value" in figures.get("infinite", ())
 
 
 def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, Any]]]]:

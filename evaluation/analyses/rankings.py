@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import rounded
+from evaluation.analyses.titles import title_of
 
 _TESTS: Final = {
     "wilcoxon_signed_rank": "Wilcoxon's signed-rank test",
@@ -26,7 +27,7 @@ def rank_stability(results: TaskResults) -> list[Analysis]:
     board = results.board
     if not board.get("stability") or len(board["teams"]) < 2:
         return []
-    return [_blobs(board), _taus(board)]
+    return [_blobs(board), _taus(results)]
 
 
 def _blobs(board: Mapping[str, Any]) -> Analysis:
@@ -80,13 +81,14 @@ def _tau_text(tau: Mapping[str, Any]) -> str:
     return f", tau {tau['mean']:.3f} ({tau['ci95_low']:.3f} to {tau['ci95_high']:.3f})"
 
 
-def _taus(board: Mapping[str, Any]) -> Analysis:
-    stable = board["stability"]
+def _taus(results: TaskResults) -> Analysis:
+    """Kendall's tau by every scheme, by each ranked metric alone, and by metrics that `rank --tau` names."""
+    board, stable = results.board, results.board["stability"]
     official, metrics = board["official"], board["metrics"]
     named = {f"{_scheme(name)}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
     named |= {f"{metrics[name]} alone": of for name, of in stable["metrics"].items()}
     taus = {name: of["kendall_tau"] for name, of in named.items()}
-    taus |= {f"{name} alone": of.get("kendall_tau", of) for name, of in (board.get("tau") or {}).items()}
+    taus |= {f"{title_of(name, results)} alone": tau for name, tau in board.get("tau", {}).items()}
     rows = [
         {"ranking": name, **{part: rounded(tau[part]) for part in ("mean", "ci95_low", "ci95_high")}}
         for name, tau in taus.items()
@@ -113,12 +115,13 @@ def significance(results: TaskResults) -> list[Analysis]:
     board = results.board
     if not board.get("comparisons") or len(board["teams"]) < 2:
         return []
+    comparisons = {str(title): board["comparisons"][name] for name, title in board["metrics"].items()}
     rows = [
-        {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair)}
-        for name, title in board["metrics"].items()
-        for pair in board["comparisons"][name]["pairs"]
+        {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair), **second}
+        for title, of in comparisons.items()
+        for pair, second in zip(of["pairs"], _second_p(of), strict=True)
     ]
-    methods = {str(title): str(board["comparisons"][name]["test"]) for name, title in board["metrics"].items()}
+    with_second = {"p_second": "p of the second test after Holm"} if any("p_second" in row for row in rows) else {}
     return [
         Analysis(
             name="significance",
@@ -136,6 +139,7 @@ def significance(results: TaskResults) -> list[Analysis]:
                 "ci95_high": "to",
                 "p": "p",
                 "p_holm": "p after Holm",
+                **with_second,
             },
             rows=rows,
             chart={
@@ -146,9 +150,17 @@ def significance(results: TaskResults) -> list[Analysis]:
                 "facet": "metric",
                 "scale": "significance",
             },
-            notes=tuple(_test_notes(methods)),
+            notes=tuple(_test_notes(comparisons)),
         )
     ]
+
+
+def _second_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
+    """For each pair the p of the test beside the deciding one, nothing where there is none."""
+    for pairs in comparison.get("beside", {}).values():
+        p_of = {(pair["team"], pair["than"]): rounded(pair["p_holm"]) for pair in pairs}
+        return [{"p_second": p_of.get((pair["team"], pair["than"]))} for pair in comparison["pairs"]]
+    return [{} for _ in comparison["pairs"]]
 
 
 def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
@@ -156,8 +168,10 @@ def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
     return {key: rounded(pair.get(key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
 
 
-def _test_notes(methods: Mapping[str, str]) -> Sequence[str]:
+def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The tests, and the metrics that each compares."""
     by_test: dict[str, list[str]] = {}
-    for title, test in methods.items():
-        by_test.setdefault(test, []).append(title)
-    return [f"{', '.join(titles)}: {_TESTS.get(test, test)}." for test, titles in by_test.items()]
+    for title, of in comparisons.items():
+        tests = [_TESTS.get(test, test) for test in (of["test"], *of.get("beside", {}))]
+        by_test.setdefault(", beside it ".join(tests), []).append(title)
+    return [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]

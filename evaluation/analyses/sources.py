@@ -44,6 +44,12 @@ class TaskResults:
         """A team's rows of one answer."""
         return team.rows_of(answer, several=len(self.task.answers) > 1)
 
+    @property
+    def centres(self) -> dict[str, str]:
+        """The centre of each case; files of older versions and public ones do not tell it."""
+        blocks = [(str(name), block) for team in self.teams for name, block in team.centres.items()]
+        return {str(case): centre for centre, block in blocks for case in block.get("names", ())}
+
 
 @dataclass(frozen=True)
 class PatientFiles:
@@ -117,9 +123,10 @@ def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
 def _task_of(board: Mapping[str, Any], where: str, place: int, edition: Edition) -> Algorithm:
     """The task that the leaderboard names, under the folder's number."""
     known = {task.name: task for task in edition.algorithms}
-    if board.get("task") not in known:
-        raise HecktorError(where, f"task {board.get('task')!r}", f"one of {', '.join(known)} (--edition)")
-    return replace(known[board["task"]], number=place)
+    name = str(board.get("task"))
+    if name not in known:
+        raise HecktorError(where, f"task {name[:40]!r}", f"one of {', '.join(known)} (--edition)")
+    return replace(known[name], number=place)
 
 
 def _metrics_of(folder: Path, team: str) -> TeamMetrics:

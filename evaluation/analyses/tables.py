@@ -31,6 +31,7 @@ class AnswerRows:
         teams: the teams that have rows; `--public` writes none.
         cases: every case that any of them has.
         rows: the rows of each team; None for a case that the team lacks or that does not count for it.
+        centres: the centre of each case, as far as known.
     """
 
     answer: Answer
@@ -39,11 +40,21 @@ class AnswerRows:
     teams: tuple[TeamMetrics, ...]
     cases: tuple[str, ...]
     rows: tuple[tuple[Row | None, ...], ...]
+    centres: Mapping[str, str]
 
     @property
     def names(self) -> list[str]:
         """Names of the teams."""
         return [team.team for team in self.teams]
+
+    def keys_of(self, case: str) -> dict[str, str | None]:
+        """The case, and its centre if any centre is known: the cells by which a reader filters."""
+        return {"case": case, **({"centre": self.centres.get(case)} if self.centres else {})}
+
+    @property
+    def case_heads(self) -> dict[str, str]:
+        """The headings of `keys_of`."""
+        return {"case": "Case", **({"centre": "Centre"} if self.centres else {})}
 
     def name(self, of_analysis: str) -> str:
         """The name of an analysis of this answer, unique within the task."""
@@ -86,6 +97,7 @@ def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
         teams=tuple(team for team, _ in by_team),
         cases=tuple(cases),
         rows=tuple(tuple(rows.get(case) for case in cases) for _, rows in by_team),
+        centres=results.centres,
     )
 
 

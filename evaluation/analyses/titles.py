@@ -46,10 +46,11 @@ def metric_titles(results: TaskResults) -> dict[str, str]:
     """The title of every metric of any team, the ranked ones first and under the leaderboard's titles."""
     ranked = {str(name): str(title) for name, title in results.board["metrics"].items()}
     names = dict.fromkeys(name for team in results.teams for name in team.estimates)
-    return ranked | {name: _title(name, results) for name in names if name not in ranked}
+    return ranked | {name: title_of(name, results) for name in names if name not in ranked}
 
 
-def _title(name: str, results: TaskResults) -> str:
+def title_of(name: str, results: TaskResults) -> str:
+    """The title of a metric that does not rank; its name if it is unknown."""
     answer = answer_of(name, results)
     if answer is None:
         return name

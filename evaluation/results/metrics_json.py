@@ -68,7 +68,8 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
     """Every metric of each centre's cases alone, null if it is not finite.
 
-    `public` leaves out centres with few cases and the metrics of answers whose centres are private.
+    `public` leaves out the names of the cases, centres with few cases, and the metrics of answers whose centres are
+    private.
     """
     hidden = cohort.private_in_centres if public else frozenset()
     metrics = {name: metric for name, metric in cohort.metrics.items() if name not in hidden}
@@ -77,12 +78,12 @@ def centres(cohort: ScoredCohort, *, public: bool) -> dict[str, Any]:
     blocks = {}
     for centre in sorted({name for name in of_case if name is not None}):
         weights = np.array([[float(name == centre) for name in of_case]])
-        count = int(weights.sum())
-        if not metrics or (public and count < MIN_PUBLIC_CASES):
+        names = [case for case in cohort.cases if centre_of.get(case) == centre]
+        if not metrics or (public and len(names) < MIN_PUBLIC_CASES):
             continue
         values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
         figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
-        blocks[centre] = {"cases": count, "aggregates": figures}
+        blocks[centre] = {"cases": len(names), **({} if public else {"names": names}), "aggregates": figures}
     return blocks
 
 

@@ -390,6 +390,7 @@ def test_public_results_show_masks_of_centres_only(tmp_path, grid):
     found = run(truth, predictions=answers, public=True)
     assert found["results"] == []
     assert not [name for name in found["analyses"] if "confusion" in name]
+    assert "names" not in found["centres"]["C"]
     shown = set(found["centres"]["C"]["aggregates"])
     assert {"gtvp_dsc_mean", "gtvn_dsc_mean", "dsc_mean", "dsc_agg_mean"} <= shown
     assert not [name for name in shown if name.startswith(("t_", "n_", "tn_", "score", "c_index", "uno_c", "auc"))]

@@ -69,7 +69,7 @@ def boxes_by_case(table: AnswerRows) -> list[Analysis]:
 def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) -> Analysis:
     volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
     rows: list[dict[str, Any]] = [
-        {"case": case, "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
+        {**table.keys_of(case), "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
         | _infinite(measure, values[:, place])
         for place, case in enumerate(table.cases)
         if volume[place] > 0
@@ -81,7 +81,7 @@ def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) 
             f"{_MEASURES[measure]} of all teams in each case with a {LABELS[label]}, from the hardest case to the "
             f"easiest by the median over teams. {_ABOUT_BOXES}"
         ),
-        columns={"case": "Case", "volume_ml": "Reference volume (ml)", **_heads(measure)},
+        columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads(measure)},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
         chart={"kind": "boxes", "category": "case", **_CHART, "orientation": "vertical", **_domain(measure)},
     )
@@ -97,7 +97,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
         for place, case in enumerate(table.cases):
             failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
             if failed and failed >= math.ceil(NEARLY_ALL * teams):
-                shared = {"case": case, "label": LABELS[label], "volume_ml": rounded(volume[place])}
+                shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": rounded(volume[place])}
                 rows.append({**shared, "failed": failed, "teams": teams, **_middle_and_best(table, values[:, place])})
     analysis = Analysis(
         name=table.name("failed-cases"),
@@ -107,7 +107,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
             "or masks that share less than half of their mean volume. A team that rightly marks nothing does not fail."
         ),
         columns={
-            "case": "Case",
+            **table.case_heads,
             "label": "Structure",
             "volume_ml": "Reference volume (ml)",
             "failed": "Teams that fail",

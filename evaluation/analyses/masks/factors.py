@@ -144,7 +144,7 @@ def _by_case(table: AnswerRows, influence: Influence) -> Analysis:
     known, label = influence.known, LABELS[influence.label]
     rows = [
         {
-            "case": case,
+            **table.keys_of(case),
             influence.column: rounded(float(influence.values[place])),
             "dsc_median": rounded(float(np.median(influence.dsc[known[:, place], place]))),
             "teams": int(known[:, place].sum()),
@@ -157,7 +157,7 @@ def _by_case(table: AnswerRows, influence: Influence) -> Analysis:
         title=table.title(f"DSC of the {label} of each case and its {_lower(influence.title)}"),
         caption=f"Median over the teams of the DSC of each case with a {label}.",
         columns={
-            "case": "Case",
+            **table.case_heads,
             influence.column: influence.title,
             "dsc_median": "Median DSC over teams",
             "teams": "Teams",

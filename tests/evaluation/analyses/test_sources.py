@@ -1,17 +1,20 @@
-"""Masks of a report's teams, in the folders that a rehearsal writes."""
+"""Results of a report, figures of the scans beside them, and masks in the folders that a rehearsal writes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from contract.editions import load_edition
 from contract.errors import HecktorError
+from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.analyses.sources import find_masks
+from evaluation.analyses.sources import find_masks, find_results
 
 
 def mask(path: Path) -> Path:
@@ -37,3 +40,56 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
         find_masks(tmp_path, edition, ["a"], {"a": tmp_path / "absent"})
     with pytest.raises(HecktorError, match="unknown team 'b', expected one of a"):
         find_masks(tmp_path, edition, ["a"], {"b": path.parent})
+
+
+def results_of(folder: Path, board: dict[str, Any], teams: Sequence[str]) -> None:
+    metrics: dict[str, Any] = {
+        "aggregates": {},
+        "cases": {},
+        "results": [],
+        "warnings": [],
+        "provenance": {"format": 1, "task": "segmentation", "edition": "hecktor2025", "options": {}},
+    }
+    for team in teams:
+        write_json(folder / team / "metrics.json", metrics)
+    write_json(folder / "leaderboard.json", {"unranked": [], "metrics": {}, **board})
+
+
+def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
+    """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
+    for number, team in ((1, "a"), (2, "b")):
+        results_of(tmp_path / f"task{number}", {"task": "segmentation", "teams": [{"team": team}]}, [team])
+    results = find_results(tmp_path, load_edition("hecktor2025"))
+    assert [(one.task.number, one.task.name, one.teams[0].team) for one in results] == [
+        (1, "segmentation", "a"),
+        (2, "segmentation", "b"),
+    ]
+
+
+def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
+    beside = [{"team": "ensemble", "place": 0, "metrics": {}}, {"team": "observers", "place": 1, "metrics": {}}]
+    results_of(tmp_path / "task1", {"task": "segmentation", "teams": [], "beside": beside}, ["ensemble"])
+    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    assert [team.team for team in results.beside] == ["ensemble"]
+
+
+def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
+    results_of(tmp_path / "task1", {"task": "segmentation", "teams": []}, [])
+    table = tmp_path / "baselines.csv"
+    table.write_text("case,gtvp_suv_max,field_of_view_mm\nA,9.5,300\nB,,310\n")
+    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    assert results.scans == {"A": {"gtvp_suv_max": 9.5, "field_of_view_mm": 300.0}, "B": {"field_of_view_mm": 310.0}}
+    table.write_text("patient,gtvp_suv_max\nA,9.5\n")
+    with pytest.raises(HecktorError, match=r"baselines.csv: no column `case`"):
+        find_results(tmp_path, load_edition("hecktor2025"))
+    table.write_text("case,gtvp_suv_max\nA,high\n")
+    with pytest.raises(HecktorError, match=r"baselines.csv, line 2: gtvp_suv_max 'high', expected a number"):
+        find_results(tmp_path, load_edition("hecktor2025"))
+
+
+def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match=r"found no task1/leaderboard.json"):
+        find_results(tmp_path, load_edition("hecktor2025"))
+    results_of(tmp_path / "task1", {"task": "staging", "teams": []}, [])
+    with pytest.raises(HecktorError, match=r"task 'staging', expected one of segmentation, rfs, hpv"):
+        find_results(tmp_path, load_edition("hecktor2025"))

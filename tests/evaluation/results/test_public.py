@@ -104,7 +104,8 @@ def test_a_centre_of_one_class_does_not_give_itself_away(phase_of, capsys, task,
     phase.truth_table(table.format("".join(f"{case},0,7,C\n" for case in cases)))
     for case in [*cases, "Q0", "Q1"]:
         phase.value(case, answer)
-    assert phase.run()["centres"]["C"]["cases"] == 12
+    centre = phase.run()["centres"]["C"]
+    assert (centre["cases"], centre["names"]) == (12, cases)
     report, _ = public_report(phase, capsys)
     assert report["centres"] == {}
 

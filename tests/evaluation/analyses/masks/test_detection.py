@@ -1,0 +1,98 @@
+"""Primary tumours found, lesion counts, and detection by size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evaluation.analyses.masks.detection import (
+    NO_SIZES,
+    detection_by_size,
+    lesion_counts,
+    primary_found,
+    wilson_interval,
+)
+
+
+def primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
+    return {
+        "gtvp_reference_voxels": reference,
+        "gtvp_predicted_voxels": predicted,
+        "gtvp_intersection_voxels": shared,
+    }
+
+
+def test_primary_found_of_all_and_of_those_answered(table) -> None:
+    """A found, B marked beside it, C not marked, D marked without a tumour: 1 of 3 cases, and 1 of 3 marked."""
+    rows = [primary(5, 4, 1), primary(5, 4, 0), primary(5, 0, 0), primary(0, 2, 0)]
+    (found,) = primary_found(table({"ann": rows, "bea": [*rows[:1], *rows[2:3]]}))
+    counts = [(row["of"], row["team"], row["found"], row["cases"]) for row in found.rows]
+    assert counts == [
+        ("cases with a GTVp", "ann", 1, 3),
+        ("cases with a GTVp", "bea", 1, 2),
+        ("cases in which the team marks a GTVp", "ann", 1, 3),
+        ("cases in which the team marks a GTVp", "bea", 1, 1),
+    ]
+    assert found.rows[0]["fraction"] == 0.3333
+
+
+def test_wilsons_interval() -> None:
+    """Newcombe 1998, Stat Med 17:857-872, table I: 81 of 263 is 0.2553 to 0.3662, 0 of 20 is 0 to 0.1611."""
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson_interval(20, 20) == pytest.approx((1 - 0.1611, 1.0), abs=5e-5)
+
+
+def lesions(voxels: list[int], dsc: list[float | None], false: int = 0) -> dict[str, Any]:
+    missed = dsc.count(None)
+    return {
+        "voxel_volume_mm3": 10.0,
+        "gtvn_lesions_tp": len(dsc) - missed,
+        "gtvn_lesions_fn": missed,
+        "gtvn_lesions_fp": false,
+        "gtvn_lesion_voxels": voxels,
+        "gtvn_lesion_dsc": dsc,
+    }
+
+
+def test_lesion_counts_and_lesion_wise_dsc(table) -> None:
+    """Two detected with DSC 0.5 and 0.7, one missed, one false: (0.5 + 0.7 + 0 + 0) / 4 = 0.3."""
+    (counts,) = lesion_counts(table({"ann": [lesions([10, 20], [0.5, None], 1), lesions([30], [0.7])]}))
+    assert [(row["outcome"], row["lesions"], row["lesion_dsc"]) for row in counts.rows] == [
+        ("detected", 2, 0.3),
+        ("missed", 1, 0.3),
+        ("false", 1, 0.3),
+    ]
+    assert counts.notes == ()
+
+
+def test_older_rows_have_counts_but_no_sizes(table) -> None:
+    older = {key: value for key, value in lesions([10], [None]).items() if "lesion_" not in key}
+    rows = table({"ann": [older]})
+    (counts,) = lesion_counts(rows)
+    assert [row["lesions"] for row in counts.rows] == [0, 1, 0]
+    assert counts.notes == (NO_SIZES,)
+    assert detection_by_size(rows) == []
+
+
+def test_without_any_lesion_there_is_nothing_to_count(table) -> None:
+    """HECKTOR 2020 and 2021 have no GTVn."""
+    assert lesion_counts(table({"ann": [lesions([], [])]})) == []
+
+
+def test_detection_in_five_bins_of_size(table) -> None:
+    """Six lesions of 1, 2, ..., 6 ml (100 voxels of 10 mm3 are 1 ml): the first bin holds 1 and 2 ml, one missed.
+
+    Its detected fraction is 1/2, its mean DSC (0.8 + 0) / 2 = 0.4.
+    """
+    rows = [lesions([200, 100, 300], [None, 0.8, 0.9]), lesions([600, 500, 400], [1.0, None, 0.6])]
+    detected, dsc = detection_by_size(table({"ann": rows}))
+    assert [(row["volume_ml"], row["lesions"], row["detected"]) for row in detected.rows] == [
+        (1.5, 2, 0.5),
+        (3.0, 1, 1.0),
+        (4.0, 1, 1.0),
+        (5.0, 1, 0.0),
+        (6.0, 1, 1.0),
+    ]
+    assert [row["dsc_mean"] for row in dsc.rows] == [0.4, 0.9, 0.6, 0.0, 1.0]

@@ -1,0 +1,35 @@
+"""Every metric with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from evaluation.analyses.intervals import metric_intervals
+
+
+def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:
+    """bea's infinite distance is named; the end of ann's interval is infinite and so absent."""
+    metrics, distances, others = metric_intervals(two_teams)
+    assert [(row["team"], row["value"], row["ci95_low"], row["ci95_high"]) for row in metrics.rows] == [
+        ("ann", 0.8, 0.7, 0.9),
+        ("bea", 0.6, 0.5, 0.7),
+    ]
+    assert metrics.chart["domain"] == [0, 1]
+    assert [(row["team"], row["value"], row["ci95_high"]) for row in distances.rows] == [("ann", 3.0, None)]
+    assert distances.notes == ("bea: D (mm) is infinite.",)
+    assert "domain" not in distances.chart
+    assert [(row["metric"], row["value"]) for row in others.rows] == [("GTVp F1", 0.5)]
+
+
+def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
+    """One team stands above the baseline, both above the null, none above the ensemble."""
+    value = {"m": {"value": 0.7, "ci95_low": None, "ci95_high": None}}
+    beside = [
+        {"team": name, "place": place, "metrics": value} for name, place in (("base", 1), ("null", 2), ("all", 0))
+    ]
+    (metrics, *_) = metric_intervals(replace(two_teams, board={**two_teams.board, "beside": beside}))
+    assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
+    lost = {"d_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
+    beside = [{"team": "null", "place": 2, "metrics": lost}]
+    _, distances, _ = metric_intervals(replace(two_teams, board={**two_teams.board, "beside": beside}))
+    assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")

@@ -1,0 +1,118 @@
+"""Every analysis of every edition: names, columns and charts agree, and all of it is JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.pipeline import challenge_analyses, task_analyses
+from evaluation.analyses.sources import TaskResults
+from evaluation.results.metrics_json import TeamMetrics
+
+# Channels of each kind of chart that name a column, required ones first (docs/analyses.md).
+CHANNELS = {
+    "intervals": ({"y", "x", "low", "high"}, {"facet"}),
+    "boxes": ({"category", "low", "q1", "median", "q3", "high"}, {"mean", "facet"}),
+    "blobs": ({"y", "x", "size"}, {"low", "high", "facet"}),
+    "matrix": ({"x", "y", "value"}, {"text", "facet"}),
+    "lines": ({"x", "y", "series"}, {"low", "high", "facet"}),
+    "points": ({"x", "y"}, {"series", "facet", "low", "high", "x_low", "x_high"}),
+    "bars": ({"y", "x"}, {"series", "facet"}),
+}
+SETTINGS = {"kind", "domain", "reference", "orientation", "scale", "step", "x_is_category", "diagonal"}
+
+EDITIONS = [
+    ("hecktor2020", "segmentation"),
+    ("hecktor2021", "segmentation"),
+    ("hecktor2021", "rfs"),
+    ("hecktor2022", "segmentation"),
+    ("hecktor2025", "segmentation"),
+    ("hecktor2025", "rfs"),
+    ("hecktor2025", "hpv"),
+    ("hecktor2026", "combined"),
+    ("hntsmrg2024", "segmentation"),
+]
+
+
+def check(analyses: list[Analysis]) -> set[str]:
+    names = [one.name for one in analyses]
+    assert len(set(names)) == len(names)
+    for one in analyses:
+        json.dumps(asdict(one), allow_nan=False)
+        assert all(set(row) <= set(one.columns) for row in one.rows), one.name
+        if one.chart:
+            required, optional = CHANNELS[one.chart["kind"]]
+            channels = set(one.chart) - SETTINGS
+            assert required <= channels <= required | optional, one.name
+            assert {one.chart[channel] for channel in channels} <= set(one.columns), one.name
+    return set(names)
+
+
+@pytest.mark.parametrize(("edition", "task"), EDITIONS)
+def test_every_edition(challenge, edition: str, task: str) -> None:
+    names = check(task_analyses(challenge(edition, task)))
+    assert {"metrics", "rank-stability", "significance", "centres"} <= names
+    prefix = "segmentation-" if edition == "hecktor2026" else ""
+    if task in {"segmentation", "combined"}:
+        of_masks = {"dsc-by-team", "gtvp-dsc-by-case", "failed-cases", "primary-found", "gtvp-dsc-by-volume"}
+        assert {f"{prefix}{name}" for name in of_masks} <= names
+    assert ("hd95-by-team" in names) == ("gtvp-hd95-by-case" in names) == (edition == "hecktor2021" and task != "rfs")
+
+
+def test_2026_has_analyses_of_each_answer(challenge) -> None:
+    names = check(task_analyses(challenge("hecktor2026")))
+    assert {"t_stage-confusion", "n_stage-recall", "rfs-survival", "correlation-between-answers", "profile"} <= names
+
+
+@pytest.mark.parametrize(("edition", "task"), EDITIONS)
+def test_a_single_team_has_no_rivals(challenge, edition: str, task: str) -> None:
+    names = check(task_analyses(challenge(edition, task, teams=1)))
+    assert not names & {"rank-stability", "rank-correlation", "significance", "profile"}
+
+
+def test_a_few_cases(challenge) -> None:
+    """Fewer cases than bins: no bins, everything else."""
+    names = check(task_analyses(challenge("hecktor2021", "segmentation", cases=4)))
+    assert "gtvp-dsc-by-case" in names
+    assert not any(name.startswith("gtvp-dsc-by-volume") for name in names)
+    check(task_analyses(challenge("hecktor2021", "segmentation", cases=1)))
+
+
+def test_teams_that_answer_nothing(challenge) -> None:
+    """Infinite HD95 of both teams, no primary found; no risk gives no survival."""
+    lost = challenge("hecktor2021", "segmentation", teams=2, lost=(0, 1))
+    by_name = {one.name: one for one in task_analyses(lost)}
+    check(list(by_name.values()))
+    assert "distances" not in by_name
+    assert {row["infinite"] for row in by_name["hd95-by-team"].rows} == {12}
+    assert {row["median"] for row in by_name["hd95-by-team"].rows} == {None}
+    assert {(row["of"], row["found"]) for row in by_name["primary-found"].rows} == {("cases with a GTVp", 0)}
+    assert len(by_name["failed-cases"].rows) == 24
+    names = check(task_analyses(challenge("hecktor2025", "rfs", lost=(0, 1, 2))))
+    assert "survival" not in names
+
+
+def without_rows(results: TaskResults) -> TaskResults:
+    def public(team: TeamMetrics) -> TeamMetrics:
+        return replace(team, rows=[], centres={})
+
+    board = {**results.board, "stability": None, "comparisons": None}
+    return replace(results, board=board, teams=[public(team) for team in results.teams])
+
+
+@pytest.mark.parametrize(("edition", "task"), EDITIONS)
+def test_public_results_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
+    names = check(task_analyses(without_rows(challenge(edition, task))))
+    extra = {"other-metrics", "distances", "other-distances", "sensitivity-specificity"}
+    of_classes = {"recall", "t_stage-recall", "n_stage-recall", "correlation-between-answers", "profile"}
+    assert "metrics" in names
+    assert names <= {"metrics"} | extra | of_classes
+
+
+def test_between_tasks(challenge) -> None:
+    results = [challenge("hecktor2025", task, number=place) for place, task in enumerate(("segmentation", "rfs"), 1)]
+    assert check(challenge_analyses(results)) == {"correlation-between-tasks", "profile"}
+    assert challenge_analyses(results[:1]) == []

@@ -1,0 +1,71 @@
+"""Stability of ranks, Kendall's tau and pairwise tests, from a leaderboard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from evaluation.analyses.rankings import rank_stability, significance
+from tests.evaluation.analyses.conftest import ranks
+
+
+def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
+    """The official ranking: ann first in 3 of 4; each panel states its tau, if it has one."""
+    blobs, taus = rank_stability(two_teams)
+    official = [row for row in blobs.rows if row["ranking"].startswith("Official")]
+    assert [(row["team"], row["rank"], row["fraction"]) for row in official] == [
+        ("ann", 1, 0.75),
+        ("ann", 2, 0.25),
+        ("bea", 1, 0.25),
+        ("bea", 2, 0.75),
+    ]
+    assert list(dict.fromkeys(row["ranking"] for row in blobs.rows)) == [
+        "Official ranking, tau 0.500 (-1.000 to 1.000)",
+        "M",
+        "D (mm), tau 0.250 (-1.000 to 1.000)",
+    ]
+    assert [(row["ranking"], row["mean"]) for row in taus.rows] == [("o (official)", 0.5), ("D (mm) alone", 0.25)]
+
+
+def test_tau_of_a_metric_that_does_not_rank(two_teams) -> None:
+    """2021 prints the tau of DSCagg, which did not rank then."""
+    tau = {"gtvp_dsc_agg": ranks(0.841)["kendall_tau"]}
+    _, taus = rank_stability(replace(two_teams, board={**two_teams.board, "tau": tau}))
+    assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
+
+
+def test_pairwise_tests_with_intervals(two_teams) -> None:
+    (tests,) = significance(two_teams)
+    first, second = tests.rows[:2]
+    assert first == {
+        "metric": "M",
+        "team": "ann",
+        "than": "bea",
+        "difference": 0.2,
+        "ci95_low": 0.1,
+        "ci95_high": 0.3,
+        "p": 0.005,
+        "p_holm": 0.01,
+    }
+    assert (second["difference"], second["ci95_low"], second["p_holm"]) == (None, None, 0.9996)
+    assert tests.notes == ("M, D (mm): Wilcoxon's signed-rank test.",)
+
+
+def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams) -> None:
+    alone = {**two_teams.board, "teams": two_teams.board["teams"][:1]}
+    for board in ({**two_teams.board, "stability": None, "comparisons": None}, alone):
+        without = replace(two_teams, board=board)
+        assert rank_stability(without) == significance(without) == []
+
+
+def test_the_second_test_stands_beside(two_teams) -> None:
+    """Kang's test beside the bootstrap for one metric; the other has no second test."""
+    boot = two_teams.board["comparisons"]["m"]
+    pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
+    second = {**boot, "test": "bootstrap_difference", "beside": {"kang": pairs}}
+    comparisons = {"m": second, "d_mm": {**boot, "beside": {}}}
+    (tests,) = significance(replace(two_teams, board={**two_teams.board, "comparisons": comparisons}))
+    assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
+    assert tests.notes == (
+        "M: the paired bootstrap of the difference, beside it Kang's test.",
+        "D (mm): Wilcoxon's signed-rank test.",
+    )

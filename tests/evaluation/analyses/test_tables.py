@@ -1,0 +1,89 @@
+"""Rows aligned by case, and the summaries of boxes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tables import answer_rows, box_summary, quantile, rounded
+from tests.evaluation.analyses.conftest import team_of
+from tests.evaluation.tasks import MASK, SEGMENTATION
+
+INF, NAN = math.inf, math.nan
+
+
+def test_a_box_by_hand() -> None:
+    """Of 1, 2, 3, 4, 20: quartiles 2, 3, 4, the whiskers within 2 - 3 and 4 + 3, so 20 is beyond; mean 30 / 5."""
+    box = {"values": 5, "low": 1, "q1": 2, "median": 3, "q3": 4, "high": 4, "mean": 6}
+    assert box_summary([20, 3, NAN, 1, 2, 4]) == box
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], {"values": 0, "low": None, "q1": None, "median": None, "q3": None, "high": None, "mean": None}),
+        ([NAN], {"values": 0, "low": None, "q1": None, "median": None, "q3": None, "high": None, "mean": None}),
+        ([0.7], {"values": 1, "low": 0.7, "q1": 0.7, "median": 0.7, "q3": 0.7, "high": 0.7, "mean": 0.7}),
+        # The upper quartile lies between 2 and infinity, so it is infinite, and the whisker goes to the smallest value.
+        ([1, 2, INF], {"values": 3, "low": 1, "q1": 1.5, "median": 2, "q3": None, "high": None, "mean": None}),
+        ([INF, INF], {"values": 2, "low": None, "q1": None, "median": None, "q3": None, "high": None, "mean": None}),
+        # Only the top value is infinite: quartiles 2, 3, 4 as above.
+        ([1, 2, 3, 4, INF], {"values": 5, "low": 1, "q1": 2, "median": 3, "q3": 4, "high": 4, "mean": None}),
+    ],
+)
+def test_boxes_of_few_and_of_infinite_values(values: list[float], expected: dict[str, float | None]) -> None:
+    assert box_summary(values) == expected
+
+
+def test_quantiles_are_numpys() -> None:
+    ordered = sorted(np.random.default_rng(1).random(13).tolist())
+    for share in (0.0, 0.1, 0.25, 0.5, 0.9, 1.0):
+        assert quantile(ordered, share) == pytest.approx(np.quantile(ordered, share))
+
+
+def test_four_significant_digits() -> None:
+    assert [rounded(value) for value in (0.123456, 1234.56, 1e-7 / 3, None, INF, NAN)] == [
+        0.1235,
+        1235.0,
+        3.333e-08,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_rows_are_aligned_by_case(table) -> None:
+    """The second team lacks B; the reference of A stands in its row only."""
+    first = [{"case": "B", "gtvp_dsc": 0.5, "gtvp_reference_mm3": 7.0}]
+    second = [{"case": "A", "gtvp_dsc": None, "gtvp_reference_mm3": 3.0}]
+    rows = table({"one": first, "two": second})
+    assert rows.cases == ("A", "B")
+    np.testing.assert_array_equal(rows.numbers("gtvp_dsc"), [[NAN, 0.5], [NAN, NAN]])
+    np.testing.assert_array_equal(rows.reference("gtvp_reference_mm3"), [3.0, 7.0])
+
+
+@pytest.mark.parametrize(("missing", "cases"), [("worst", ("A", "B")), ("skip", ("A",))])
+def test_a_case_without_prediction_counts_by_the_rule(missing: str, cases: tuple[str, ...]) -> None:
+    rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.0, "error": "absent"}]
+    team = team_of("one", rows, provenance={"options": {"missing": missing}})
+    assert answer_rows(TaskResults(SEGMENTATION, {}, [team]), MASK).cases == cases
+
+
+def test_teams_without_rows_are_left_out(table) -> None:
+    assert table({"public": [], "other": [{"gtvp_dsc": 1.0}]}).names == ["other"]
+
+
+def test_cases_have_their_centres_if_the_files_tell_them() -> None:
+    rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
+    named = team_of("one", rows, centres={"CHUP": {"cases": 1, "names": ["B"]}})
+    table = answer_rows(TaskResults(SEGMENTATION, {}, [named]), MASK)
+    assert [table.keys_of(case) for case in table.cases] == [
+        {"case": "A", "centre": None},
+        {"case": "B", "centre": "CHUP"},
+    ]
+    older = team_of("one", rows, centres={"CHUP": {"cases": 1}})
+    table = answer_rows(TaskResults(SEGMENTATION, {}, [older]), MASK)
+    assert (table.keys_of("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})
