@@ -11,6 +11,7 @@ from evaluation.page.tables import Cell, Row, table
 
 SIGNIFICANT: Final = 0.05
 _MOST_GROUPS: Final = 8
+_NO_ORDER: Final = "No order within ranks"
 _OUTSIDE: Final = "out of competition"
 Board = Mapping[str, Any]
 
@@ -73,7 +74,7 @@ def _pairs(board: Board, metric: str) -> Sequence[Mapping[str, Any]]:
 def _order_sentence(groups: Sequence[Sequence[str]]) -> str:
     shown = [f"{', '.join(group[:-1])} and {group[-1]}" for group in groups[:_MOST_GROUPS]]
     more = len(groups) - len(shown)
-    rest = f"; and within {more} more group{'s' * (more > 1)} of the column “Order claimed”" if more else ""
+    rest = f"; and within {more} more group{'s' * (more > 1)} of the column “{_NO_ORDER}”" if more else ""
     return (
         f"No order is claimed among {'; among '.join(shown)}{rest}: the 95% intervals of their differences include 0."
     )
@@ -86,7 +87,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     stable = ((board.get("stability") or {}).get("rankings", {}).get(board["official"]) or {}).get("teams", {})
     heads = ["Rank", "Team", *board["metrics"].values()]
     heads += [_beaten_head(board)] if beaten else []
-    heads += ["Order claimed"] if groups else []
+    heads += [_NO_ORDER] if groups else []
     heads += ["Rank, 95% interval"] if stable else []
     heads += [f"Rank by {scheme_title(board, name)}" for name in others]
     rows = []
@@ -95,7 +96,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
         cells = [Cell(f"{entry['rank']:g}", entry["rank"]), _team(team, colours, _unchecked(entry))]
         cells += [_metric(entry["metrics"][name]) for name in metrics]
         cells += [_counts(beaten[team])] if beaten else []
-        cells += [Cell(_claimed(team, board, groups))] if groups else []
+        cells += [_without_order(team, board, groups)] if groups else []
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
         rows.append(Row(cells, {"team": team}))
@@ -153,13 +154,14 @@ def _counts(counts: Sequence[int]) -> Cell:
     return Cell(" · ".join(map(str, counts)), sum(counts))
 
 
-def _claimed(team: str, board: Board, groups: Sequence[Sequence[str]]) -> str:
-    """The ranks among which the team's own is not certain, as `not within 2 to 5`."""
+def _without_order(team: str, board: Board, groups: Sequence[Sequence[str]]) -> Cell:
+    """The ranks among which no order is claimed, as `2 to 5`."""
     mine = {one for group in groups if team in group for one in group}
-    if not mine:
-        return "yes"
     ranks = [entry["rank"] for entry in board["teams"] if entry["team"] in mine]
-    return f"not within {min(ranks):g} to {max(ranks):g}"
+    if not ranks:
+        return Cell("-")
+    low, high = min(ranks), max(ranks)
+    return Cell(f"{low:g} to {high:g}" if low < high else f"{low:g}", low + high / 1000)
 
 
 def _interval(ranks: Mapping[str, Any] | None) -> Cell:
