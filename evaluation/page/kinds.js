@@ -102,7 +102,7 @@
     const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
     return {
       ...plan,
-      min: Math.max(170, Math.min(5 * last, 300)),
+      min: Math.max(150, Math.min((width > 700 ? 9 : 5) * last, 300)),
       panel(space) {
         const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.x, chart.size)));
         const ranges = chart.low ? onePerCategory(shown, chart.y).filter((row) => page.has(row, chart.low, chart.high)) : [];
