@@ -10,7 +10,7 @@ from string import Template
 from typing import Any
 
 from baseline.report.segmentation import COLOUR, WorstCase
-from evaluation.report.pictures import REFERENCE_COLOUR
+from evaluation.report.display import REFERENCE_COLOUR
 from evaluation.statistics.bootstrap import Estimate
 
 

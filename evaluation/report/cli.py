@@ -1,20 +1,23 @@
-"""`hecktor report`: one page with tables, plots and pictures of every patient."""
+"""`hecktor report`: one page with tables, charts and pictures of every case."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from contract.editions import load_edition
-from contract.files import write_text
+from contract.files import whole_folder, write_bytes, write_text
 from contract.options import add_edition_option, name_path, whole_number
-from evaluation.analyses.sources import find_masks, find_patients, find_results, team_names
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.pipeline import challenge_analyses, task_analyses
+from evaluation.analyses.sources import PatientFiles, find_masks, find_patients, find_results, team_names
+from evaluation.analyses.writing import write_analyses
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
-from evaluation.report.page import PageContent, build_page, colours_of
-from evaluation.report.pictures import PatientPicture, PictureRequest, draw_patient
+from evaluation.page.colours import colours_of
+from evaluation.report.cases import CasePicture
+from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page
 from evaluation.viewer.export import add_export_options, export_requested
 
 
@@ -25,13 +28,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = find_results(options.results, edition)
     teams = team_names(results)
     colours = colours_of(teams)
-    pictures: list[PatientPicture] = []
+    analyses: dict[str, list[Analysis]] = {one.task.name: task_analyses(one) for one in results}
+    analyses[BETWEEN_TASKS] = challenge_analyses(results)
+    if options.figures is not None:
+        write_analyses(options.figures, analyses)
+        print(f"written: {options.figures}")
+    pictures: list[CasePicture] = []
     if options.cohort is not None:
         masks = find_masks(options.results, edition, teams, dict(options.masks))
         patients = find_patients(options.cohort, edition, masks)[: options.max_patients]
-        requests = [PictureRequest(files, colours) for files in patients]
-        pictures = map_cases(draw_patient, requests, options.workers, _without_predictions)
-    content = PageContent(options.title, options.note, results, pictures, colours)
+        pictures = _write_pictures(patients, colours, options.output, options.workers)
+    content = PageContent(options.title, options.note, results, analyses, pictures, colours)
     write_text(options.output, build_page(content))
     print(f"written: {options.output}")
     if options.viewer is not None:
@@ -39,10 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _without_predictions(request: PictureRequest) -> PatientPicture:
-    """The picture of a patient without predictions, for predictions that kill the process that reads them."""
-    picture = draw_patient(replace(request, files=replace(request.files, predictions={})))
-    return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
+def _write_pictures(
+    patients: Sequence[PatientFiles], colours: Mapping[str, str], page: Path, workers: int
+) -> list[CasePicture]:
+    """Write `<page>_files/<case>.jpg`; the folder appears when all pictures are in it."""
+    from evaluation.report.pictures import PictureRequest, draw_patient, without_predictions
+
+    requests = [PictureRequest(files, colours) for files in patients]
+    drawn = map_cases(draw_patient, requests, workers, without_predictions)
+    folder = page.with_name(f"{page.stem}_files")
+    with whole_folder(folder) as partial:
+        for picture in drawn:
+            write_bytes(partial / f"{picture.case}.jpg", picture.jpeg)
+    return [CasePicture(one.case, f"{folder.name}/{one.case}.jpg", one.notes) for one in drawn]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--note", default="", help="one line under the heading")
     parser.add_argument(
         "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files"
     )
     add_export_options(parser)
     add_workers(parser)

@@ -1,8 +1,10 @@
-"""One patient's reference, and each team's answers to it, side by side."""
+"""Each case's reference, and each team's answers to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from contract.editions import Answer
@@ -10,65 +12,120 @@ from evaluation.analyses.sources import TaskResults, team_names
 
 _MM3_A_ML: Final = 1000.0
 Row = Mapping[str, Any]
+Value = float | str | None
+Reader = Callable[[Row], Value]
 
 
-def facts_of(case: str, results: Sequence[TaskResults]) -> str:
-    """The reference in one line: volumes, lesions, follow-up and classes, as far as the rows hold them."""
-    facts = []
-    for result in results:
-        for answer in result.task.answers:
-            row = _row_of(case, answer, result, result.teams[0].team) if result.teams else None
-            facts += [] if row is None else _facts(answer, row)
-    return " · ".join(facts)
+@dataclass(frozen=True)
+class AnswerColumn:
+    """One figure of every team's answer to every case.
+
+    Attributes:
+        title: heading of the column.
+        values: by case and team, in the order of `CaseTable`.
+        summary: heading of the figure's summary over the teams; empty without one.
+    """
+
+    title: str
+    values: tuple[tuple[Value, ...], ...]
+    summary: str = ""
 
 
-def patient_table(case: str, results: Sequence[TaskResults]) -> tuple[list[str], dict[str, list[str]]]:
-    """Every team's answers to one case: the column heads, and the cells of each team."""
-    answers = [(result, answer, _heads(answer)) for result in results for answer in result.task.answers]
-    rows: dict[str, list[str]] = {team: [] for team in team_names(results)}
-    for team, cells in rows.items():
-        for result, answer, heads in answers:
-            row = _row_of(case, answer, result, team)
-            cells.extend(["-"] * len(heads) if row is None else _cells(answer, row))
-    return [head for _, _, heads in answers for head in heads], rows
+@dataclass(frozen=True)
+class CaseTable:
+    """All cases with the reference's figures, and the answers of all teams.
+
+    `facts` holds the reference by heading and case, `columns` the answers that any team has.
+    """
+
+    cases: tuple[str, ...]
+    teams: tuple[str, ...]
+    facts: Mapping[str, tuple[Value, ...]]
+    columns: tuple[AnswerColumn, ...]
 
 
-def _row_of(case: str, answer: Answer, result: TaskResults, team: str) -> Row | None:
-    rows = (row for one in result.teams if one.team == team for row in result.rows_of(one, answer.name))
-    return next((row for row in rows if row.get("case") == case), None)
+def case_table(results: Sequence[TaskResults]) -> CaseTable:
+    """The cases of all tasks; teams without rows have no values."""
+    teams = tuple(team_names(results))
+    parts = [(answer, _rows(result, answer)) for result in results for answer in result.task.answers]
+    cases = tuple(sorted({case for _, rows in parts for of_team in rows.values() for case in of_team}))
+    facts: dict[str, tuple[Value, ...]] = {}
+    columns: list[AnswerColumn] = []
+    for answer, rows in parts:
+        reference = [next((of[case] for of in rows.values() if case in of), None) for case in cases]
+        for title, read in _facts(answer).items():
+            facts[title] = tuple(None if row is None else read(row) for row in reference)
+        for title, summary, read in _answers(answer):
+            values = tuple(tuple(_read(read, rows.get(team, {}).get(case)) for team in teams) for case in cases)
+            if any(value is not None for of_case in values for value in of_case):
+                columns.append(AnswerColumn(title, values, summary))
+    return CaseTable(cases, teams, facts, tuple(columns))
 
 
-def _heads(answer: Answer) -> list[str]:
+def _rows(result: TaskResults, answer: Answer) -> dict[str, dict[str, Row]]:
+    by_team = {team.team: result.rows_of(team, answer.name) for team in result.teams}
+    return {team: {str(row["case"]): row for row in rows} for team, rows in by_team.items()}
+
+
+def _read(read: Reader, row: Row | None) -> Value:
+    return None if row is None else read(row)
+
+
+def _facts(answer: Answer) -> dict[str, Reader]:
+    """What the reference says, by heading."""
     if answer.kind == "mask":
-        return ["GTVp DSC", "GTVn DSC", "GTVp ml", "GTVn ml", "GTVn detected / false / missed"]
-    return [f"{answer.socket.title} ({answer.direction})" if answer.kind == "risk" else answer.socket.title]
-
-
-def _facts(answer: Answer, row: Row) -> list[str]:
-    if answer.kind == "mask":
-        lesions = row["gtvn_lesions_tp"] + row["gtvn_lesions_fn"]
-        gtvp, gtvn = _volumes_ml(row, "reference")
-        return [f"GTVp {gtvp} ml", f"GTVn {gtvn} ml in {lesions} lesion{'' if lesions == 1 else 's'}"]
+        return {
+            "GTVp (ml)": partial(_volume_ml, key="gtvp_reference_mm3"),
+            "GTVn (ml)": partial(_volume_ml, key="gtvn_reference_mm3"),
+            "GTVn lesions": lambda row: row["gtvn_lesions_tp"] + row["gtvn_lesions_fn"],
+        }
     if answer.kind == "risk":
-        return [f"{'recurrence' if row['relapse'] else 'no recurrence'} at {row['rfs_days']:.0f} days"]
-    return [f"{answer.socket.title} {_class_name(row[answer.row_key])}"]
+        return {
+            "Recurrence": lambda row: "yes" if row["relapse"] else "no",
+            "Follow-up (days)": lambda row: round(row["rfs_days"]),
+        }
+    return {answer.socket.title: lambda row: _class_name(row[answer.row_key])}
 
 
-def _cells(answer: Answer, row: Row) -> list[str]:
+def _answers(answer: Answer) -> list[tuple[str, str, Reader]]:
+    """Heading, heading of the summary and value of each figure of an answer."""
+    title = answer.socket.title
     if answer.kind == "mask":
-        scores = ("-" if dsc is None else f"{dsc:.3f}" for dsc in (row["gtvp_dsc"], row.get("gtvn_dsc")))
-        lesions = f"{row['gtvn_lesions_tp']} / {row['gtvn_lesions_fp']} / {row['gtvn_lesions_fn']}"
-        return [*scores, *_volumes_ml(row, "predicted"), lesions]
+        return [
+            ("GTVp DSC", "GTVp DSC, median of teams", lambda row: row["gtvp_dsc"]),
+            ("GTVn DSC", "GTVn DSC, median of teams", lambda row: row.get("gtvn_dsc")),
+            ("GTVp (ml)", "", partial(_volume_ml, key="gtvp_predicted_mm3")),
+            ("GTVn (ml)", "", partial(_volume_ml, key="gtvn_predicted_mm3")),
+            ("GTVn detected / false / missed", "", _lesions),
+        ]
     if answer.kind == "risk":
         digits = 4 if answer.direction == "time" else 3  # thousands of days in full
-        return ["-" if row["risk"] is None else f"{row['risk']:.{digits}g}"]
-    predicted = row[f"predicted_{answer.row_key}"]
-    return ["-" if predicted is None else _class_name(predicted)]
+        return [(f"{title} ({answer.direction})", "", partial(_risk, digits=digits))]
+    key = answer.row_key
+    return [
+        (title, "", lambda row: _class_name(row[f"predicted_{key}"])),
+        (f"{title} correct", f"{title}, fraction of teams correct", partial(_is_correct, key=key)),
+    ]
 
 
-def _volumes_ml(row: Row, side: str) -> list[str]:
-    return [f"{row[f'{label}_{side}_mm3'] / _MM3_A_ML:.1f}" for label in ("gtvp", "gtvn")]
+def _volume_ml(row: Row, key: str) -> float:
+    return round(float(row[key]) / _MM3_A_ML, 1)
 
 
-def _class_name(value: object) -> str:
+def _lesions(row: Row) -> str:
+    return f"{row['gtvn_lesions_tp']} / {row['gtvn_lesions_fp']} / {row['gtvn_lesions_fn']}"
+
+
+def _risk(row: Row, digits: int) -> float | None:
+    return None if row["risk"] is None else float(f"{row['risk']:.{digits}g}")
+
+
+def _is_correct(row: Row, key: str) -> int | None:
+    predicted = row[f"predicted_{key}"]
+    return None if predicted is None else int(predicted == row[key])
+
+
+def _class_name(value: object) -> str | None:
+    if value is None:
+        return None
     return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

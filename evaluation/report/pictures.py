@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -18,12 +18,10 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
 from evaluation.analyses.sources import PatientFiles
 from evaluation.inputs.masks import read_labels
+from evaluation.report.display import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.drawing import plot_style
 from evaluation.report.planes import VIEWS, Floats, Picture, View, centre_of_grid_mm, cut, lesion_centre_mm
 
-CT_WINDOW_HU: Final = (-160.0, 240.0)
-PET_SHOWN_SUV: Final = (2.0, 14.0)
-REFERENCE_COLOUR: Final = "#3dff6e"
 # Solid for the primary tumour, dashed for nodes, in the reference and in predictions.
 LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
 _PET_OPACITY: Final = 0.65
@@ -80,6 +78,12 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     centres = _centres([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
     scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in centres]
     return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
+
+
+def without_predictions(request: PictureRequest) -> PatientPicture:
+    """The picture of a patient without predictions, for predictions that kill the process that reads them."""
+    picture = draw_patient(replace(request, files=replace(request.files, predictions={})))
+    return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
 
 
 def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:

@@ -17,7 +17,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from baseline.network.progress.curves import Curves, Values, moving_average
 from baseline.network.progress.patients import Labels, Window, dice
 from contract import labels
-from evaluation.report.pictures import CT_WINDOW_HU, LINE_STYLES, REFERENCE_COLOUR, pet_colours
+from evaluation.report.display import CT_WINDOW_HU, REFERENCE_COLOUR
+from evaluation.report.pictures import LINE_STYLES, pet_colours
 
 PREDICTED_COLOUR: Final = "#3fb8ff"
 _BLUE: Final = "#0b69a3"

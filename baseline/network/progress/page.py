@@ -18,7 +18,7 @@ from baseline.network.progress.figures import PREDICTED_COLOUR
 from baseline.work import CONFIGURATIONS
 from contract.errors import InputError
 from contract.files import write_text
-from evaluation.report.pictures import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
+from evaluation.report.display import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 
 REFRESH_S: Final = 30
 CURVES: Final = "curves.json"

@@ -1,0 +1,187 @@
+"""The leaderboard of a task as a table, and between which teams no order is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, Final
+
+from evaluation.page.html import choice, paragraph, swatch
+from evaluation.page.tables import Cell, Row, table
+
+SIGNIFICANT: Final = 0.05
+_MOST_GROUPS: Final = 8
+_NO_ORDER: Final = "No order within ranks"
+_CAPTION: Final = "Leaderboard with 95% bootstrap intervals"
+_BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
+_OUTSIDE: Final = "out of competition"
+Board = Mapping[str, Any]
+
+
+def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
+    """The table, and below it the sentence about teams that the data do not tell apart."""
+    groups = inseparable_groups(board)
+    order = paragraph(_order_sentence(groups), "order") if groups else ""
+    return f"{_table(board, colours, groups)}{order}"
+
+
+def scheme_title(board: Board, name: str) -> str:
+    """The title of a ranking."""
+    return str(board["metrics"].get(name, name.replace("_", " ").replace("borda", "Borda")))
+
+
+def deciding_metrics(board: Board) -> list[str]:
+    """The metric that the official ranking sorts by; all ranked ones if it combines their ranks."""
+    return [board["official"]] if board["official"] in board["metrics"] else list(board["metrics"])
+
+
+def inseparable_groups(board: Board) -> list[list[str]]:
+    """Neighbours in the official ranking whose differences all have intervals with 0, in every deciding metric.
+
+    Each group is as long as possible, so that groups may overlap. Empty without intervals of differences.
+    """
+    teams = [str(entry["team"]) for entry in board["teams"]]
+    unclear = _unclear_pairs(board)
+    groups: list[list[str]] = []
+    end = 0
+    for start in range(len(teams)):
+        stop = start + 1
+        while stop < len(teams) and all(frozenset((one, teams[stop])) in unclear for one in teams[start:stop]):
+            stop += 1
+        if stop - start > 1 and stop > end:
+            groups.append(teams[start:stop])
+            end = stop
+    return groups
+
+
+def _unclear_pairs(board: Board) -> set[frozenset[str]]:
+    """Pairs of teams whose differences have intervals that include 0, in every deciding metric."""
+    of_metrics = []
+    for metric in deciding_metrics(board):
+        pairs = _pairs(board, metric)
+        of_metrics.append({frozenset((pair["team"], pair["than"])) for pair in pairs if _includes_zero(pair)})
+    return set.intersection(*of_metrics) if of_metrics else set()
+
+
+def _includes_zero(pair: Mapping[str, Any]) -> bool:
+    low, high = pair.get("ci95_low"), pair.get("ci95_high")
+    return low is not None and high is not None and low <= 0 <= high
+
+
+def _pairs(board: Board, metric: str) -> Sequence[Mapping[str, Any]]:
+    pairs: Sequence[Mapping[str, Any]] = (board.get("comparisons") or {}).get(metric, {}).get("pairs", ())
+    return pairs
+
+
+def _order_sentence(groups: Sequence[Sequence[str]]) -> str:
+    shown = [f"{', '.join(group[:-1])} and {group[-1]}" for group in groups[:_MOST_GROUPS]]
+    more = len(groups) - len(shown)
+    rest = f"; and within {more} more group{'s' * (more > 1)} of the column “{_NO_ORDER}”" if more else ""
+    return (
+        f"No order is claimed among {'; among '.join(shown)}{rest}: the 95% intervals of their differences include 0."
+    )
+
+
+def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[str]]) -> str:
+    schemes = board["teams"][0]["rankings"] if board["teams"] else ()
+    others = [name for name in schemes if name != board["official"]]
+    beaten, metrics = _beaten(board), list(board["metrics"])
+    stable = ((board.get("stability") or {}).get("rankings", {}).get(board["official"]) or {}).get("teams", {})
+    heads = ["Rank", "Team", *board["metrics"].values()]
+    heads += [_beaten_head(board)] if beaten else []
+    heads += [_NO_ORDER] if groups else []
+    heads += ["Rank, 95% interval"] if stable else []
+    heads += [f"Rank by {scheme_title(board, name)}" for name in others]
+    rows = []
+    for entry in board["teams"]:
+        team = str(entry["team"])
+        cells = [Cell(f"{entry['rank']:g}", entry["rank"]), _team(team, colours, _unchecked(entry))]
+        cells += [_metric(entry["metrics"][name]) for name in metrics]
+        cells += [_counts(beaten[team])] if beaten else []
+        cells += [_without_order(team, board, groups)] if groups else []
+        cells += [_interval(stable.get(team))] if stable else []
+        cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
+        rows.append(Row(cells, {"team": team}))
+    for entry in reversed(board.get("beside") or ()):
+        rows.insert(entry["place"], _beside(entry, metrics, len(heads), colours))
+    rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
+    return table(f"{_CAPTION}{_BETTER if beaten else ''}", heads, rows, header_column=1)
+
+
+def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:
+    mark = swatch(colours[team]) if team in colours else swatch("transparent")
+    name = choice("team", team)
+    note = f' <span class="remark">{escape(remark)}</span>' if remark else ""
+    return Cell(f"{mark}{name}{note}")
+
+
+def _unchecked(entry: Mapping[str, Any]) -> str:
+    return "(values not checked: no rows)" if entry.get("without_rows") else ""
+
+
+def _metric(figures: Mapping[str, Any]) -> Cell:
+    infinite = figures.get("infinite", ())
+    value, low, high = (
+        float("inf") if part in infinite else figures.get(part) for part in ("value", "ci95_low", "ci95_high")
+    )
+    if value is None:
+        return Cell("-")
+    best = " best" if figures.get("rank") == 1 else ""
+    interval = "" if low is None or high is None else f' <span class="interval">{low:.3f} to {high:.3f}</span>'
+    return Cell(f'<span class="value{best}">{value:.3f}</span>{interval}', value)
+
+
+def _beaten(board: Board) -> dict[str, list[int]]:
+    """How many teams each one is significantly better than, by deciding metric; empty without comparisons."""
+    if not board.get("comparisons") or len(board["teams"]) < 2:
+        return {}
+    beaten: dict[str, list[int]] = {str(entry["team"]): [] for entry in board["teams"]}
+    for metric in deciding_metrics(board):
+        better = [pair["team"] for pair in _pairs(board, metric) if _is_significant(pair)]
+        for team, counts in beaten.items():
+            counts.append(better.count(team))
+    return beaten
+
+
+def _is_significant(pair: Mapping[str, Any]) -> bool:
+    return pair.get("p_holm") is not None and pair["p_holm"] < SIGNIFICANT
+
+
+def _beaten_head(board: Board) -> str:
+    several = len(deciding_metrics(board)) > 1
+    return f"Better than (of {len(board['teams']) - 1}{', by metric' if several else ''})"
+
+
+def _counts(counts: Sequence[int]) -> Cell:
+    return Cell(" · ".join(map(str, counts)), sum(counts))
+
+
+def _without_order(team: str, board: Board, groups: Sequence[Sequence[str]]) -> Cell:
+    """The ranks among which no order is claimed, as `2 to 5`."""
+    mine = {one for group in groups if team in group for one in group}
+    ranks = [entry["rank"] for entry in board["teams"] if entry["team"] in mine]
+    if not ranks:
+        return Cell("-")
+    low, high = min(ranks), max(ranks)
+    return Cell(f"{low:g} to {high:g}" if low < high else f"{low:g}", low + high / 1000)
+
+
+def _interval(ranks: Mapping[str, Any] | None) -> Cell:
+    if ranks is None:
+        return Cell("-")
+    return Cell(f"{ranks['ci95_low']:g} to {ranks['ci95_high']:g}", ranks["ci95_low"] + ranks["ci95_high"] / 1000)
+
+
+def _beside(entry: Mapping[str, Any], metrics: Sequence[str], width: int, colours: Mapping[str, str]) -> Row:
+    remark = f"{_OUTSIDE}{': ' if entry.get('reason') else ''}{entry.get('reason') or ''}"
+    cells = [_metric({**entry["metrics"][name], "rank": None}) for name in metrics if name in entry["metrics"]]
+    left = width - 2 - len(cells)
+    rest = [Cell("", span=left)] if left else []
+    team = str(entry["team"])
+    return Row([Cell("-"), _team(team, colours, f"({remark})"), *cells, *rest], {"team": team}, "outside")
+
+
+def _unranked(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:
+    team = str(entry["team"])
+    reason = Cell(escape(f"not ranked: no {', '.join(entry['without'])}"), span=width - 2)
+    return Row([Cell("-"), _team(team, colours, ""), reason], {"team": team})

@@ -1,0 +1,265 @@
+"""The report of a challenge in a browser: 40 teams and 60 cases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from evaluation.report.cases import CasePicture
+from evaluation.report.page import build_page
+from tests.browser.conftest import accessibility_problems
+from tests.evaluation.report.challenge import cases, content, names
+
+TEAMS = names(40)
+FIRST = TEAMS[0]
+DRAWN = "() => window.page.isDrawn && window.page.isDrawn()"
+WIDTHS = (1280, 360)
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page of 40 teams and 60 cases; one case has a picture."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "report_files").mkdir()
+    pictures = [CasePicture("CHUM-003", "report_files/CHUM-003.jpg")]
+    (folder / "report.html").write_text(build_page(content(TEAMS, cases(60), pictures)), encoding="utf-8")
+    write_picture(folder / "report_files" / "CHUM-003.jpg")
+    return (folder / "report.html").as_uri()
+
+
+def write_picture(path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (30, 10)).save(path)
+
+
+def opened(page: Page, address: str) -> Page:
+    page.goto(address)
+    page.wait_for_function(DRAWN)
+    return page
+
+
+def chart(page: Page, name: str) -> Any:
+    return page.locator(f"#{name} .drawing svg").first
+
+
+def leaders(page: Page) -> list[str]:
+    return page.locator("#task1 table").first.locator("tbody button.choice").all_inner_texts()
+
+
+def test_all_charts_are_drawn_as_svg_with_a_name(page: Page, report: str) -> None:
+    opened(page, report)
+    sections = page.locator("section.chart").count()
+    assert sections > 20
+    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == sections
+
+
+def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:
+    """GTVp mean DSC falls with the rank: rising order is from the last team to the first."""
+    opened(page, report)
+    head = page.locator("#task1 thead th").filter(has_text="GTVp mean DSC").first
+    assert leaders(page)[0] == FIRST
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert leaders(page) == TEAMS[::-1]
+    head.get_by_role("button").press("Enter")
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert leaders(page) == TEAMS
+
+
+def test_a_long_table_is_searched(page: Page, report: str) -> None:
+    """Of CHUM-003, CHUM-006 ... CHUM-060 each third case is of CHUM: 20 of 60."""
+    opened(page, report)
+    search = page.locator("#cases").get_by_label("Search")
+    search.fill("chum")
+    assert page.locator("#cases > .scroll tbody tr:visible").count() == 20
+    expect(page.locator("#cases .search [role=status]")).to_have_text("20 of 60 rows")
+
+
+def test_a_click_on_a_team_marks_it_everywhere(page: Page, report: str) -> None:
+    opened(page, report)
+    chart(page, "task1-metrics").locator("text", has_text="Team 03").first.click()
+    page.wait_for_function(DRAWN)
+    expect(page.locator("#selection")).to_contain_text(TEAMS[2])
+    chosen = page.locator("tr.chosen").evaluate_all("rows => rows.map((row) => row.dataset.team)")
+    assert len(chosen) >= 3
+    assert set(chosen) == {TEAMS[2]}
+    faded = page.locator("#task2-metrics circle").evaluate_all(
+        "circles => circles.map(c => [c.pageRow.team, c.getAttribute('fill-opacity') ?? c.parentNode.getAttribute('fill-opacity')])"
+    )
+    assert {team for team, opacity in faded if opacity in {None, "1"}} == {TEAMS[2]}
+    assert page.locator("#task2-survival .panel-title").count() == 1
+    page.get_by_role("button", name="Clear", exact=True).click()
+    page.wait_for_function(DRAWN)
+    expect(page.locator("#selection")).to_be_hidden()
+    assert page.locator("tr.chosen").count() == 0
+    assert page.locator("#task2-survival .panel-title").count() == 40
+
+
+def test_the_selection_is_in_the_address_and_comes_from_it(page: Page, report: str) -> None:
+    opened(page, f"{report}#task2&team=Team%2002%20of%20the%20University%20Hospital&centre=MDA")
+    assert page.locator("#selection button").all_inner_texts() == [
+        f"team {TEAMS[1]} \u00d7",
+        "centre MDA \u00d7",
+        "Clear",
+    ]
+    assert page.locator("#cases > .scroll tbody tr:visible").count() == 20
+    page.get_by_role("button", name=f"Remove team {TEAMS[1]}").click()
+    assert page.evaluate("location.hash") == "#task2&centre=MDA"
+
+
+def test_a_case_is_chosen_by_keyboard_and_shows_its_picture_and_answers(page: Page, report: str) -> None:
+    opened(page, report)
+    card = page.locator('[id="case-CHUM-003"]')
+    expect(card).to_be_hidden()
+    page.locator("#cases button.choice", has_text="CHUM-003").press("Enter")
+    expect(card).to_be_visible()
+    expect(card.locator("tbody tr")).to_have_count(40)
+    card.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('.card[open] img').naturalWidth === 30")
+    expect(page.locator("#selection a")).to_have_text("Show CHUM-003")
+
+
+def test_a_link_to_a_case_opens_it(page: Page, report: str) -> None:
+    opened(page, report)
+    page.locator("#cases > .scroll tbody tr", has_text="MDA-002").get_by_role("link").click()
+    expect(page.locator('[id="case-MDA-002"]')).to_be_visible()
+    expect(page.locator('[id="case-MDA-002"]')).to_be_in_viewport()
+
+
+def test_summaries_of_cases_are_of_the_selected_teams(page: Page, report: str) -> None:
+    opened(page, report)
+    row = page.locator("#cases > .scroll tbody tr").first
+    place = page.locator("#cases thead th").all_inner_texts().index("GTVp DSC, median of teams")
+    before = row.locator("td, th").nth(place).inner_text()
+    page.locator("#task1 tbody button.choice", has_text="Team 40").first.click()
+    after = float(row.locator("td, th").nth(place).inner_text())
+    answer = page.evaluate("JSON.parse(document.getElementById('page-cases').textContent).columns[0].values[39]")
+    assert after == pytest.approx(answer, abs=5e-4)
+    assert str(after) != before
+
+
+def download(page: Page, section: str, button: str) -> str:
+    with page.expect_download() as waiting:
+        page.locator(f"#{section}").get_by_role("button", name=re.compile(f"as {button}$")).click()
+    assert waiting.value.suggested_filename == f"{section}.{button.lower()}"
+    return Path(waiting.value.path()).read_bytes().decode("utf-8")
+
+
+def test_a_chart_is_saved_with_colours_and_fonts_inlined(page: Page, report: str) -> None:
+    opened(page, report)
+    text = download(page, "task1-metrics", "SVG")
+    root = ET.fromstring(text)
+    assert root.get("font-family") == page.evaluate("getComputedStyle(document.body).fontFamily")
+    assert "var(" not in text
+    assert "class=" not in text
+    fills = {element.get("fill") for element in root.iter("{http://www.w3.org/2000/svg}circle")}
+    assert "rgb(31, 134, 214)" in fills
+
+
+def test_the_data_of_a_chart_are_saved_as_csv(page: Page, report: str) -> None:
+    """Two metrics of 40 teams: the first line is the first team's first metric, 0.9 from 0.86 to 0.92."""
+    opened(page, report)
+    lines = list(csv.reader(io.StringIO(download(page, "task1-metrics", "CSV"))))
+    assert len(lines) == 81
+    assert {FIRST, "GTVp mean DSC", "0.9", "0.86", "0.92"} <= set(lines[1])
+
+
+def test_the_figures_of_a_chart_are_a_table(page: Page, report: str) -> None:
+    opened(page, report)
+    section = page.locator("#task1-metrics")
+    section.locator("summary").press("Enter")
+    assert section.locator("tbody tr").count() == 80
+    assert section.locator("caption").inner_text() == section.locator("h3").inner_text()
+    assert section.locator("thead th[scope=col]").count() == section.locator("tbody tr").first.locator("th, td").count()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(browser: Browser, report: str, scheme: Any) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    page = opened(context.new_page(), report)
+    page.locator("#task1-metrics summary").click()
+    page.locator("#task1 tbody button.choice").first.click()
+    page.locator("#cases button.choice").first.click()
+    page.wait_for_function(DRAWN)
+    problems = accessibility_problems(page)
+    context.close()
+    assert problems == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_labels_of_40_teams_do_not_overlap_and_the_page_does_not_scroll_sideways(
+    page: Page, report: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, report)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERLAPPING) == []
+
+
+# Texts of each group of labels or ticks whose boxes share more than half a pixel, with the section.
+OVERLAPPING = """
+() => {
+  const overlaps = [];
+  for (const group of document.querySelectorAll(
+    '.drawing [data-marks="category-labels"], .drawing [data-marks$="axis tick label"]')) {
+    const boxes = [...group.children].map((one) => [one.textContent, one.getBoundingClientRect()]);
+    boxes.forEach(([text, a], place) => boxes.slice(place + 1).forEach(([other, b]) => {
+      const [across, down] = [Math.min(a.right, b.right) - Math.max(a.left, b.left),
+                              Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+      if (across > 0.5 && down > 0.5) overlaps.push([group.closest("section").id, text, other, across, down]);
+    }));
+  }
+  return overlaps;
+}
+"""
+
+
+def test_charts_fit_on_paper_when_printed(page: Page, report: str) -> None:
+    """A4 less two margins of 14 mm is 182 mm, 688 CSS pixels wide and 1,017 high."""
+    opened(page, report)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    sizes = page.locator(".drawing > svg").evaluate_all(
+        "all => all.map((one) => [one.closest('section').id, Number(one.getAttribute('width')), Number(one.getAttribute('height'))])"
+    )
+    assert len(sizes) > page.locator("section.chart").count()
+    assert [one for one in sizes if one[1] > 688 or one[2] > 1017] == []
+
+
+def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
+    """Names that end scripts, open comments and hold markup are shown and run nothing."""
+    hostile = ['</script><img src=x onerror="window.hacked=1">', "<!--<script>", "a&b=c 'd' \"e\""]
+    (tmp_path / "r.html").write_text(build_page(content(hostile, cases(12), title="<i>x</i>")), encoding="utf-8")
+    page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
+    assert sorted(leaders(page)) == sorted(hostile)
+    page.locator("#task1 tbody button.choice").nth(2).click()
+    page.wait_for_function(DRAWN)
+    page.reload()
+    page.wait_for_function(DRAWN)
+    assert page.locator("tr.chosen").first.get_attribute("data-team") == hostile[2]
+    assert page.evaluate("window.hacked") is None
+    assert page.title() == "<i>x</i>"
+    page.close()
+
+
+def test_two_teams_make_a_page(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "r.html").write_text(build_page(content(names(2), cases(6))), encoding="utf-8")
+    page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
+    assert len(leaders(page)) == 2
+    assert page.locator(".card[open]").count() == 6
+    page.close()
+
+
+def test_tables_are_there_without_scripts(browser: Browser, report: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report)
+    assert page.locator("#task1 tbody tr").count() >= 40
+    assert page.locator("#cases > .scroll tbody tr").count() == 60
+    context.close()

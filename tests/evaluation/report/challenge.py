@@ -1,0 +1,160 @@
+"""A challenge of any size as plain data: three tasks, teams whose DSC, risks and classes get worse by place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evaluation.analyses.pipeline import challenge_analyses, task_analyses
+from evaluation.analyses.sources import TaskResults
+from evaluation.page.colours import colours_of
+from evaluation.report.cases import CasePicture
+from evaluation.report.page import BETWEEN_TASKS, PageContent
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+METRICS = {
+    SEGMENTATION.name: {"gtvp_dsc_mean": "GTVp mean DSC", "gtvn_dsc_agg": "GTVn aggregated DSC"},
+    RFS.name: {"c_index": "C-index"},
+    HPV.name: {"balanced_accuracy": "Balanced accuracy"},
+}
+
+
+def names(count: int) -> list[str]:
+    return [f"Team {place:02d} of the University Hospital" for place in range(1, count + 1)]
+
+
+def cases(count: int) -> list[str]:
+    return [f"{('CHUM', 'CHUP', 'MDA')[number % 3]}-{number:03d}" for number in range(1, count + 1)]
+
+
+def content(
+    teams: Sequence[str], case_names: Sequence[str], pictures: Sequence[CasePicture] = (), title: str = "Challenge"
+) -> PageContent:
+    results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
+    analyses = {one.task.name: task_analyses(one) for one in results}
+    analyses[BETWEEN_TASKS] = challenge_analyses(results)
+    return PageContent(title, "", results, analyses, pictures, colours_of(teams))
+
+
+def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:
+    rng = np.random.default_rng(1)
+    metrics = METRICS[task.name]
+    estimates = [
+        {name: Estimate(0.9 - place / 100, 0.86 - place / 100, 0.92 - place / 100) for name in metrics}
+        for place in range(len(teams))
+    ]
+    of_teams = [
+        TeamMetrics(
+            team,
+            estimates[place],
+            _rows(task, case_names, place, rng),
+            {"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
+            [],
+            {"edition": "hecktor2025", "version": "1", "bootstraps": 9, "seed": 1},
+            {
+                centre: {"cases": 10, "aggregates": {name: {"value": 0.5} for name in metrics}}
+                for centre in ("CHUM", "CHUP", "MDA")
+            },
+        )
+        for place, team in enumerate(teams)
+    ]
+    return TaskResults(task, board(metrics, teams, estimates), of_teams)
+
+
+def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dict[str, Estimate]]) -> dict[str, Any]:
+    """Neighbours differ by 0.01 +- 0.015 in every metric, so that no order is claimed between them."""
+    pairs = [
+        {
+            "team": one,
+            "than": other,
+            "difference": (place_other - place) / 100,
+            "sd": 0.01,
+            "ci95_low": (place_other - place) / 100 - 0.015,
+            "ci95_high": (place_other - place) / 100 + 0.015,
+            "p": 0.001 if place_other > place + 1 else 0.4,
+            "p_holm": 0.004 if place_other > place + 1 else 0.9,
+        }
+        for place, one in enumerate(teams)
+        for place_other, other in enumerate(teams)
+        if one != other
+    ]
+    standing = {
+        "teams": {
+            team: {
+                "times_at_rank": {str(place + 1): 80, str(max(1, place)): 20},
+                "mean": place + 1,
+                "ci95_low": max(1, place),
+                "ci95_high": place + 1,
+            }
+            for place, team in enumerate(teams)
+        },
+        "kendall_tau": {"mean": 0.9, "ci95_low": 0.8, "ci95_high": 1.0, "replicates": 100},
+    }
+    entries = [
+        {
+            "rank": place + 1,
+            "team": team,
+            "metrics": {
+                name: {"value": of.value, "ci95_low": of.ci95_low, "ci95_high": of.ci95_high, "rank": place + 1}
+                for name, of in estimates[place].items()
+            },
+            "rankings": {"nested_borda": {"rank": place + 1}, "flat_borda": {"rank": place + 1}},
+        }
+        for place, team in enumerate(teams)
+    ]
+    return {
+        "official": "nested_borda",
+        "ties": "min",
+        "metrics": dict(metrics),
+        "teams": entries,
+        "unranked": [],
+        "stability": {
+            "bootstraps": 100,
+            "rankings": {"nested_borda": standing, "flat_borda": standing},
+            "metrics": dict.fromkeys(metrics, standing),
+        },
+        "comparisons": {name: {"test": "bootstrap_difference", "pairs": pairs, "beside": {}} for name in metrics},
+    }
+
+
+def _rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    make = {SEGMENTATION.name: _mask_row, RFS.name: _risk_row, HPV.name: _class_row}[task.name]
+    rows = []
+    for number, case in enumerate(case_names):
+        row = {"case": case, "error": None, "failed": False}
+        rows.append(row | make(number, place, float(rng.random())))
+    return rows
+
+
+def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
+    dsc = round(max(0.0, 0.9 - place / 100 - 0.3 * noise), 4)
+    row: dict[str, Any] = {"voxel_volume_mm3": 1.0}
+    for label in ("gtvp", "gtvn"):
+        reference = 1000 + 100 * number
+        row |= {
+            f"{label}_dsc": dsc,
+            f"{label}_precision": dsc,
+            f"{label}_recall": dsc,
+            f"{label}_intersection_voxels": int(dsc * reference),
+            f"{label}_intersection_mm3": dsc * reference,
+            f"{label}_reference_voxels": reference,
+            f"{label}_reference_mm3": float(reference),
+            f"{label}_predicted_voxels": reference,
+            f"{label}_predicted_mm3": float(reference),
+        }
+    return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2}
+
+
+def _risk_row(number: int, place: int, noise: float) -> dict[str, Any]:
+    return {"risk": number + place * noise, "rfs_days": 3000.0 - 7 * number, "relapse": number % 3 == 0}
+
+
+def _class_row(number: int, place: int, noise: float) -> dict[str, Any]:
+    positive = number % 2 == 0
+    predicted = positive if noise > 0.1 + place / 100 else not positive
+    probability = round(0.5 + (0.4 if predicted else -0.4) * noise, 3)
+    return {"predicted_hpv_positive": predicted, "predicted_probability": probability, "hpv_positive": positive}
