@@ -7,6 +7,7 @@ from pathlib import Path
 
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from benchmarks.cases import algorithm, evaluation, four_answers
+from benchmarks.cases.challenge import measurements as challenge
 from benchmarks.cases.data import bench_data, describe, facts, make_data
 from benchmarks.harness.suite import progress, run_suite, suite_parser
 
@@ -28,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *algorithm.measurements(data, options.model),
         *four_answers.measurements(data),
         *evaluation.measurements(data),
+        *challenge.measurements(data),
     ]
     run_suite("bench", measurements, options, inputs, describe(inputs))
     return 0

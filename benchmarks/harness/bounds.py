@@ -9,6 +9,7 @@ from typing import Final, Literal
 TIME_RATIO: Final = "time ratio"
 MEMORY_RATIO: Final = "memory ratio"
 PEAK_GB: Final = "peak memory (GB)"
+MEDIAN_S: Final = "median (s)"
 
 
 @dataclass(frozen=True)

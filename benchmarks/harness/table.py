@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Final
 
-from benchmarks.harness.bounds import MEMORY_RATIO, PEAK_GB, TIME_RATIO, gigabytes
+from benchmarks.harness.bounds import MEDIAN_S, MEMORY_RATIO, PEAK_GB, TIME_RATIO, gigabytes
 from benchmarks.harness.measurement import Measurement
 from benchmarks.harness.timing import Timing
 
@@ -30,7 +30,8 @@ def _report_row(measurement: Measurement, timing: Timing, timings: Mapping[str, 
         TIME_RATIO: timing.median_s / partners[fastest].median_s if fastest else None,
         MEMORY_RATIO: timing.peak_memory_mib / partners[leanest].peak_memory_mib if leanest else None,
     }
-    figures = {**ratios, PEAK_GB: gigabytes(timing.peak_memory_mib), **timing.figures}
+    figures = {**ratios, PEAK_GB: gigabytes(timing.peak_memory_mib), MEDIAN_S: timing.median_s}
+    figures |= timing.figures
     notes = [f"{name} {value:.4g}" for name, value in timing.figures.items()]
     return {
         "group": measurement.group,

@@ -24,7 +24,6 @@ from evaluation.statistics.bootstrap import estimate
 from evaluation.studies.outputs import StudyResult, interval_text
 
 DESCRIPTION: Final = "The earlier segmentation of each patient as the prediction."
-DEFAULT_EDITION: Final = "hntsmrg2024"
 
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
@@ -96,8 +95,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--ground-truth", type=Path, required=True, help="folder of reference masks of the same cases")
     add(
         "--edition",
-        default=DEFAULT_EDITION,
-        help=f"{', '.join(known_profiles())} or a profile.json (default: %(default)s)",
+        required=True,
+        help=f"edition whose metrics of masks count: {', '.join(known_profiles())} or a profile.json",
     )
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap(parser)

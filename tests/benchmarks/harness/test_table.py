@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cases.data import describe
-from benchmarks.harness.bounds import MEMORY_RATIO, PEAK_GB, TIME_RATIO, Bound
+from benchmarks.harness.bounds import MEDIAN_S, MEMORY_RATIO, PEAK_GB, TIME_RATIO, Bound
 from benchmarks.harness.machine import machine_facts, machine_line
 from benchmarks.harness.measurement import Measurement, Work
 from benchmarks.harness.suite import run_suite, suite_parser
@@ -36,6 +36,14 @@ def test_ratios_are_those_of_medians_and_peaks() -> None:
     )
     assert [row["time_ratio"] for row in rows] == [None, 1.5, None]
     assert [row["memory_ratio"] for row in rows] == [None, 0.25, None]
+
+
+def test_a_bound_on_seconds_is_one_on_the_median() -> None:
+    """2, 3 and 40 s: the median is 3 s."""
+    bounds = (Bound(MEDIAN_S, "at most", 3.0), Bound(MEDIAN_S, "at most", 2.9), Bound("pages", "at most", 3.0))
+    timing = Timing((2.0, 3.0, 40.0), 1.0, {"pages": 4.0})
+    (row,) = report_rows([(measurement("ours", bounds=bounds), timing)])
+    assert [bound["held"] for bound in row["bounds"]] == [True, False, False]
 
 
 def test_of_several_peers_the_best_counts() -> None:

@@ -35,7 +35,10 @@ def study(tmp_path, folders, *more):
 
 def test_aggregated_dsc_by_hand(tmp_path, folders):
     """GTVp: 2 (2 + 4 + 2) / (14 + 8) = 8/11; GTVn: 2 (2 + 0 + 0) / (5 + 4) = 4/9; their mean is 58/99."""
-    values = {name: figures["value"] for name, figures in study(tmp_path, folders)["aggregates"].items()}
+    values = {
+        name: figures["value"]
+        for name, figures in study(tmp_path, folders, "--edition", "hntsmrg2024")["aggregates"].items()
+    }
     expected = {"dsc_agg_mean": 58 / 99, "gtvp_dsc_agg": 8 / 11, "gtvn_dsc_agg": 4 / 9}
     assert values == pytest.approx(expected)
     with (tmp_path / "out" / "null.csv").open() as file:
@@ -69,4 +72,4 @@ def test_folders_that_cannot_be_used(tmp_path, folders):
     for path in folders[0].iterdir():
         path.rename(path.with_name(f"other-{path.name}"))
     with pytest.raises(HecktorError, match="earlier mask of P: no prediction"):
-        study(tmp_path, folders)
+        study(tmp_path, folders, "--edition", "hntsmrg2024")
