@@ -46,11 +46,15 @@ class BesideFile:
 
 @dataclass(frozen=True)
 class BesideRow:
-    """A row out of competition; `estimates` holds the ranked metrics for which it has a value."""
+    """A row out of competition; `estimates` holds the ranked metrics for which it has a value.
+
+    `without_rows` marks values of a metrics.json that could not be checked.
+    """
 
     team: str
     reason: str
     estimates: Mapping[str, Estimate]
+    without_rows: bool = False
 
 
 def beside_file(text: str) -> BesideFile:
@@ -84,7 +88,7 @@ def read_beside(file: BesideFile, profile: TaskProfile, first: TeamMetrics, *, w
         require_rows([row])
     contest(profile, [first, row])
     known = {name: row.estimates[name] for name in profile.metrics if name in row.estimates}
-    return BesideRow(file.team, file.reason, known)
+    return BesideRow(file.team, file.reason, known, without_rows=not row.rows)
 
 
 def _of_observers(
@@ -134,6 +138,7 @@ def beside_entries(rows: Sequence[BesideRow], entrants: Contest) -> list[dict[st
         {
             "team": row.team,
             "reason": row.reason,
+            **({"without_rows": True} if row.without_rows else {}),
             "metrics": aggregates(Estimates({name: row.estimates.get(name, _NO_VALUE) for name in metrics}, 0)),
             "place": place(row, entrants),
         }

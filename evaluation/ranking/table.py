@@ -74,7 +74,7 @@ def write_table(target: Path, board: Mapping[str, Any]) -> None:
     `without_rows` if a team has none, so that its values could not be checked. With rows out of competition a last
     column gives their reasons; they have no rank.
     """
-    unchecked = any(entry.get("without_rows") for entry in board["teams"])
+    unchecked = any(entry.get("without_rows") for entry in in_places(board))
     official = board["official"]
     stable = (board["stability"] or {}).get("rankings", {}).get(official, {}).get("teams", {})
     lines = []
@@ -88,7 +88,7 @@ def write_table(target: Path, board: Mapping[str, Any]) -> None:
             line |= {f"{name}_{part}": value for part, value in figures.items()}
         if entry["team"] in stable:
             line |= {f"rank_{part}": stable[entry["team"]][part] for part in ("ci95_low", "ci95_high")}
-        if unchecked and "reason" not in entry:
+        if unchecked:
             line["without_rows"] = "yes" if entry.get("without_rows") else "no"
         if "reason" in entry:
             line["out_of_competition"] = entry["reason"] or OUT_OF_COMPETITION

@@ -164,6 +164,18 @@ def test_names_stand_once_and_cases_agree(files, tmp_path):
         rank(number, paths[:2], tmp_path, "--beside", f"Base={tmp_path / 'other.json'}")
 
 
+def test_a_row_without_rows_is_refused_or_marked(files, tmp_path, capsys):
+    number, paths = files
+    content = json.loads(paths[0].read_text())
+    (tmp_path / "bare.json").write_text(json.dumps({**content, "results": []}))
+    beside = ("--beside", f"Base={tmp_path / 'bare.json'}:withdrawn")
+    with pytest.raises(HecktorError, match=r"bare\.json \(Base\): no per-case rows"):
+        rank(number, paths[1:], tmp_path, *beside)
+    (row,) = rank(number, paths[1:], tmp_path, *beside, "--without-rows")["beside"]
+    assert row["without_rows"]
+    assert "(withdrawn)  without rows" in capsys.readouterr().out
+
+
 def observers(tmp_path, **changes):
     figures = {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9}
     names = ("gtvp_dsc_median", "gtvp_hd95_median_mm", "gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean")
