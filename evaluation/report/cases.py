@@ -39,20 +39,14 @@ def cases_html(results: Sequence[TaskResults], pictures: Sequence[CasePicture], 
     names = [*cases.cases, *(case for case in by_case if case not in cases.cases)]
     if not names:
         return ""
-    centres = {case: centre_of(case, results) for case in names}
+    known = {case: centre for result in results for case, centre in result.centres.items()}
+    centres = {case: known.get(case) for case in names}
     cards = [_card(case, cases, by_case.get(case), centres[case], opened=len(names) <= _FEW_CASES) for case in names]
     return (
         f"{_about(pictures, colours)}{_table(cases, centres, by_case)}"
         f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
         f"{json_element(_answers(cases), 'page-cases')}"
     )
-
-
-def centre_of(case: str, results: Sequence[TaskResults]) -> str | None:
-    """The centre that a case's name begins with, as in CHUM-001, if the results have figures of that centre."""
-    known = {str(centre) for result in results for team in result.teams for centre in team.centres}
-    prefix = case.rpartition("-")[0]
-    return prefix if prefix in known else None
 
 
 def _about(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:

@@ -55,8 +55,12 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
             {"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
             [],
             {"edition": "hecktor2025", "version": "1", "bootstraps": 9, "seed": 1},
-            {
-                centre: {"cases": 10, "aggregates": {name: {"value": 0.5} for name in metrics}}
+            centres={
+                centre: {
+                    "cases": 10,
+                    "names": [case for case in case_names if case.startswith(centre)],
+                    "aggregates": {name: {"value": 0.5} for name in metrics},
+                }
                 for centre in ("CHUM", "CHUP", "MDA")
             },
         )

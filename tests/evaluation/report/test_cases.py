@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from evaluation.report.cases import CasePicture, cases_html, centre_of
+from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.patient_table import case_table
 from tests.evaluation.report.challenge import cases, content, names
 
@@ -47,9 +47,10 @@ def test_cases_without_rows_have_no_values(shown):
     assert cases_html([], (), {}) == ""
 
 
-def test_a_centre_is_known_if_the_results_have_its_figures(shown):
-    assert centre_of("CHUM-003", shown.results) == "CHUM"
-    assert centre_of("USZ-003", shown.results) is None
+def test_a_case_has_the_centre_that_the_results_name(shown):
+    html = cases_html(shown.results, [CasePicture("USZ-003", "files/USZ-003.jpg")], shown.colours)
+    assert 'data-centre="CHUM"' in html
+    assert 'data-centre="USZ"' not in html
 
 
 def test_pictures_are_loaded_when_looked_at_and_their_addresses_are_quoted(shown):
