@@ -46,7 +46,26 @@ export class Images {
     this.#nv = nv;
     for (const map of PET_MAPS) nv.addColormap(map.key, opaque(map));
     await nv.attachToCanvas(canvas, false);
+    this.#skipGradients();
     this.#fillPanels();
+  }
+
+  // For its volume rendering NiiVue computes the gradients of the CT with every change of the window, which takes three
+  // times as long as all the rest without a graphics card. Nothing here uses them: an empty scissor stops these passes.
+  #skipGradients() {
+    const empty = {
+      uniforms: {},
+      use: (gl) => {
+        gl.enable(gl.SCISSOR_TEST);
+        gl.scissor(0, 0, 0, 0);
+      },
+    };
+    this.#nv.blurShader = this.#nv.sobelFirstOrderShader = empty;
+  }
+
+  #upload(volume, layer) {
+    this.#nv.refreshLayers(volume, layer);
+    this.#nv.gl.disable(this.#nv.gl.SCISSOR_TEST);
   }
 
   // NiiVue fits each plane into its panel with black margins, into which it does not zoom. Here a plane has the whole
@@ -97,18 +116,17 @@ export class Images {
     nv.back = this.ct;
     nv.overlays = nv.volumes.slice(1);
     this.layOut();
-    nv.updateGLVolume();
+    nv.volumes.forEach((volume, layer) => this.#upload(volume, layer));
   }
 
   #refreshOverlays() {
-    const nv = this.#nv;
-    nv.overlays.forEach((volume, place) => nv.refreshLayers(volume, place + 1));
+    this.#nv.overlays.forEach((volume, place) => this.#upload(volume, place + 1));
   }
 
   setCtWindow(range) {
     if (!this.ct) return;
     [this.ct.cal_min, this.ct.cal_max] = range;
-    this.#nv.refreshLayers(this.ct, 0);
+    this.#upload(this.ct, 0);
   }
 
   setPet(settings) {
@@ -239,6 +257,12 @@ export class Images {
 
   draw() {
     if (this.ct && this.planes.length) this.#nv.drawScene();
+  }
+
+  /** Wait until everything drawn so far is there; a graphics driver works behind the page. */
+  finish() {
+    const { gl } = this.#nv;
+    gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
   }
 
   get zoom() {

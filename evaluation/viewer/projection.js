@@ -40,16 +40,21 @@ export class Rays {
     this.volume = volume;
     this.degrees = degrees;
     this.pitch = Math.min(sx, sy);
-    this.width = Math.ceil(Math.hypot(volume.full[0] * sx, volume.full[1] * sy) / this.pitch);
-    this.columns = Array.from({ length: this.width }, (_, u) => this.#column((u + 0.5 - this.width / 2) * this.pitch, middle));
+    const diagonal = Math.ceil(Math.hypot(volume.full[0] * sx, volume.full[1] * sy) / this.pitch);
+    // Seen along an axis of the volume, rays and steps then go through the middles of voxels and not along their edges.
+    const [across, along] = Math.round(degrees / 90) % 2 === 0 ? [0, 1] : [1, 0];
+    this.width = diagonal + ((diagonal + volume.full[across]) % 2);
+    const depth = diagonal + ((diagonal + volume.full[along]) % 2);
+    const places = (count) => Array.from({ length: count }, (_, place) => (place + 0.5 - count / 2) * this.pitch);
+    const steps = places(depth);
+    this.columns = places(this.width).map((u) => this.#column(u, steps, middle));
   }
 
-  #column(u, middle) {
+  #column(u, steps, middle) {
     const { dims, spacing, low } = this.volume;
     const [sine, cosine] = sinCos(this.degrees);
     const offsets = [];
-    for (let i = 0; i < this.width; i++) {
-      const t = (i + 0.5 - this.width / 2) * this.pitch;
+    for (const t of steps) {
       const x = Math.floor((middle[0] - u * cosine + t * sine) / spacing[0]) - low[0];
       const y = Math.floor((middle[1] + u * sine + t * cosine) / spacing[1]) - low[1];
       if (x >= 0 && y >= 0 && x < dims[0] && y < dims[1]) offsets.push(y * dims[0] + x);

@@ -67,6 +67,7 @@ class Viewer {
       notices.message(null);
       this.fit();
       if (this.tools.uncertainty) await this.showUncertainty();
+      this.images.finish();
       await painted();
       if (!opening.signal.aborted) notices.say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
     } catch (problem) {

@@ -262,10 +262,13 @@ def test_an_uncertainty_map_stays_on_in_the_next_case_only_if_that_has_it(viewer
     expect(viewer.locator("#uncertainty-tools")).to_be_hidden()
 
 
-def test_a_click_on_the_projection_goes_to_the_hottest_voxel(viewer: Page) -> None:
-    """One voxel has SUV 20. In the projection it lies in line with the same voxel of the coronal plane, in height."""
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+def test_a_click_on_the_projection_goes_to_the_hottest_voxel(viewer: Page, angle: int) -> None:
+    """One voxel has SUV 20. From another voxel on the same ray, a click on the crosshair's place goes there."""
+    viewer.locator("#angle").fill(str(angle))
     hot = ras_mm(*HOT)
-    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", [hot[0], -50.0, hot[2]])
+    along = 1 if angle % 180 == 0 else 0
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", [*hot[:along], -50.0, *hot[along + 1 :]])
     frame(viewer)
     x, y = viewer.evaluate("window.viewer.overlay.projected(window.viewer.tools.angle)")
     viewer.locator("#stage").click(position={"x": x, "y": y})
