@@ -44,9 +44,11 @@ def _cases_of_centres(teams: Sequence[TeamMetrics]) -> dict[str, int]:
 def _side_by_side(
     results: TaskResults, centres: Mapping[str, int], name: str, title: str, metrics: Mapping[str, str]
 ) -> Analysis:
-    first = next(team for team in results.teams if team.team == results.board["teams"][0]["team"])
+    by_name = {team.team: team for team in results.teams}
+    ranked = [by_name[str(entry["team"])] for entry in results.board["teams"]]
+    first = ranked[0]
     shown = {f"{first.team} (first)": [first], **{team.team: [team] for team in results.beside if team.centres}}
-    shown[MEAN] = list(results.teams)
+    shown[MEAN] = ranked
     rows: list[dict[str, Any]] = []
     for key, metric in metrics.items():
         for centre, cases in {**centres, ALL_CENTRES: int(first.cases.get("used", 0))}.items():
@@ -60,8 +62,8 @@ def _side_by_side(
         name=name,
         title=title,
         caption=(
-            "Each metric of a centre's cases alone: the first team, rows out of competition and the mean of all teams, "
-            "as in the HECKTOR 2021 overview. Infinite and undefined values do not enter the mean."
+            "Each metric of a centre's cases alone: the first team, rows out of competition and the mean of all "
+            "ranked teams, as in the HECKTOR 2021 overview. Infinite and undefined values do not enter the mean."
         ),
         columns={
             "metric": "Metric",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from contract.files import write_csv, write_json
@@ -19,7 +18,7 @@ def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> l
     for task, analyses in by_task.items():
         for analysis in analyses:
             target = folder / task / f"{analysis.name}.json"
-            write_json(target, asdict(analysis))
+            write_json(target, vars(analysis), indent=None)
             rows = [{key: row.get(key) for key in analysis.columns} for row in analysis.rows]
             write_csv(target.with_suffix(".csv"), list(analysis.columns), rows)
             written += [target, target.with_suffix(".csv")]

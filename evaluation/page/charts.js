@@ -140,6 +140,9 @@
     main.addEventListener("pointermove", showTip);
     main.addEventListener("pointerleave", showTip);
     main.addEventListener("click", selectMarked);
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") document.getElementById("tip").hidden = true;
+    });
     page.onSelection(redrawAll);
     new ResizeObserver(() => !printing && charts.some((one) => one.drawing.clientWidth !== one.width) && redrawAll()).observe(main);
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.page.html import choice, json_element, notes
+from evaluation.page.html import choice, json_element, notes, paragraph
 from evaluation.page.tables import Cell, Row, table
 
 # Columns whose values a reader can select.
@@ -24,7 +24,9 @@ def figure(analysis: Analysis, anchor: str) -> str:
     """An analysis with heading, caption, chart and notes. `anchor` is its id, unique on the page."""
     head = f'<h3>{escape(analysis.title)}</h3><p class="about">{escape(analysis.caption)}</p>'
     kind = str(analysis.chart.get("kind", ""))
-    if not kind:
+    if not analysis.rows:
+        content, css = paragraph("No data."), "listing"
+    elif not kind:
         content, css = _table(analysis), "listing"
     else:
         narrow = kind in _NARROW and "facet" not in analysis.chart and _lines(analysis) <= _MOST_LINES

@@ -33,7 +33,7 @@ window.page = window.page || {};
   };
 
   // A number with as many digits as a reader needs; `digits` is the most that its column has.
-  page.show = function (value, digits = 3) {
+  page.show = function (value, digits = Number.isInteger(value) ? 0 : 3) {
     if (value === null || value === undefined) return DASH;
     if (typeof value !== "number") return String(value);
     if (value === 0 || digits === 0) return String(value);

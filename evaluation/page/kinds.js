@@ -102,7 +102,7 @@
     const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
     return {
       ...plan,
-      min: Math.max(170, Math.min(5 * last, 300)),
+      min: Math.max(150, Math.min((width > 700 ? 9 : 5) * last, 300)),
       panel(space) {
         const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.x, chart.size)));
         const ranges = chart.low ? onePerCategory(shown, chart.y).filter((row) => page.has(row, chart.low, chart.high)) : [];
@@ -148,12 +148,18 @@
           x: chart.x_is_category ? { type: "point", domain: xs, padding: 0.3 } : { domain: xs },
           y: { domain: ys },
           marks: [
-            ...page.bottomAxis(space, title(data, chart.x), chart.x_is_category ? { ticks: undefined } : {}),
+            ...page.bottomAxis(space, title(data, chart.x), chart.x_is_category ? { ticks: undefined, tickFormat: fitting(xs, space) } : {}),
             ...page.leftAxis(space.hasLabels ? page.shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
             ...lineMarks(space, chart, series, dashes),
           ],
         }),
     };
+  }
+
+  // Names below an axis, as long as their share of its width.
+  function fitting(names, space) {
+    const share = (space.width - space.labels - 18) / names.length - 8;
+    return (name) => page.shorten(name, share);
   }
 
   function lineMarks(space, chart, series, dashes) {

@@ -2,8 +2,9 @@
 "use strict";
 
 (function (page) {
-  const PALETTE = ["#d9480f", "#1f86d6", "#0f9d82", "#8b6cf0", "#b07a10", "#d6409f", "#7d8a12", "#0e93b0"];
-  const FADED = 0.16;
+  // Of series that are no teams: other colours than those of teams.
+  const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
+  const FADED = 0.22;
   const MANY = 16;
 
   page.unique = (values) => [...new Set(values.filter((value) => value !== null && value !== undefined))];

@@ -12,6 +12,8 @@ from evaluation.page.tables import Cell, Row, table
 SIGNIFICANT: Final = 0.05
 _MOST_GROUPS: Final = 8
 _NO_ORDER: Final = "No order within ranks"
+_CAPTION: Final = "Leaderboard with 95% bootstrap intervals"
+_BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
 _OUTSIDE: Final = "out of competition"
 Board = Mapping[str, Any]
 
@@ -103,7 +105,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     for entry in reversed(board.get("beside") or ()):
         rows.insert(entry["place"], _beside(entry, metrics, len(heads), colours))
     rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
-    return table("Leaderboard with 95% bootstrap intervals", heads, rows, header_column=1)
+    return table(f"{_CAPTION}{_BETTER if beaten else ''}", heads, rows, header_column=1)
 
 
 def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:
@@ -147,7 +149,7 @@ def _is_significant(pair: Mapping[str, Any]) -> bool:
 
 def _beaten_head(board: Board) -> str:
     several = len(deciding_metrics(board)) > 1
-    return f"Better than … of {len(board['teams']) - 1}{', by metric' if several else ''} (p < 0.05)"
+    return f"Better than (of {len(board['teams']) - 1}{', by metric' if several else ''})"
 
 
 def _counts(counts: Sequence[int]) -> Cell:

@@ -92,7 +92,10 @@ def _figures(analyses: Sequence[Analysis], prefix: str) -> str:
     if not analyses:
         return ""
     links = [f'<a href="#{prefix}-{one.name}">{escape(one.title)}</a>' for one in analyses]
-    contents = f'<nav class="contents" aria-label="Figures of {prefix}">{" ".join(links)}</nav>'
+    contents = (
+        f'<details class="contents"><summary>{len(links)} figures</summary>'
+        f'<nav aria-label="Figures of {prefix}">{" ".join(links)}</nav></details>'
+    )
     figures = "\n".join(figure(one, f"{prefix}-{one.name}") for one in analyses)
     return f'{contents}<div class="figures">\n{figures}\n</div>'
 

@@ -112,7 +112,7 @@ def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMe
             "edition": profile.edition,
             "options": profile.options,
             "seed": 1,
-            "case_set_sha256": hashlib.sha256("\n".join(names).encode()).hexdigest(),
+            "case_set_sha256": hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest(),
         },
     }
     return parse_metrics(content, "metrics.json", f"team {place}")

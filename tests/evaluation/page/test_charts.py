@@ -66,6 +66,10 @@ def test_an_analysis_without_a_chart_is_a_table():
     assert re.findall(r"<th scope=\"col\">(.*?)</th>", html) == list(COLUMNS.values())
 
 
+def test_an_analysis_without_rows_says_so():
+    assert "<p>No data.</p>" in figure(analysis(rows=()), "x")
+
+
 def test_many_notes_are_folded():
     assert "<details>" not in figure(analysis(notes=("n",) * 6), "x")
     assert "<summary>7 notes</summary>" in figure(analysis(notes=("n",) * 7), "x")
