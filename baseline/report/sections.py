@@ -26,8 +26,8 @@ _UNCERTAINTY_TITLES: Final = {
     "spearman": "Spearman's rho with the DSC",
     "mean_error": "Mean difference to the DSC",
     "aurc": "AURC",
-    "excess_aurc": "Above the perfect order",
-    "below_random": "Below random order",
+    "excess_aurc": "AURC above the perfect order",
+    "below_random": "AURC below random order",
 }
 
 
@@ -70,41 +70,36 @@ def uncertainty_section(
         label = labels.NAMES[value]
         dsc = {row["case"]: dsc_of(row, label.lower()) for row in rows}
         by_label[label] = estimate_uncertainty(label, records, dsc, draws, seed)
-    parts = [page.listing("Agreement with the DSC", _uncertainty_table(by_label))]
+    parts = [page.listing("Agreement with the DSC", _agreement_table(by_label))]
     drawn = {label: one for label, one in by_label.items() if one.values}
     if drawn:
         charts = (expected_dsc(drawn, centres), risk_by_coverage(drawn))
         parts.append(page.side_by_side(*(figure(chart, f"uncertainty-{chart.name}") for chart in charts)))
-    parts.append(page.listing("Lesions", _lesion_table(by_label)))
+    parts.append(page.listing("Patients and lesions", _label_table(by_label)))
     return paragraph(_UNCERTAINTY) + page.grid(parts), {label: one.as_json() for label, one in by_label.items()}
 
 
-def _uncertainty_table(by_label: Mapping[str, LabelUncertainty]) -> str:
+def _agreement_table(by_label: Mapping[str, LabelUncertainty]) -> str:
+    rows = [
+        Row([label, title, *(one.estimates.get(name, {}).get(key) for key in _UNCERTAINTY_TITLES)])
+        for label, one in by_label.items()
+        for name, title in MEASURES.items()
+    ]
+    return table(
+        "Each measure with 95% intervals", ["Label", "Measure", *_UNCERTAINTY_TITLES.values()], rows, header_column=1
+    )
+
+
+def _label_table(by_label: Mapping[str, LabelUncertainty]) -> str:
     rows = []
     for label, one in by_label.items():
-        for name, title in MEASURES.items():
-            estimates = one.estimates.get(name, {})
-            cells = [estimates.get(figure) for figure in _UNCERTAINTY_TITLES]
-            rows.append(Row([label, title, one.true_dsc.size, one.missed, *cells, *one.bounds.values()]))
-    heads = [
-        "Label",
-        "Measure",
-        "Patients",
-        "Missed",
-        *_UNCERTAINTY_TITLES.values(),
-        "AURC, perfect order",
-        "AURC, random order",
-    ]
-    caption = "Each measure with 95% intervals; missed: patients whose mask lacks the reference's label"
-    return table(caption, heads, rows, header_column=1)
-
-
-def _lesion_table(by_label: Mapping[str, LabelUncertainty]) -> str:
-    rows = [
-        Row(
-            [label, one.lesions["all"], one.lesions["all"] - one.lesions["false"], one.lesions["false"], one.lesion_auc]
-        )
-        for label, one in by_label.items()
-    ]
-    caption = "Lesions in the masks; a true one touches the reference"
-    return table(caption, ["Label", "Lesions", "True", "False", "AUC of the mean probability"], rows)
+        every, false = one.lesions["all"], one.lesions["false"]
+        patients = [one.true_dsc.size, one.missed, *one.bounds.values()]
+        rows.append(Row([label, *patients, every, every - false, false, one.lesion_auc]))
+    heads = ["Label", "Patients", "Missed", "AURC, perfect order", "AURC, random order"]
+    heads += ["Lesions", "True", "False", "AUC of the lesions' mean probability"]
+    caption = (
+        "Missed: patients whose mask lacks the reference's label, not among the others; lesions are those of the "
+        "masks, and a true one touches the reference"
+    )
+    return table(caption, heads, rows)
