@@ -111,15 +111,22 @@ def _scheme(name: str) -> str:
 
 
 def significance(results: TaskResults) -> list[Analysis]:
-    """Whether the row's team is better than the column's, for each metric; none without tests or rivals."""
+    """Whether the row's team is better than the column's, for each metric; none without tests or rivals.
+
+    Teams are in the official order.
+    """
     board = results.board
     if not board.get("comparisons") or len(board["teams"]) < 2:
         return []
     comparisons = {str(title): board["comparisons"][name] for name, title in board["metrics"].items()}
+    place = {str(entry["team"]): number for number, entry in enumerate(board["teams"])}
     rows = [
         {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair), **second}
         for title, of in comparisons.items()
-        for pair, second in zip(of["pairs"], _second_p(of), strict=True)
+        for pair, second in sorted(
+            zip(of["pairs"], _second_p(of), strict=True),
+            key=lambda both: (place[both[0]["team"]], place[both[0]["than"]]),
+        )
     ]
     with_second = {"p_second": "p of the second test after Holm"} if any("p_second" in row for row in rows) else {}
     return [

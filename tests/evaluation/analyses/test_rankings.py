@@ -50,6 +50,13 @@ def test_pairwise_tests_with_intervals(two_teams) -> None:
     assert tests.notes == ("M, D (mm): Wilcoxon's signed-rank test.",)
 
 
+def test_pairs_stand_in_the_official_order(two_teams) -> None:
+    """The leaderboard's pairs are in the order of the files; the map's rows are not."""
+    turned = {**two_teams.board, "teams": two_teams.board["teams"][::-1]}
+    (tests,) = significance(replace(two_teams, board=turned))
+    assert [row["team"] for row in tests.rows[:2]] == ["bea", "ann"]
+
+
 def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams) -> None:
     alone = {**two_teams.board, "teams": two_teams.board["teams"][:1]}
     for board in ({**two_teams.board, "stability": None, "comparisons": None}, alone):
