@@ -126,13 +126,13 @@ def calibration(positive: Flags, kinds: Kinds, name: str) -> Analysis:
         name="calibration",
         title="Calibration",
         caption=(
-            "Fraction of positives against the mean predicted probability in five equal bins, with 95% Wilson "
-            "intervals; the diagonal is perfect."
+            f"Fraction of positives against the mean predicted probability of {name} in five equal bins, with 95% "
+            "Wilson intervals; the diagonal is perfect."
         ),
         columns={
             "kind": "Cross-validation",
             "patients": "Patients",
-            "predicted": f"Mean predicted probability of {name}",
+            "predicted": "Mean probability",
             "share": "Fraction of positives",
             **_INTERVAL,
         },
@@ -235,12 +235,12 @@ def expected_dsc(by_label: Mapping[str, LabelUncertainty], centres: Mapping[str,
 
 
 def risk_by_coverage(by_label: Mapping[str, LabelUncertainty]) -> Analysis:
-    """Mean of 1 - DSC of the most certain patients by their fraction: each measure, a perfect and a random order."""
+    """Mean of 1 - DSC of the most certain patients by their fraction: each measure, the oracle and random order."""
     rows: list[dict[str, Any]] = []
     for label, one in by_label.items():
         risk = 1 - one.true_dsc
         curves = {MEASURES[name]: risk_coverage(values, risk) for name, values in one.values.items()}
-        curves["perfect order"] = risk_coverage(one.true_dsc, risk)
+        curves["oracle"] = risk_coverage(one.true_dsc, risk)
         retained = np.arange(1, risk.size + 1) / risk.size
         rows += [
             {"label": label, "order": order, "retained": part, "risk": mean}
@@ -252,7 +252,7 @@ def risk_by_coverage(by_label: Mapping[str, LabelUncertainty]) -> Analysis:
     return Analysis(
         name="risk-coverage",
         title="Risk by coverage",
-        caption="Mean of 1 - DSC among the most certain patients, by the fraction of patients retained.",
+        caption="Mean of 1 - DSC among the most certain patients, by the fraction retained.",
         columns={"label": "Label", "order": "Order by", "retained": "Fraction retained", "risk": "Mean of 1 - DSC"},
         rows=rows,
         chart={

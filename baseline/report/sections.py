@@ -19,15 +19,15 @@ _UNCERTAINTY: Final = (
     "Uncertainty of the networks that never saw the patient, against the DSC of the evaluation. The expected DSC comes "
     "from the probabilities, the DSC between passes from the disagreement of backbones and mirrored passes. The "
     "risk-coverage curve is the mean of 1 - DSC among the most certain patients; its area (AURC) lies between that of "
-    "a perfect order and a random one. In inference several folds disagree as well; this cannot be measured here, "
-    "since all but one have seen the patient."
+    "a perfect order (oracle) and a random one. In inference several folds disagree as well; this cannot be measured "
+    "here, since all but one have seen the patient."
 )
 _UNCERTAINTY_TITLES: Final = {
     "spearman": "Spearman's rho with the DSC",
     "mean_error": "Mean difference to the DSC",
     "aurc": "AURC",
-    "excess_aurc": "AURC above the perfect order",
-    "below_random": "AURC below random order",
+    "excess_aurc": "AURC above the oracle's",
+    "below_random": "AURC below random order's",
 }
 
 
@@ -96,10 +96,10 @@ def _label_table(by_label: Mapping[str, LabelUncertainty]) -> str:
         every, false = one.lesions["all"], one.lesions["false"]
         patients = [one.true_dsc.size, one.missed, *one.bounds.values()]
         rows.append(Row([label, *patients, every, every - false, false, one.lesion_auc]))
-    heads = ["Label", "Patients", "Missed", "AURC, perfect order", "AURC, random order"]
+    heads = ["Label", "Patients", "Missed", "AURC, oracle", "AURC, random order"]
     heads += ["Lesions", "True", "False", "AUC of the lesions' mean probability"]
     caption = (
-        "Missed: patients whose mask lacks the reference's label, not among the others; lesions are those of the "
-        "masks, and a true one touches the reference"
+        "Missed: patients whose mask lacks the reference's label, counted apart. Lesions are those of the masks; a "
+        "true one touches the reference"
     )
     return table(caption, heads, rows)

@@ -97,7 +97,7 @@ def test_weights_of_shipped_head_and_folds() -> None:
 
 def test_uncertainty_of_three_patients() -> None:
     """True DSC 0.9, 0.5 and 0.1 in the opposite of the expected order: the mean of 1 - DSC of the most certain one is
-    0.9, of two 0.7, of all 0.5; the perfect order gives 0.1, 0.3 and 0.5."""
+    0.9, of two 0.7, of all 0.5; the oracle gives 0.1, 0.3 and 0.5."""
     true: dict[str, float | None] = {"P0": 0.9, "P1": 0.5, "P2": 0.1}
     records = {name: uncertainty_record(expected, None) for name, expected in zip(true, (0.2, 0.4, 0.6), strict=True)}
     by_label = {"GTVp": estimate_uncertainty("GTVp", records, true, draws=5, seed=0)}
@@ -107,7 +107,7 @@ def test_uncertainty_of_three_patients() -> None:
     assert [(row["expected"], row["true"]) for row in points] == [(0.2, 0.9), (0.4, 0.5), (0.6, 0.1)]
     analysis = risk_by_coverage(by_label)
     assert column(analysis.rows, "risk", order="expected DSC") == pytest.approx([0.9, 0.7, 0.5])
-    assert column(analysis.rows, "risk", order="perfect order") == pytest.approx([0.1, 0.3, 0.5])
+    assert column(analysis.rows, "risk", order="oracle") == pytest.approx([0.1, 0.3, 0.5])
     assert column(analysis.rows, "risk", order="random order") == pytest.approx([0.5, 0.5])
     assert column(analysis.rows, "retained", order="expected DSC") == pytest.approx([1 / 3, 2 / 3, 1])
     assert analysis.chart["domain"][1] >= 0.9
