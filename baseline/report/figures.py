@@ -1,4 +1,4 @@
-"""Plots of the report page, as SVG text."""
+"""Figures of the report as data; the page draws them in the browser."""
 
 from __future__ import annotations
 
@@ -11,123 +11,257 @@ from baseline.heads.cohort import Flags, Floats
 from baseline.heads.cross_validation import KINDS
 from baseline.report.models import Coefficient, ModelEstimates, high_risk
 from baseline.report.uncertainty import MEASURES, LabelUncertainty
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.masks.detection import wilson_interval
+from evaluation.analyses.survival import curve_corners
 from evaluation.metrics.classification import calibration_table
-from evaluation.metrics.survival import kaplan_meier, log_rank_p
-from evaluation.report.drawing import new_figure, plot_style, svg_text
-from evaluation.studies.failures.panels import draw_expected, draw_risk_coverage
+from evaluation.metrics.survival import DAYS_A_YEAR, kaplan_meier, log_rank_p
+from evaluation.studies.failures.risk_coverage import risk_coverage
 
-COLOURS: Final = {"nested": "#0b69a3", "leave_one_centre_out": "#e07b00"}
-_DAYS_A_YEAR: Final = 365.25
-
-
-@plot_style
-def intervals_plot(models: Sequence[ModelEstimates], metric: str, chance: float) -> str:
-    """Plot each model's metric with its 95% interval for both kinds; the dotted line is `chance`."""
-    figure, (axes,) = new_figure(1, height=0.9 + 0.42 * len(models), width=7.2)
-    axes.axvline(chance, color="#9aa5b1", linewidth=1, linestyle="dotted")
-    for place, model in enumerate(reversed(models)):
-        for kind, shift in zip(KINDS, (0.14, -0.14), strict=True):
-            estimate = model.estimates.get(kind)
-            if estimate is None or estimate.value is None:
-                continue
-            colour, level = COLOURS[kind], place + shift
-            if estimate.ci95_low is not None and estimate.ci95_high is not None:
-                axes.plot([estimate.ci95_low, estimate.ci95_high], [level] * 2, color=colour, linewidth=2)
-            axes.plot(estimate.value, level, "o", color=colour, markersize=6)
-    for kind, title in KINDS.items():
-        axes.plot([], [], "o-", color=COLOURS[kind], label=title)
-    axes.set_yticks(range(len(models)), [model.title for model in reversed(models)])
-    axes.set_ylim(-0.6, len(models) - 0.4)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(metric)
-    axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
-    axes.set_axisbelow(True)
-    figure.legend(fontsize=8, frameon=False, loc="outside upper right", ncols=2)
-    return svg_text(figure)
+Kinds = Mapping[str, Mapping[str, Any]]
+# Both kinds of cross-validation as the page names them.
+KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
+_CHANCE: Final = "random answers"
+_YEARS: Final = (1, 2, 3, 4, 5)
+_INTERVAL: Final = {"ci95_low": "95% interval from", "ci95_high": "to"}
 
 
-@plot_style
-def survival_plot(days: Floats, event: Flags, kinds: Mapping[str, Mapping[str, Any]]) -> str:
-    """Plot Kaplan-Meier curves above and up to the median risk of the outer fold, with log-rank p."""
-    figure, panels = new_figure(len(kinds), height=2.9, width=4.2 * len(kinds))
-    for axes, (name, kind) in zip(panels, kinds.items(), strict=True):
-        high = high_risk(kind)
-        for group, label, style in ((high, "higher risk", "solid"), (~high, "lower risk", "dashed")):
-            curve = kaplan_meier(days[group], event[group])
-            title = f"{label}, {int(event[group].sum())} of {int(group.sum())} with event"
-            years = curve.times_days / _DAYS_A_YEAR
-            axes.step(years, curve.survival, where="post", color=COLOURS[name], linestyle=style, label=title)
-        p = log_rank_p(days, event, high)
-        shown = "no log-rank test" if p is None else "log-rank p < 0.001" if p < 0.001 else f"log-rank p = {p:.3f}"
-        axes.set_title(f"{KINDS[name]}: {shown}", loc="left", fontsize=9, fontweight="bold")
-        axes.set(ylim=(0, 1.03), xlabel="years")
-        axes.set_xlim(left=0)
-        axes.legend(fontsize=7.5, frameon=False, loc="lower left")
-    panels[0].set_ylabel("event-free")
-    return svg_text(figure)
+def model_intervals(models: Sequence[ModelEstimates], metric: str, chance: float) -> Analysis:
+    """Each model's metric with its 95% interval in both kinds of cross-validation, and the level of chance."""
+    rows: list[dict[str, Any]] = []
+    for kind, title in KIND_TITLES.items():
+        estimates = {model.title: model.estimates[kind] for model in models if kind in model.estimates}
+        rows += [
+            {"kind": title, "model": name, "value": one.value, "ci95_low": one.ci95_low, "ci95_high": one.ci95_high}
+            for name, one in estimates.items()
+        ]
+        rows += [{"kind": title, "model": _CHANCE, "value": chance}] if estimates else []
+    return Analysis(
+        name="models",
+        title=f"{metric} of each model",
+        caption="Values with 95% intervals from resampled patients; the dashed line is the expectation at random.",
+        columns={"kind": "Cross-validation", "model": "Model", "value": metric, **_INTERVAL},
+        rows=rows,
+        chart={
+            "kind": "intervals",
+            "y": "model",
+            "x": "value",
+            "low": "ci95_low",
+            "high": "ci95_high",
+            "facet": "kind",
+            "reference": chance,
+        },
+    )
 
 
-@plot_style
-def calibration_plot(positive: Flags, kinds: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """Plot the share of positives by predicted probability in five bins, with 95% Wilson intervals and counts."""
-    figure, panels = new_figure(len(kinds), height=3.4, width=3.5 * len(kinds))
-    for axes, (key, kind) in zip(panels, kinds.items(), strict=True):
-        axes.plot([0, 1], [0, 1], color="#9aa5b1", linewidth=1, linestyle="dotted")
-        for row in calibration_table(positive, np.asarray(kind["probability"], dtype=np.float64)):
-            x, share = row["probability_mean"], row["positive_share"]
-            axes.plot([x, x], wilson_interval(share, row["cases"]), color=COLOURS[key], linewidth=1.6)
-            axes.plot(x, share, "o", color=COLOURS[key], markersize=6, clip_on=False)
-            axes.annotate(str(row["cases"]), (x, share), (6, -9), textcoords="offset points", fontsize=7.5)
-        axes.set_title(KINDS[key], loc="left", fontsize=9, fontweight="bold")
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel=f"predicted probability of {name}")
-    panels[0].set_ylabel("share of positives")
-    return svg_text(figure)
+def survival_curves(days: Floats, event: Flags, kinds: Kinds) -> Analysis:
+    """Kaplan-Meier curves of the patients above and up to the median risk of their outer fold."""
+    rows: list[dict[str, Any]] = []
+    for kind, scored in kinds.items():
+        for group, members in _risk_groups(scored).items():
+            curve = kaplan_meier(days[members], event[members])
+            rows += [
+                {"kind": KIND_TITLES[kind], "group": group, "years": time / DAYS_A_YEAR, "free": free}
+                for time, free in curve_corners(curve)
+            ]
+    return Analysis(
+        name="survival",
+        title="Survival by predicted risk",
+        caption="Kaplan-Meier estimate for patients above, and up to, the median risk of their outer fold.",
+        columns={"kind": "Cross-validation", "group": "Predicted", "years": "Years", "free": "Event-free"},
+        rows=rows,
+        chart={
+            "kind": "lines",
+            "x": "years",
+            "y": "free",
+            "series": "group",
+            "facet": "kind",
+            "step": True,
+            "domain": [0, 1],
+        },
+    )
 
 
-def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """95% interval of a share of `count` patients (Wilson 1927, J Am Stat Assoc 22:209-212)."""
-    z = 1.959964
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return float(middle - half), float(middle + half)
+def numbers_at_risk(days: Floats, event: Flags, kinds: Kinds) -> Analysis:
+    """Size of both risk groups, patients still followed after each year, and the log-rank test between the groups."""
+    rows: list[dict[str, Any]] = []
+    for kind, scored in kinds.items():
+        p = log_rank_p(days, event, high_risk(scored))
+        for group, members in _risk_groups(scored).items():
+            counts = {f"at_{year}": int((days[members] >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
+            size, events = int(members.sum()), int(event[members].sum())
+            shared = {"kind": KIND_TITLES[kind], "group": group, "patients": size, "events": events, "p": p}
+            rows.append({**shared, **counts})
+    return Analysis(
+        name="numbers-at-risk",
+        title="Numbers at risk and log-rank test",
+        caption="Patients followed for that long without an event, and the two-sided p of the log-rank test.",
+        columns={
+            "kind": "Cross-validation",
+            "group": "Predicted",
+            "patients": "Patients",
+            "events": "With event",
+            "p": "Log-rank p",
+            **{f"at_{year}": f"At risk after {year} year{'s' * (year > 1)}" for year in _YEARS},
+        },
+        rows=rows,
+    )
 
 
-@plot_style
-def coefficients_plot(weights: Sequence[Coefficient]) -> str:
-    """Plot each feature's weight: a bar for the shipped head, a dot for every outer fold."""
-    figure, (axes,) = new_figure(1, height=0.7 + 0.26 * len(weights), width=7.2)
-    axes.axvline(0, color="#9aa5b1", linewidth=1)
-    for place, one in enumerate(reversed(weights)):
+def _risk_groups(scored: Mapping[str, Any]) -> dict[str, Flags]:
+    high = high_risk(scored)
+    return {"higher risk": high, "lower risk": ~high}
+
+
+def calibration(positive: Flags, kinds: Kinds, name: str) -> Analysis:
+    """Fraction of positives by predicted probability of `name` in five bins, with 95% Wilson intervals and counts."""
+    rows: list[dict[str, Any]] = []
+    for kind, scored in kinds.items():
+        for one in calibration_table(positive, np.asarray(scored["probability"], dtype=np.float64)):
+            share, patients = one["positive_share"], one["cases"]
+            low, high = wilson_interval(round(share * patients), patients)
+            values = {"predicted": one["probability_mean"], "share": share, "ci95_low": low, "ci95_high": high}
+            rows.append({"kind": KIND_TITLES[kind], "patients": patients, **values})
+    return Analysis(
+        name="calibration",
+        title="Calibration",
+        caption=(
+            f"Fraction of positives against the mean predicted probability of {name} in five equal bins, with 95% "
+            "Wilson intervals; the diagonal is perfect."
+        ),
+        columns={
+            "kind": "Cross-validation",
+            "patients": "Patients",
+            "predicted": "Mean probability",
+            "share": "Fraction of positives",
+            **_INTERVAL,
+        },
+        rows=rows,
+        chart={
+            "kind": "points",
+            "x": "predicted",
+            "y": "share",
+            "low": "ci95_low",
+            "high": "ci95_high",
+            "facet": "kind",
+            "diagonal": True,
+            "domain": [0, 1],
+        },
+    )
+
+
+def confusion(classes: Sequence[str], kinds: Kinds) -> Analysis:
+    """The heads' answers against the reference, for each kind of cross-validation."""
+    rows: list[dict[str, Any]] = []
+    for kind, scored in kinds.items():
+        for actual, counts in zip(classes, scored["confusion"], strict=True):
+            total = sum(counts)
+            rows += [
+                {
+                    "kind": KIND_TITLES[kind],
+                    "actual": actual,
+                    "predicted": predicted,
+                    "patients": count,
+                    "fraction": count / total if total else None,
+                }
+                for predicted, count in zip(classes, counts, strict=True)
+            ]
+    return Analysis(
+        name="confusion",
+        title="Confusion matrices",
+        caption=(
+            "Patients by class in the reference (rows) and answer of the heads (columns), coloured by the fraction of "
+            "the row."
+        ),
+        columns={
+            "kind": "Cross-validation",
+            "actual": "Class in the reference",
+            "predicted": "Predicted class",
+            "patients": "Patients",
+            "fraction": "Fraction of the class",
+        },
+        rows=rows,
+        chart={
+            "kind": "matrix",
+            "x": "predicted",
+            "y": "actual",
+            "value": "fraction",
+            "text": "patients",
+            "facet": "kind",
+            "scale": "sequential",
+        },
+    )
+
+
+def weights_by_feature(weights: Sequence[Coefficient]) -> Analysis:
+    """Weight of each feature in the shipped head and its mean over the outer folds."""
+    rows: list[dict[str, Any]] = []
+    for one in weights:
         if one.shipped is not None:
-            axes.barh(place, one.shipped, height=0.55, color="#bcdcf0")
-        axes.plot(one.folds, [place] * len(one.folds), "o", color=COLOURS["nested"], markersize=3.5, alpha=0.8)
-    axes.set_yticks(range(len(weights)), [one.feature for one in reversed(weights)])
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("weight per standard deviation (bar: shipped head, dots: outer folds)")
-    return svg_text(figure)
+            rows.append({"feature": one.feature, "head": "shipped head", "weight": one.shipped})
+        if one.folds:
+            rows.append({"feature": one.feature, "head": "mean of outer folds", "weight": float(np.mean(one.folds))})
+    return Analysis(
+        name="weights",
+        title="Weights by feature",
+        caption="Weight per standard deviation of the feature.",
+        columns={"feature": "Feature", "head": "Head", "weight": "Weight"},
+        rows=rows,
+        chart={"kind": "bars", "y": "feature", "x": "weight", "series": "head"},
+    )
 
 
-@plot_style
-def expected_plot(by_label: Mapping[str, LabelUncertainty]) -> str:
-    """Plot expected against true DSC of each patient, a panel for each label."""
-    figure, panels = new_figure(len(by_label), height=3.5, width=3.6 * len(by_label))
-    for axes, (label, one) in zip(panels, by_label.items(), strict=True):
-        draw_expected(axes, one.values["expected_dsc"], one.true_dsc, COLOURS["nested"])
-        axes.set_title(f"{label}, {one.true_dsc.size} patients", loc="left", fontsize=9, fontweight="bold")
-    panels[0].set_ylabel("true DSC")
-    return svg_text(figure)
+def expected_dsc(by_label: Mapping[str, LabelUncertainty], centres: Mapping[str, str]) -> Analysis:
+    """Expected against true DSC of each patient; `centres` are by patient ID."""
+    rows = [
+        {"label": label, "case": case, "centre": centres.get(case), "expected": expected, "true": true}
+        for label, one in by_label.items()
+        for case, expected, true in zip(one.cases, one.values["expected_dsc"], one.true_dsc, strict=True)
+    ]
+    return Analysis(
+        name="expected-dsc",
+        title="Expected and true DSC",
+        caption="One point for each patient; on the diagonal both are equal.",
+        columns={
+            "label": "Label",
+            "case": "Patient",
+            "centre": "Centre",
+            "expected": "Expected DSC",
+            "true": "True DSC",
+        },
+        rows=rows,
+        chart={"kind": "points", "x": "expected", "y": "true", "facet": "label", "diagonal": True, "domain": [0, 1]},
+    )
 
 
-@plot_style
-def risk_coverage_plot(by_label: Mapping[str, LabelUncertainty]) -> str:
-    """Plot the mean of 1 - DSC of the most certain patients by their share: each measure, oracle and random order."""
-    figure, panels = new_figure(len(by_label), height=3.4, width=4.2 * len(by_label))
-    colours = {"expected_dsc": COLOURS["nested"], "pairwise_dsc": COLOURS["leave_one_centre_out"]}
-    for axes, (label, one) in zip(panels, by_label.items(), strict=True):
-        measures = [(MEASURES[name], given, colours[name]) for name, given in one.values.items()]
-        draw_risk_coverage(axes, measures, one.true_dsc)
-        axes.set_title(label, loc="left", fontsize=9, fontweight="bold")
-    panels[0].set_ylabel("mean of 1 - DSC")
-    handles, titles = panels[0].get_legend_handles_labels()
-    figure.legend(handles, titles, fontsize=8, frameon=False, loc="outside upper right", ncols=4)
-    return svg_text(figure)
+def risk_by_coverage(by_label: Mapping[str, LabelUncertainty]) -> Analysis:
+    """Mean of 1 - DSC of the most certain patients by their fraction: each measure, the oracle and random order."""
+    rows: list[dict[str, Any]] = []
+    for label, one in by_label.items():
+        risk = 1 - one.true_dsc
+        curves = {MEASURES[name]: risk_coverage(values, risk) for name, values in one.values.items()}
+        curves["oracle"] = risk_coverage(one.true_dsc, risk)
+        retained = np.arange(1, risk.size + 1) / risk.size
+        rows += [
+            {"label": label, "order": order, "retained": part, "risk": mean}
+            for order, curve in curves.items()
+            for part, mean in zip(retained, curve, strict=True)
+        ]
+        ends = (retained[0], retained[-1])
+        rows += [{"label": label, "order": "random order", "retained": x, "risk": risk.mean()} for x in ends]
+    return Analysis(
+        name="risk-coverage",
+        title="Risk by coverage",
+        caption="Mean of 1 - DSC among the most certain patients, by the fraction retained.",
+        columns={"label": "Label", "order": "Order by", "retained": "Fraction retained", "risk": "Mean of 1 - DSC"},
+        rows=rows,
+        chart={
+            "kind": "lines",
+            "x": "retained",
+            "y": "risk",
+            "series": "order",
+            "facet": "label",
+            "step": True,
+            "domain": [0, 1.05 * max((row["risk"] for row in rows), default=1.0)],
+        },
+    )

@@ -1,85 +1,57 @@
-"""Building blocks of the report page: a single HTML file in the style of the evaluation's report."""
+"""Parts of the report page: grids of tables and figures, centres, and cards with pictures."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
-from string import Template
-from typing import Any
+from urllib.parse import quote
 
-from baseline.report.segmentation import COLOUR, WorstCase
-from evaluation.report.display import REFERENCE_COLOUR
+from baseline.report.segmentation import COLOUR, NETWORK, WorstCase
+from evaluation.page.html import choice, paragraph
+from evaluation.page.tables import Cell, Row
+from evaluation.report.cases import CasePicture, about_pictures
 from evaluation.statistics.bootstrap import Estimate
 
-
-def page(title: str, lead: str, sections: Sequence[tuple[str, str, str]], footer: str) -> str:
-    """The whole document from `sections`: anchor, heading and content of each."""
-    folder = files("evaluation.report")
-    return Template(folder.joinpath("page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title),
-        style=folder.joinpath("style.css").read_text(encoding="utf-8").strip(),
-        lead=escape(lead),
-        note="",
-        navigation=" ".join(f'<a href="#{anchor}">{escape(heading)}</a>' for anchor, heading, _ in sections),
-        sections="\n".join(
-            f'<section id="{anchor}"><h2>{escape(heading)}</h2>{content}</section>'
-            for anchor, heading, content in sections
-        ),
-        footer=escape(footer),
-    )
+Content = Cell | str | float | Estimate | None
 
 
-def paragraph(text: str) -> str:
-    """A paragraph of plain text."""
-    return f"<p>{escape(text)}</p>"
+def grid(parts: Sequence[str]) -> str:
+    """Tables and figures below each other."""
+    content = "\n".join(parts)
+    return f'<div class="figures">\n{content}\n</div>'
 
 
-def heading(text: str) -> str:
-    """A heading within a section."""
-    return f'<h3 style="margin-top: 24px">{escape(text)}</h3>'
+def listing(title: str, table: str, about: str = "") -> str:
+    """A table with a heading, and a paragraph between them."""
+    return f'<section class="listing"><h3>{escape(title)}</h3>{paragraph(about, "about")}{table}</section>'
 
 
-def figure(caption: str, svg: str) -> str:
-    """A plot with its caption."""
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
+def side_by_side(*parts: str) -> str:
+    """Parts of a grid that share a row where the page is wide enough."""
+    return "\n".join(f'<div class="narrow">{part}</div>' for part in parts)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table of texts, counts, values and estimates with their 95% intervals; a dash for a missing value (None)."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def centre_row(centre: str, cells: Sequence[Content]) -> Row:
+    """A table's row about one centre, whose name selects it."""
+    return Row([Cell(choice("centre", centre)), *cells], {"centre": centre})
 
 
-def _cell(content: Estimate | str | float | None) -> str:
-    if isinstance(content, str | int):
-        return escape(str(content))
-    estimate = content if isinstance(content, Estimate) else Estimate(content, None, None)
-    if estimate.value is None:
-        return "-"
-    value = f'<span class="value">{estimate.value:.3f}</span>'
-    if estimate.ci95_low is None or estimate.ci95_high is None:
-        return value
-    return f'{value} <span class="interval">{estimate.ci95_low:.3f} to {estimate.ci95_high:.3f}</span>'
+def signed(value: float | None) -> Cell:
+    """A number with its sign."""
+    return Cell("-") if value is None else Cell(f"{value:+.3f}", value)
 
 
-def pictures(cases: Iterable[WorstCase]) -> str:
-    """Pictures of the worst cases, with a legend of the contours."""
-    swatch = '<span class="swatch" style="background:{}"></span>'.format
-    legend = (
-        f'<ul class="legend"><li>{swatch(REFERENCE_COLOUR)}reference</li><li>{swatch(COLOUR)}out-of-fold</li>'
-        '<li><span class="line"></span>GTVp</li><li><span class="line dashed"></span>GTVn</li></ul>'
-    )
-    return legend + "".join(_picture(case) for case in cases)
+def worst_cases_html(cases: Sequence[WorstCase], addresses: Mapping[str, str]) -> str:
+    """Cards of the worst cases with their pictures, whose addresses are relative to the page."""
+    about = about_pictures([CasePicture(*one) for one in addresses.items()], {NETWORK: COLOUR})
+    return about + "".join(_card(case, addresses[case.case]) for case in cases)
 
 
-def _picture(case: WorstCase) -> str:
-    source = base64.b64encode(case.jpeg).decode("ascii")
+def _card(case: WorstCase, address: str) -> str:
     name = escape(case.case)
+    alt = f"CT and PET of {name} in three planes with contours"
+    image = f'<img loading="lazy" width="1080" height="360" alt="{alt}" src="{quote(address)}">'
     return (
-        f'<article><header><h3>{name}</h3><span class="facts">{escape(case.facts)}</span></header>'
-        f'<img loading="lazy" alt="CT and PET of {name} in three planes with contours" '
-        f'src="data:image/jpeg;base64,{source}"></article>'
+        f'<details class="card" id="case-{name}" data-case="{name}" open>'
+        f"<summary><b>{name}</b> <span>{escape(case.facts)}</span></summary><div>{image}</div></details>\n"
     )

@@ -1,4 +1,4 @@
-"""Write `report/index.html` and, with the same figures, `report/report.json`."""
+"""Write `report/index.html` with its pictures beside it and, with the same figures, `report/report.json`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from baseline.heads.models.targets import targets_of
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
-from baseline.report import page
-from baseline.report.sections import segmentation_section, target_section, uncertainty_section
-from baseline.report.segmentation import score_masks, worst_cases
+from baseline.report.page import worst_cases_html
+from baseline.report.sections import segmentation_section, uncertainty_section
+from baseline.report.segmentation import WorstCase, score_masks, worst_cases
+from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json, write_json, write_text
+from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
+from evaluation.page.document import Document, Section, document_html
+from evaluation.page.html import paragraph
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 4
-_WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn, in planes through the reference's lesions."
+FORMAT_VERSION: Final = 5
+_WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
+_PICTURES: Final = "index_files"
 
 
 def make_report(work: WorkFolders, jobs: int) -> Path:
@@ -34,7 +38,8 @@ def make_report(work: WorkFolders, jobs: int) -> Path:
     scored = [case for case in read_cases(work) if case.mask is not None]
     target = work.report / "index.html"
     key = _key(work, scored)
-    if target.is_file() and work.report_json.is_file() and read_json(work.report_json).get("made_from") == key:
+    complete = target.is_file() and (work.report / _PICTURES).is_dir() and work.report_json.is_file()
+    if complete and read_json(work.report_json).get("made_from") == key:
         return target
     html, figures = _page(work, scored, jobs)
     write_text(target, html)
@@ -61,23 +66,34 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     metrics, titles = score_masks(work, scored, edition, seed, jobs), mask_metric_titles(edition)
     figures: dict[str, Any] = {"segmentation": {name: metrics["aggregates"][name] for name in titles}}
     records = uncertainty_records(work, scored)
-    content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, seed)
+    centre_of = {case.patient_id: str(case.centre) for case in cases}
+    content, figures["uncertainty"] = uncertainty_section(
+        records, metrics["results"], DEFAULT_BOOTSTRAPS, seed, centre_of
+    )
     sections = [
-        ("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
-        ("uncertainty", "Uncertainty", content),
+        Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
+        Section("uncertainty", "Uncertainty", content),
     ]
     for target in targets_of(edition):
         name = target.name
         content, figures[name] = target_section(target, document[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed)
-        sections.append((name, target.title, content))
+        sections.append(Section(name, target.title, content))
     worst = worst_cases(work, scored, metrics["results"])
     figures["worst_cases"] = [case.case for case in worst]
-    sections.append(("worst", "Worst cases", page.paragraph(_WORST) + page.pictures(worst)))
-    centres = {case.centre for case in cases}
-    lead = f"{len(cases)} patients of {len(centres)} centres, {len(splits.folds)} folds."
+    pictures = paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
+    sections.append(Section("worst", "Worst cases", pictures))
+    lead = f"{len(cases)} patients of {len(set(centre_of.values()))} centres, {len(splits.folds)} folds."
     versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
     footer = f"Seed {seed}. {versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
-    return page.page("Training report", lead, sections, footer), figures
+    return document_html(Document("Training report", lead, sections, footer)), figures
+
+
+def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, str]:
+    """Write `report/index_files/<case>.jpg`; returns the address of each, relative to the page."""
+    with whole_folder(work.report / _PICTURES) as partial:
+        for case in cases:
+            write_bytes(partial / f"{case.case}.jpg", case.jpeg)
+    return {case.case: f"{_PICTURES}/{case.case}.jpg" for case in cases}
 
 
 def uncertainty_records(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, Mapping[str, Any]]:

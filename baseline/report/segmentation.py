@@ -18,11 +18,12 @@ from contract.errors import HecktorError
 from contract.files import write_csv
 from contract.images.volumes import image_suffix
 from evaluation.analyses.sources import PatientFiles
+from evaluation.page.colours import TEAM_COLOURS
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.report.pictures import PictureRequest, draw_patient
 
 NETWORK: Final = "out-of-fold"
-COLOUR: Final = "#1ba3e8"
+COLOUR: Final = TEAM_COLOURS[0]
 WORST: Final = 6
 
 

@@ -24,11 +24,13 @@ _LEVELS: Final = 1000
 class LabelUncertainty:
     """Uncertainty of one label over the patients with both a mask and a reference.
 
-    `values` holds each measure of each patient in the order of `true_dsc`; a measure that some patient lacks is absent.
+    `cases` are the patients' IDs in the order of `true_dsc`, and `values` each measure of theirs; a measure that some
+    patient lacks is absent.
     `missed` counts patients whose reference has the label and whose mask has none: their DSC is 0, with no expectation.
     `estimates` are by measure and figure; `lesions` counts `all` and `false` ones.
     """
 
+    cases: tuple[str, ...]
     true_dsc: Floats
     values: Mapping[str, Floats]
     missed: int
@@ -64,13 +66,13 @@ def estimate_uncertainty(
     `records` and `true_dsc` are by patient, for patients with a reference; a DSC is None if neither mask nor reference
     has the label. `draws` samples of patients are drawn with `seed`.
     """
-    known = [(records[name]["labels"][label], dsc) for name in records if (dsc := true_dsc.get(name)) is not None]
-    expected = [(row, dsc) for row, dsc in known if row["expected_dsc"] is not None]
-    truth = np.array([dsc for _, dsc in expected], dtype=np.float64)
+    known = {name: record["labels"][label] for name, record in records.items() if true_dsc.get(name) is not None}
+    expected = {name: row for name, row in known.items() if row["expected_dsc"] is not None}
+    truth = np.array([true_dsc[name] for name in expected], dtype=np.float64)
     values = {
-        measure: np.array([row[measure] for row, _ in expected], dtype=np.float64)
+        measure: np.array([row[measure] for row in expected.values()], dtype=np.float64)
         for measure in MEASURES
-        if expected and all(row[measure] is not None for row, _ in expected)
+        if expected and all(row[measure] is not None for row in expected.values())
     }
     lesions = [[row for row in records[name]["lesions"] if row["label"] == label] for name in records]
     counts, auc = _estimate_lesions(lesions, draws, seed)
@@ -78,7 +80,7 @@ def estimate_uncertainty(
         name: estimate_extras(confidence_metrics(given, truth), truth.size, draws, seed).by_metric
         for name, given in values.items()
     }
-    return LabelUncertainty(truth, values, len(known) - len(expected), estimates, counts, auc)
+    return LabelUncertainty(tuple(expected), truth, values, len(known) - len(expected), estimates, counts, auc)
 
 
 def _estimate_lesions(

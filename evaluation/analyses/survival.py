@@ -58,7 +58,7 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
             shared = {"team": split.team, "group": group}
             rows += [
                 {**shared, "years": rounded(float(days / DAYS_A_YEAR)), "free": rounded(float(free))}
-                for days, free in _corners(curve)
+                for days, free in curve_corners(curve)
             ]
     return Analysis(
         name=table.name("survival"),
@@ -86,7 +86,7 @@ def _names(splits: list[_Split]) -> set[str]:
     return {split.team for split in splits}
 
 
-def _corners(curve: StepCurve) -> list[tuple[float, float]]:
+def curve_corners(curve: StepCurve) -> list[tuple[float, float]]:
     """The start of a curve, every time at which it falls, and its end."""
     falls = np.flatnonzero(np.diff(curve.survival) < 0) + 1
     places = sorted({0, *falls.tolist(), curve.times_days.size - 1})

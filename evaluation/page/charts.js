@@ -124,7 +124,7 @@
 
   function selectMarked(event) {
     const row = event.target.closest?.("[data-row]")?.pageRow;
-    const key = row && page.keys.find((one) => typeof row[one] === "string");
+    const key = row && ["case", ...page.keys].find((one) => typeof row[one] === "string");
     if (key) page.toggle(key, row[key]);
   }
 

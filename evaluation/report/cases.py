@@ -43,13 +43,14 @@ def cases_html(results: Sequence[TaskResults], pictures: Sequence[CasePicture], 
     centres = {case: known.get(case) for case in names}
     cards = [_card(case, cases, by_case.get(case), centres[case], opened=len(names) <= _FEW_CASES) for case in names]
     return (
-        f"{_about(pictures, colours)}{_table(cases, centres, by_case)}"
+        f"{about_pictures(pictures, colours)}{_table(cases, centres, by_case)}"
         f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
         f"{json_element(_answers(cases), 'page-cases')}"
     )
 
 
-def _about(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
+def about_pictures(pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
+    """What the pictures show, and a legend of their contours."""
     if not pictures:
         return paragraph("There are no pictures: the report was written without the scans (--cohort).")
     shown = [("reference", REFERENCE_COLOUR), *colours.items()]

@@ -10,7 +10,7 @@ import pytest
 
 from baseline.heads.metrics import mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.segmentation import score_masks, worst_cases
+from baseline.report.segmentation import mean_dsc, score_masks, worst_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
@@ -78,3 +78,12 @@ def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders
     work.mask("HMR-002").unlink()
     with pytest.raises(HecktorError, match=r"expected all: HMR-002: no out-of-fold mask"):
         score_masks(work, cases, EDITION, seed=0, jobs=1)
+
+
+def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
+    """GTVp 2 x 30 / 100; GTVn is in neither mask, or invented: DSC 0."""
+    row = {"gtvp_intersection_voxels": 30, "gtvp_reference_voxels": 60, "gtvp_predicted_voxels": 40}
+    none = dict.fromkeys(("gtvn_intersection_voxels", "gtvn_reference_voxels", "gtvn_predicted_voxels"), 0)
+    assert mean_dsc(row | none) == pytest.approx(0.6)
+    assert mean_dsc(row | none | {"gtvn_predicted_voxels": 5}) == pytest.approx(0.3)
+    assert mean_dsc(none | dict.fromkeys(row, 0)) is None

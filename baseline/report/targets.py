@@ -1,0 +1,221 @@
+"""The training report's section about a target of the heads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from baseline.heads.cohort import outcomes_in
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.models.kinds import Target, direction_in_words, positive_name
+from baseline.report import page
+from baseline.report.figures import (
+    KIND_TITLES,
+    Kinds,
+    calibration,
+    confusion,
+    model_intervals,
+    numbers_at_risk,
+    survival_curves,
+    weights_by_feature,
+)
+from baseline.report.models import (
+    BEHIND,
+    DRAWS,
+    GAP,
+    MOST_SHOWN,
+    Coefficient,
+    ModelEstimates,
+    available,
+    best_of_random,
+    coefficients,
+    estimate_models,
+)
+from contract.errors import MetricError
+from evaluation.analyses.analysis import Analysis
+from evaluation.metrics.classification import probability_metrics
+from evaluation.page.charts import figure
+from evaluation.page.html import paragraph
+from evaluation.page.tables import Row, table
+from evaluation.statistics.extras import estimate_extras
+from evaluation.studies.chance import DrawScores, random_balanced_accuracy, random_c_index
+
+# Parts of a section, and the same figures as plain data.
+Parts = tuple[list[str], dict[str, Any]]
+_OUT_OF_FOLD: Final = (
+    "Features come from masks of networks that never saw the patient; with centres left out, these networks may have "
+    "seen other patients of the centre."
+)
+_PROBABILITY_TITLES: Final = {
+    "auc": "area under the curve",
+    "brier": "Brier score",
+    "calibration_in_the_large": "mean probability less fraction of positives",
+}
+
+
+def target_section(
+    target: Target, record: Mapping[str, Any], shipped: Mapping[str, Any] | None, bootstraps: int, seed: int
+) -> tuple[str, dict[str, Any]]:
+    """Both cross-validations of a target side by side, and the same figures as plain data.
+
+    `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head);
+    `bootstraps` samples of patients are drawn with `seed`.
+    """
+    models = estimate_models(target, record, bootstraps, seed)
+    about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
+    reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
+    text = paragraph(" ".join([about, *reasons])) + _shipped(target, shipped)
+    plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
+    parts: list[str] = []
+    kinds = available(record)
+    if kinds:
+        extra, figures = _section_of(target)(target, record, bootstraps, seed)
+        chance, random = _chance(target, record, seed)
+        parts += [*_models(target, models), page.side_by_side(_centres(target, record, kinds), chance), *extra]
+        plain |= figures | random
+    head = None if shipped is None else shipped["head"]
+    parts += _coefficients(target, coefficients(head, record["nested"].get("folds", [])))
+    return text + page.grid(parts), plain
+
+
+def _chart(target: Target, analysis: Analysis) -> str:
+    return figure(analysis, f"{target.name}-{analysis.name}")
+
+
+def _shipped(target: Target, shipped: Mapping[str, Any] | None) -> str:
+    if shipped is None:
+        return paragraph("No head is shipped for this target.")
+    setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items())
+    heads = ["Model", "Setting", "Candidates", f"{_metric_title(target)} in selection (optimistic)"]
+    row = Row([shipped["model"], setting or "-", len(shipped["tried"]), shipped["out_of_fold"]])
+    return paragraph(direction_in_words(target.answer, shipped["head"])) + table("Shipped head", heads, [row])
+
+
+def _metric_title(target: Target) -> str:
+    title = METRIC_TITLES[target.metric]
+    return f"{title[0].upper()}{title[1:]}"
+
+
+def _models(target: Target, models: Sequence[ModelEstimates]) -> list[str]:
+    title, chance = _metric_title(target), 1 / max(2, len(target.answer.classes))
+    heads = ["Model", *KIND_TITLES.values(), "Nested less left out", "Heads less this model, nested"]
+    rows = [Row([model.title, *map(model.estimates.get, (*KINDS, GAP, BEHIND))]) for model in models]
+    compared = table(f"{title} with 95% intervals, and differences between both kinds and to the heads", heads, rows)
+    return [page.listing("Heads and comparators", compared), _chart(target, model_intervals(models, title, chance))]
+
+
+def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
+    """The heads' metric within each centre."""
+    counts = Counter(str(row["centre"]) for row in record["patients"])
+    rows = [
+        page.centre_row(centre, [count, *(scored["by_centre"].get(centre) for scored in kinds.values())])
+        for centre, count in sorted(counts.items())
+    ]
+    heads = ["Centre", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
+    caption = f"The heads' {METRIC_TITLES[target.metric]} within each centre"
+    return page.listing("By centre", table(caption, heads, rows))
+
+
+def _risk_section(target: Target, record: Mapping[str, Any], _bootstraps: int, _seed: int) -> Parts:
+    outcomes, kinds = outcomes_in(target.answer, record["patients"]), available(record)
+    days, event = outcomes.times_days, outcomes.positive
+    analyses = (survival_curves(days, event, kinds), numbers_at_risk(days, event, kinds))
+    return [_chart(target, one) for one in analyses], {}
+
+
+def _class_section(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> Parts:
+    positive = outcomes_in(target.answer, record["patients"]).positive
+    kinds, name = available(record), positive_name(target.answer)
+    estimates = {
+        kind: estimate_extras(
+            probability_metrics(positive, np.asarray(scored["probability"], np.float64)),
+            len(positive),
+            bootstraps,
+            seed,
+        ).by_metric
+        for kind, scored in kinds.items()
+    }
+    rows = [Row([title, *(estimates[kind][key] for kind in kinds)]) for key, title in _PROBABILITY_TITLES.items()]
+    heads = ["Metric", *(KIND_TITLES[kind] for kind in kinds)]
+    listing = page.listing(f"Probability of {name}", table("Metrics with 95% intervals", heads, rows))
+    values = {kind: {key: one[key].value for key in _PROBABILITY_TITLES} for kind, one in estimates.items()}
+    chart = _chart(target, calibration(positive, kinds, name))
+    return [page.side_by_side(listing, chart)], {"probability": values}
+
+
+def _many_classes_section(target: Target, record: Mapping[str, Any], _bootstraps: int, _seed: int) -> Parts:
+    classes = [str(value) for value in target.answer.classes]
+    kinds = available(record)
+    outcomes = outcomes_in(target.answer, record["patients"])
+    counts = np.bincount(outcomes.values, minlength=len(classes)).tolist()
+    rows = [
+        Row([name, count, *(scored["recall"][name] for scored in kinds.values())])
+        for name, count in zip(classes, counts, strict=True)
+    ]
+    caption = "Fraction of a class's patients to whom the heads give it; balanced accuracy is its mean over the classes"
+    heads = ["Class", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
+    listing, chart = page.listing("Recall", table(caption, heads, rows)), _chart(target, confusion(classes, kinds))
+    values = {kind: {"recall": one["recall"], "confusion": one["confusion"]} for kind, one in kinds.items()}
+    return [page.side_by_side(listing, chart)], {"by_class": values}
+
+
+def _section_of(target: Target) -> Callable[..., Parts]:
+    if target.answer.kind == "risk":
+        return _risk_section
+    return _class_section if target.answer.is_binary else _many_classes_section
+
+
+def _random_scores(target: Target, record: Mapping[str, Any]) -> DrawScores:
+    outcomes = outcomes_in(target.answer, record["patients"])
+    if target.answer.kind == "risk":
+        return random_c_index(outcomes.times_days, outcomes.positive)
+    if target.answer.is_binary:
+        return random_balanced_accuracy(outcomes.positive)
+    return random_balanced_accuracy(outcomes.values, len(target.answer.classes))
+
+
+def _chance(target: Target, record: Mapping[str, Any], seed: int) -> tuple[str, dict[str, Any]]:
+    """The expected best of several random answers, or the reason why the cohort allows none."""
+    try:
+        chance = best_of_random(_random_scores(target, record), np.random.default_rng(seed))
+    except MetricError as problem:
+        return paragraph(problem.message), {}
+    caption = f"From {DRAWS} random answers to these patients; their standard deviation is {chance.sd:.3f}"
+    heads = ["Random answers tried", f"Expected best {METRIC_TITLES[target.metric]}"]
+    rows = [Row([tries, best]) for tries, best in chance.best_of.items()]
+    values = {"best_of_random": {str(tries): best for tries, best in chance.best_of.items()}, "random_sd": chance.sd}
+    return page.listing("Chance", table(caption, heads, rows)), values
+
+
+def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
+    if not weights:
+        return [paragraph("No feature has a weight.")]
+    shown = weights[:MOST_SHOWN]
+    folds = len(shown[0].folds)
+    about = (
+        "Weight of each feature per standard deviation, in the shipped head and in the outer folds of the nested "
+        "cross-validation. Weights of different models (Cox, signs) are on different scales."
+    )
+    if len(target.answer.classes) > 2:
+        about += " The weight is its change from one class to the next."
+    if len(weights) > len(shown):
+        about += f" The {len(shown)} largest of {len(weights)}."
+    rows = [
+        Row(
+            [
+                one.feature,
+                page.signed(one.shipped),
+                page.signed(float(np.mean(one.folds)) if one.folds else None),
+                float(np.std(one.folds)) if one.folds else None,
+                f"{one.used_in} of {folds}",
+                f"{one.same_sign} of {folds}",
+            ]
+        )
+        for one in shown
+    ]
+    heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds", "Used in", "Same sign in"]
+    listing = page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)
+    return [page.side_by_side(listing, _chart(target, weights_by_feature(shown)))]

@@ -1,0 +1,96 @@
+"""Records as `cross_validation.json` holds them, and of the uncertainty, whose figures follow by hand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+PATIENTS = 60
+
+
+def answers(scores: np.ndarray, **more: Any) -> dict[str, Any]:
+    """One model's answers as `cross_validation.json` has them."""
+    return {"score": scores.tolist(), **more}
+
+
+def rfs_record(inside: np.ndarray, outside: np.ndarray) -> dict[str, Any]:
+    """Everyone relapses, patient 0 first: a score of -n is the perfect risk."""
+    rows = [{"id": f"P{n}", "centre": "AB"[n % 2], "rfs_days": 10.0 + n, "relapse": True} for n in range(PATIENTS)]
+    fold = {"coefficients": {"total_volume_ml": 0.5}}
+    record: dict[str, Any] = {"metric": "c_index", "patients": rows}
+    for kind, scores in (("nested", inside), ("leave_one_centre_out", outside)):
+        rivals = {"tumour_volume": answers(np.zeros(PATIENTS))}
+        by_centre = {"A": 1.0, "B": 0.9} if kind == "nested" else {"A": 0.5, "B": None}
+        folds: dict[str, Any] = {"by_centre": by_centre} | {
+            "fold_of_patient": [n % 2 for n in range(PATIENTS)],
+            "folds": [fold, fold],
+            "comparators": rivals,
+        }
+        record[kind] = answers(scores, **folds)
+    return record
+
+
+PERFECT = -np.arange(PATIENTS, dtype=float)
+
+
+def hpv_record() -> dict[str, Any]:
+    """Every third is negative; the heads answer everyone right inside, and positive for everyone with centres left out."""
+    status = [n % 3 > 0 for n in range(PATIENTS)]
+    record: dict[str, Any] = {
+        "metric": "balanced_accuracy",
+        "patients": [{"id": f"P{n}", "centre": "A", "hpv": status[n]} for n in range(PATIENTS)],
+    }
+    for kind, positive in (("nested", status), ("leave_one_centre_out", [True] * PATIENTS)):
+        probability = [0.9 if flag else 0.1 for flag in positive]
+        record[kind] = {
+            "score": probability, "positive": positive, "probability": probability, "fold_of_patient": [0] * PATIENTS,
+            "by_centre": {"A": 0.5}, "folds": [{"coefficients": {}}], "comparators": {},
+        }  # fmt: skip
+    return record
+
+
+def stage_record() -> dict[str, Any]:
+    """Thirty patients of T1, fifteen of T2 and of T3, none of T4; T3 is always called T2."""
+    truth = ["T1"] * 30 + ["T2"] * 15 + ["T3"] * 15
+    given = ["T1"] * 30 + ["T2"] * 30
+    scored: dict[str, Any] = {
+        "class": given, "recall": {"T1": 1.0, "T2": 1.0, "T3": 0.0, "T4": None},
+        "confusion": [[30, 0, 0, 0], [0, 15, 0, 0], [0, 15, 0, 0], [0] * 4],
+        "fold_of_patient": [0] * PATIENTS, "by_centre": {"A": 2 / 3}, "folds": [{"coefficients": {}}],
+        "comparators": {"most_frequent": {"class": ["T1"] * PATIENTS}, "rule": {"class": truth}},
+    }  # fmt: skip
+    rows = [{"id": f"P{n}", "centre": "A", "t_stage": stage} for n, stage in enumerate(truth)]
+    why = {"why_not": "t_stage: 1 centre, expected at least 2 to leave one out"}
+    return {"metric": "balanced_accuracy", "patients": rows, "nested": scored, "leave_one_centre_out": why}
+
+
+def uncertainty_record(expected: float | None, pairwise: float | None = 0.8, lesions: Any = ()) -> dict[str, Any]:
+    """A patient whose GTVp is as certain as `expected`, and who has no GTVn."""
+    none = {"expected_dsc": None, "pairwise_dsc": None}
+    rows = [
+        {"label": "GTVp", "mean_probability": probability, "reference_overlap": overlap}
+        for probability, overlap in lesions
+    ]
+    return {"labels": {"GTVp": {"expected_dsc": expected, "pairwise_dsc": pairwise}, "GTVn": none}, "lesions": rows}
+
+
+def uncertain_cohort(expected: np.ndarray, truth: np.ndarray) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Records and the evaluation's rows, in voxels of 1000 each in mask and reference."""
+    records = {f"P{n}": uncertainty_record(float(value)) for n, value in enumerate(expected)}
+    rows: list[dict[str, Any]] = [
+        {
+            "case": f"P{n}",
+            **dict.fromkeys(("gtvp_reference_voxels", "gtvp_predicted_voxels"), 1000),
+            **dict.fromkeys(("gtvn_intersection_voxels", "gtvn_reference_voxels", "gtvn_predicted_voxels"), 0),
+            "gtvp_intersection_voxels": round(1000 * value),
+        }
+        for n, value in enumerate(truth)
+    ]
+    return records, rows
+
+
+def charts_of(html: str) -> list[str]:
+    """The ids of the charts of a page, in its order."""
+    return re.findall(r'<section class="chart [^"]*" id="([^"]*)">', html)

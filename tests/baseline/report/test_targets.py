@@ -1,0 +1,80 @@
+"""The section of a target: its tables, charts and figures as plain data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baseline.heads.models.targets import targets_of
+from baseline.report.targets import target_section
+from contract.editions import load_edition
+from tests.baseline.prepared import HPV, RFS
+from tests.baseline.report.records import PATIENTS, PERFECT, charts_of, hpv_record, rfs_record, stage_record
+from tests.conftest import head_json
+
+
+def test_the_sections_show_every_part() -> None:
+    head = head_json(("total_volume_ml", 0.5))
+    tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
+    chosen = {"model": "Cox, few features", "setting": {"penalty": 0.1}, "tried": tried}
+    shipped = {"head": head, "metric": "c_index", "out_of_fold": 0.7, **chosen}
+    content, plain = target_section(RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped, bootstraps=20, seed=0)
+    assert '<th scope="row">Cox, few features</th><td>penalty 0.1</td><td data-sort="2">2</td>' in content
+    assert '<td data-sort="30">30</td><td data-sort="0.9">0.900</td><td>-</td>' in content
+    assert charts_of(content) == ["rfs-models", "rfs-survival", "rfs-weights"]
+    for text in ("tumour volume alone", "Expected best C-index", "total_volume_ml", "2 of 2"):
+        assert text in content
+    assert plain["models"]["heads"]["nested"]["value"] == 1
+    content, plain = target_section(HPV, hpv_record(), None, bootstraps=20, seed=0)
+    assert charts_of(content) == ["hpv-models", "hpv-calibration"]
+    assert "area under the curve" in content
+    assert plain["probability"]["nested"]["auc"] == 1
+    assert plain["probability"]["leave_one_centre_out"]["auc"] == 0.5
+
+
+def test_the_section_of_a_class_with_four_values() -> None:
+    """Mean recall of the heads 2/3, of the most frequent class 1/3, of the rule 1."""
+    target = targets_of(load_edition("hecktor2026"))[0]
+    content, plain = target_section(target, stage_record(), None, bootstraps=20, seed=0)
+    values = {name: one["nested"]["value"] for name, one in plain["models"].items()}
+    assert values == pytest.approx({"heads": 2 / 3, "most_frequent": 1 / 3, "rule": 1.0})
+    assert "7th edition&#x27;s rule on the mask" in content
+    assert '<th scope="row">T3</th><td data-sort="15">15</td><td data-sort="0">0.000</td></tr>' in content
+    assert '<th scope="row">T4</th><td data-sort="0">0</td><td>-</td></tr>' in content
+    assert charts_of(content) == ["t_stage-models", "t_stage-confusion"]
+    assert plain["by_class"]["nested"]["recall"]["T4"] is None
+    assert plain["best_of_random"]["1"] == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_kind_of_cross_validation_that_was_not_possible_is_named() -> None:
+    record = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": {"why_not": "rfs: 1 centre"}}
+    content, _ = target_section(RFS, record, None, bootstraps=10, seed=0)
+    assert "No leave one centre out: rfs: 1 centre." in content
+
+
+def test_a_time_is_explained() -> None:
+    target = targets_of(load_edition("hecktor2026"))[2]
+    head = head_json(("age_years", 0.1)) | {"survival": {"days": [100.0, 2000.0], "cumulative_hazard": [0.1, 0.5]}}
+    shipped = {"head": head, "model": "Cox, few features", "setting": {}, "tried": {}, "out_of_fold": 0.7}
+    content, _ = target_section(target, rfs_record(PERFECT, PERFECT), shipped, bootstraps=10, seed=0)
+    assert "within 2000 days, the longest follow-up of the training. Higher means later recurrence." in content
+
+
+def test_a_target_without_results_still_has_its_section() -> None:
+    why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
+    record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
+    content, _ = target_section(RFS, record, None, bootstraps=10, seed=0)
+    assert "expected at least 2" in content
+    assert "No head is shipped for this target." in content
+    assert "No feature has a weight." in content
+    assert charts_of(content) == []
+
+
+def test_a_release_without_outcomes_still_has_the_section() -> None:
+    """A release of Task 1 alone: no patients, no head, and the sentence that says so."""
+    why = {"why_not": "hpv: 0 training patients of the rarer class, expected at least 3"}
+    record = {"metric": "balanced_accuracy", "patients": [], "nested": why, "leave_one_centre_out": why}
+    html, plain = target_section(HPV, record, None, 50, 0)
+    assert "0 patients." in html
+    assert "No nested cross-validation: hpv: 0 training patients of the rarer class" in html
+    assert plain["models"] == {}

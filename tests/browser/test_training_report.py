@@ -1,0 +1,146 @@
+"""The training report in a browser: masks, uncertainty, a risk, a status, a stage and a worst case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from baseline.heads.models.targets import targets_of
+from baseline.report.page import worst_cases_html
+from baseline.report.sections import segmentation_section, uncertainty_section
+from baseline.report.segmentation import WorstCase
+from baseline.report.targets import target_section
+from contract.editions import load_edition
+from evaluation.page.document import Document, Section, document_html
+from tests.baseline.prepared import HPV, RFS
+from tests.baseline.report.records import (
+    PATIENTS,
+    PERFECT,
+    charts_of,
+    hpv_record,
+    rfs_record,
+    stage_record,
+    uncertain_cohort,
+)
+from tests.browser.conftest import accessibility_problems
+from tests.conftest import head_json
+
+DRAWN = "() => window.page.isDrawn && window.page.isDrawn()"
+# Chromium's width of A4 in CSS pixels, less two margins of 14 mm.
+PAPER_PX = 688
+
+
+def segmentation() -> str:
+    values = {"gtvp_dsc_mean": {"value": 0.7, "ci95_low": 0.6, "ci95_high": 0.8}}
+    centres = {name: {"cases": 20, "aggregates": {"gtvp_dsc_mean": {"value": 0.7}}} for name in ("CHUM", "CHUP")}
+    report = {
+        "cases": {"used": 40},
+        "provenance": {"edition": "hecktor2025"},
+        "aggregates": values,
+        "centres": centres,
+    }
+    return segmentation_section(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, 0)
+
+
+def uncertainty() -> str:
+    dsc = np.linspace(0.2, 0.8, 40)
+    records, rows = uncertain_cohort(dsc, dsc[::-1])
+    return uncertainty_section(records, rows, 20, 0, {f"P{n}": ("CHUM", "CHUP")[n % 2] for n in range(40)})[0]
+
+
+def heads() -> list[Section]:
+    weights = [(f"gtvn_lesion_feature_{n}", 0.5 - n / 10) for n in range(12)]
+    shipped = {"head": head_json(*weights), "model": "Cox, few features", "setting": {}, "tried": {}, "out_of_fold": 1}
+    stage = targets_of(load_edition("hecktor2026"))[0]
+    records = (
+        (RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped),
+        (HPV, hpv_record(), None),
+        (stage, stage_record(), None),
+    )
+    return [
+        Section(target.name, target.title, target_section(target, record, head, 20, 0)[0])
+        for target, record, head in records
+    ]
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with a picture in a folder beside it."""
+    folder = tmp_path_factory.mktemp("training-report")
+    (folder / "index_files").mkdir()
+    pytest.importorskip("PIL.Image").new("RGB", (30, 10)).save(folder / "index_files" / "P0.jpg")
+    worst = worst_cases_html([WorstCase("P0", "GTVp 1.0 ml", b"")], {"P0": "index_files/P0.jpg"})
+    sections = [
+        Section("segmentation", "Segmentation", segmentation()),
+        Section("uncertainty", "Uncertainty", uncertainty()),
+        *heads(),
+        Section("worst", "Worst cases", worst),
+    ]
+    html = document_html(Document("Training report", "60 patients", sections, "Seed 0"))
+    (folder / "index.html").write_text(html, encoding="utf-8")
+    return folder / "index.html"
+
+
+def opened(page: Page, report: Path) -> Page:
+    page.goto(report.as_uri())
+    page.wait_for_function(DRAWN)
+    return page
+
+
+def test_all_charts_are_drawn(page: Page, report: Path) -> None:
+    """Two of the uncertainty, three of the risk, two each of the status and the stage."""
+    opened(page, report)
+    assert len(charts_of(report.read_text(encoding="utf-8"))) == 2 + 3 + 2 + 2
+    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 9
+
+
+def test_counts_of_the_confusion_matrix_are_whole(page: Page, report: Path) -> None:
+    opened(page, report)
+    texts = page.locator("#t_stage-confusion svg [data-marks=text] text").all_text_contents()
+    assert sorted({text for text in texts if not text.startswith("T")}) == ["0", "15", "30"]
+
+
+def test_a_point_selects_a_patient_whose_picture_is_loaded(page: Page, report: Path) -> None:
+    opened(page, report)
+    page.locator("#uncertainty-expected-dsc circle.selects").first.click()
+    expect(page.locator("#selection")).to_contain_text("case P0")
+    page.locator("#selection a", has_text="Show P0").click()
+    page.wait_for_function("document.querySelector('[id=\"case-P0\"] img').naturalWidth === 30")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    page = opened(context.new_page(), report)
+    page.locator("#uncertainty-expected-dsc summary").click()
+    problems = accessibility_problems(page)
+    context.close()
+    assert problems == []
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_page_does_not_scroll_sideways(page: Page, report: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, report)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_captions_of_wide_tables_stay_in_view_on_a_phone(page: Page, report: Path) -> None:
+    page.set_viewport_size({"width": 360, "height": 900})
+    opened(page, report)
+    ends = page.locator("caption").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    assert len(ends) > 10
+    assert max(ends) <= 360
+
+
+def test_tables_fit_on_paper(page: Page, report: Path) -> None:
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": PAPER_PX, "height": 900})
+    opened(page, report)
+    widths = page.locator("table").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    assert len(widths) > 10
+    assert max(widths) <= PAPER_PX
