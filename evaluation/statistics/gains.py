@@ -99,14 +99,15 @@ def _gap(mine: Floats, theirs: Floats) -> Floats:
     return gap
 
 
-def _deviation(gaps: Floats) -> Floats:
-    """Standard deviation of each row without NaN; NaN with fewer than two values or an infinite one."""
-    counted = ~np.isnan(gaps)
+def _deviation(ordered: Floats) -> Floats:
+    """Standard deviation of each row without NaN, rising; NaN with fewer than two values or an infinite one."""
+    counted = ~np.isnan(ordered)
     size = counted.sum(axis=1)
-    usable = (size > 1) & ~np.isinf(gaps).any(axis=1)
-    filled = np.where(counted & usable[:, None], gaps, 0.0)
+    usable = (size > 1) & ~np.isinf(ordered).any(axis=1)
+    # Less the first value, so that equal values have a deviation of exactly 0.
+    filled = np.where(counted & usable[:, None], ordered - np.where(usable, ordered[:, 0], 0.0)[:, None], 0.0)
     centred = np.where(counted, filled - (filled.sum(axis=1) / np.maximum(size, 1))[:, None], 0.0)
-    deviation: Floats = np.full(len(gaps), np.nan)
+    deviation: Floats = np.full(len(ordered), np.nan)
     np.divide((centred**2).sum(axis=1), size - 1, out=deviation, where=usable)
     return np.sqrt(deviation)
 
