@@ -23,7 +23,7 @@ DIGITS_OF_SMALL_COHORT: Final = 3
 SMALL_COHORT_BELOW: Final = 100
 # Distances range up to 100 mm, all other metrics up to 1.
 _FEWER_DIGITS_OF_MM: Final = 2
-_REDRAWS: Final = ("redraws", "redraws_of_extra_metrics")
+_PRIVATE_PROVENANCE: Final = ("seed", "redraws", "redraws_of_extra_metrics")
 
 
 def check_public(task: TaskProfile) -> None:
@@ -46,7 +46,8 @@ def check_public(task: TaskProfile) -> None:
 def private_seed(seed: int, cohort: ScoredCohort) -> list[int]:
     """A seed that nobody knows without the reference; all submissions to one reference share it.
 
-    With known draws the ends of an interval are equations of many digits about the single patients.
+    With known draws the ends of an interval are equations of many digits about the single patients. A reference of few
+    patients can be guessed, so `seed` is part of the secret and not in the file.
     """
     rows = [(answer, row) for answer in cohort.answers for row in answer.rows]
     reference = sorted((one.profile.answer.name, row.case, one.scorer.reference_of(row)) for one, row in rows)
@@ -79,7 +80,7 @@ def public_report(report: Mapping[str, Any], cohort: ScoredCohort, task: TaskPro
     Skipped cases are counted, except those whose reference is the reason.
     """
     digits = digits_of(cohort, task)
-    provenance = {key: value for key, value in report["provenance"].items() if key not in _REDRAWS}
+    provenance = {key: value for key, value in report["provenance"].items() if key not in _PRIVATE_PROVENANCE}
     skipped = report["cases"]["skipped"].items()
     counts = {why: len(names) for why, names in skipped if why not in cohort.excluded}
     return {

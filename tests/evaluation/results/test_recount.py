@@ -193,3 +193,9 @@ def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
     ):
         ranked(content)
     assert ranked(content, edition=str(profile)).order == ("team",)
+
+
+def test_an_edition_of_the_package_ranks_its_own_results(valid_metrics):
+    """The evaluation image of 2022 puts its edition before the arguments of `rank`."""
+    with pytest.raises(HecktorError, match=r"^team: metrics of edition 'hecktor2025', expected 'hecktor2022'"):
+        ranked(valid_metrics("masks"), edition="hecktor2022")
