@@ -7,7 +7,7 @@ round them, and hold none about fewer than ten patients, nor two whose differenc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from contract.errors import HecktorError
@@ -87,10 +87,28 @@ def public_report(report: Mapping[str, Any], cohort: ScoredCohort, task: TaskPro
         **report,
         "centres": _public_centres(report["centres"], cohort, digits),
         "analyses": {},
-        "cases": {**report["cases"], "skipped": counts},
+        "cases": {**report["cases"], "skipped": counts, **_public_failures(report["cases"], cohort)},
         "provenance": {**provenance, "public_digits": digits},
         "results": [],
     }
+
+
+def _public_failures(cases: Mapping[str, Any], cohort: ScoredCohort) -> dict[str, Any]:
+    """Missing and failed cases, numbers in place of names for answers with classes that do not count.
+
+    Otherwise a patient whose answer is unusable and who is not named would have such a class.
+    """
+    unnamed = [one.profile.answer.name for one in cohort.answers if one.reference.not_counted]
+    if unnamed and not cohort.has_several_answers:
+        return {"missing": [], "failed": _numbered(unnamed[0], [*cases["missing"], *cases["failed"]])}
+    of_answer = {name: [one for one in cases["failed"] if one["why"].startswith(f"{name}: ")] for name in unnamed}
+    numbers = [number for name, failed in of_answer.items() for number in _numbered(name, failed)]
+    hidden = [one for failed in of_answer.values() for one in failed]
+    return {"failed": [*(one for one in cases["failed"] if one not in hidden), *numbers]}
+
+
+def _numbered(answer: str, failed: Sequence[Any]) -> list[dict[str, str]]:
+    return [{"case": f"{len(failed)} cases", "why": f"{answer}: no usable answer"}] if failed else []
 
 
 def _public_centres(blocks: Mapping[str, Any], cohort: ScoredCohort, digits: int) -> dict[str, Any]:
