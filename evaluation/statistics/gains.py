@@ -10,10 +10,8 @@ from scipy.special import stdtr
 
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.bootstrap import interval_bounds
-from evaluation.statistics.tests import SMALLEST_P
+from evaluation.statistics.tests import DECIMALS, SMALLEST_P
 
-# Values are equal to this many decimals; sums in another order differ by rounding alone.
-_DECIMALS: Final = 12
 # Student's t with more degrees of freedom is the normal distribution.
 _NORMAL: Final = 1e6
 
@@ -95,7 +93,7 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
 def _gap(mine: Floats, theirs: Floats) -> Floats:
     """First less second, 0 between equal ones, also between infinite ones."""
     first, second = np.broadcast_arrays(mine, theirs)
-    gap: Floats = np.round(np.subtract(first, second, out=np.zeros(first.shape), where=first != second), _DECIMALS)
+    gap: Floats = np.round(np.subtract(first, second, out=np.zeros(first.shape), where=first != second), DECIMALS)
     return gap
 
 
