@@ -120,7 +120,8 @@ def _differences(mine: object, theirs: object) -> tuple[object, object]:
     if not (isinstance(mine, dict) and isinstance(theirs, dict)):
         return mine, theirs
     names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-    return {name: mine.get(name) for name in names}, {name: theirs.get(name) for name in names}
+    inner = {name: _differences(mine.get(name), theirs.get(name)) for name in names}
+    return {name: one for name, (one, _) in inner.items()}, {name: other for name, (_, other) in inner.items()}
 
 
 @dataclass(frozen=True)
