@@ -20,7 +20,7 @@ from benchmarks.peers import masks
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.metrics.concordance import PairCounter
-from evaluation.metrics.lesions import count_lesions
+from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.surface import compare_surfaces
 
 SLICES: Final = (50, 150, 450)
@@ -119,7 +119,7 @@ def _panoptica(python: Path, scratch: Path) -> Work:
 
 
 def _count(pair: masks.LabelPair) -> Any:
-    return count_lesions(pair.reference == 2, pair.predicted == 2, mask_rules())
+    return compare_lesions(pair.reference == 2, pair.predicted == 2, mask_rules()).counts
 
 
 def _lesions(_: Path) -> Work:

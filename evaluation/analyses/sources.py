@@ -104,26 +104,27 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    if not isinstance(board, dict) or not all(_are_entries(board.get(part)) for part in ("teams", "unranked")):
+    # Older leaderboards have no rows out of competition.
+    board = {"beside": [], **board} if isinstance(board, dict) else {}
+    if not all(_are_entries(board.get(part)) for part in ("teams", "unranked", "beside")):
         raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
     task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
     teams = [_metrics_of(folder, name) for name in names]
-    if teams:
-        profile = _profile(teams[0], edition).task(task.name)
-        for one in teams:
-            check_results(one, profile)
+    out_of_competition = [str(entry["team"]) for entry in board["beside"]]
+    beside = [_metrics_of(folder, name) for name in out_of_competition if _metrics_json(folder, name).is_file()]
+    for one in (everyone := [*teams, *beside]):
+        check_results(one, _profile(everyone[0], edition).task(task.name))
     prefixes = {}
     if len(task.answers) > 1:
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
         prefixes = {name: profile.prefix for name, profile in answers.items()}
-    beside = [str(entry["team"]) for entry in board.get("beside", ())]
     return TaskResults(
         task=task,
         board=board,
         teams=teams,
         prefixes=prefixes,
-        beside=[_metrics_of(folder, name) for name in beside if (folder / name / platform.METRICS_JSON).is_file()],
+        beside=beside,
     )
 
 
@@ -137,7 +138,11 @@ def _task_of(board: Mapping[str, Any], where: str, place: int, edition: Edition)
 
 
 def _metrics_of(folder: Path, team: str) -> TeamMetrics:
-    return read_metrics(folder / team / platform.METRICS_JSON, team)
+    return read_metrics(_metrics_json(folder, team), team)
+
+
+def _metrics_json(folder: Path, team: str) -> Path:
+    return folder / team / platform.METRICS_JSON
 
 
 def _are_entries(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +40,14 @@ class ComparedLesions:
     dsc: tuple[float | None, ...]
 
 
+@dataclass(frozen=True)
+class MatchedLesions:
+    """The DSC of each detected reference lesion with its match, and the numbers of the true predicted lesions."""
+
+    dsc: Mapping[int, float]
+    predicted: frozenset[int]
+
+
 def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
     """Number the connected components of a (z, y, x) mask from 1; connectivity is 6, 18 or 26."""
     structure = ndimage.generate_binary_structure(3, _NEIGHBOURS[connectivity])
@@ -47,89 +56,20 @@ def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.
     return numbered, int(count)
 
 
-def count_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> LesionCounts:
-    """The counts of `compare_lesions`."""
-    return compare_lesions(reference, predicted, rules).counts
-
-
 def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:
-    """Compare the lesions of two masks of one shape, (z, y, x).
-
-    A lesion is a connected component. A pair may match if its IoU is above `rules.iou_threshold` (or equal, if
-    `iou_strict` is false). `one_to_one` takes the matching with the most pairs, each lesion at most once.
-    `any_overlap` follows the overview's wording: every predicted lesion with a possible partner is a true
-    positive, every reference without one a false negative, so that one lesion may serve several; a reference's DSC is
-    then that with its best partner. `greedy` takes the pair with the largest IoU, then the next whose lesions are both
-    free.
-    Source: the HECKTOR 2025 rules and overview.
-    """
+    """Compare the lesions, connected components, of two masks of one shape, (z, y, x), as `match_lesions` does."""
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     numbered_reference, n_reference = label_components(reference[box], rules.connectivity)
     numbered_predicted, n_predicted = label_components(predicted[box], rules.connectivity)
-    candidates = _candidates(numbered_reference, n_reference, numbered_predicted, n_predicted, rules)
-    references, predictions, iou = candidates
-    if rules.matching == "any_overlap":
-        detected, covered = np.unique(predictions).size, np.unique(references).size
-        counts = LesionCounts(detected, n_predicted - detected, n_reference - covered)
-        matched = list(zip(references.tolist(), predictions.tolist(), strict=True))
-    else:
-        match = match_greedily if rules.matching == "greedy" else match_one_to_one
-        matched = match(references, predictions, iou)
-        counts = LesionCounts(len(matched), n_predicted - len(matched), n_reference - len(matched))
-    voxels = np.bincount(numbered_reference.ravel(), minlength=n_reference + 1)[1:]
-    return ComparedLesions(counts, tuple(voxels.tolist()), _dsc_of_matched(n_reference, matched, candidates))
-
-
-def _dsc_of_matched(
-    n_reference: int, matched: list[tuple[int, int]], candidates: tuple[Integers, Integers, Floats]
-) -> tuple[float | None, ...]:
-    """The DSC of each reference lesion, 2 IoU / (1 + IoU), the largest of several; None without a match."""
-    pairs = set(matched)
-    dsc: list[float | None] = [None] * n_reference
-    for reference, prediction, iou in zip(*(part.tolist() for part in candidates), strict=True):
-        if (reference, prediction) in pairs:
-            dsc[reference - 1] = max(2 * iou / (1 + iou), dsc[reference - 1] or 0.0)
-    return tuple(dsc)
-
-
-def _candidates(
-    references: npt.NDArray[np.int32],
-    n_references: int,
-    predictions: npt.NDArray[np.int32],
-    n_predictions: int,
-    rules: MaskRules,
-) -> tuple[Integers, Integers, Floats]:
-    """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
-    sizes = (
-        np.bincount(references.ravel(), minlength=n_references + 1),
-        np.bincount(predictions.ravel(), minlength=n_predictions + 1),
+    voxels = np.bincount(numbered_reference.ravel(), minlength=n_reference + 1)
+    predicted_voxels = np.bincount(numbered_predicted.ravel(), minlength=n_predicted + 1)
+    matched = match_lesions(numbered_reference, numbered_predicted, voxels, predicted_voxels, rules)
+    true = len(matched.predicted)
+    return ComparedLesions(
+        LesionCounts(true, n_predicted - true, n_reference - len(matched.dsc)),
+        tuple(voxels[1:].tolist()),
+        tuple(matched.dsc.get(number) for number in range(1, n_reference + 1)),
     )
-    return _pairs(references, predictions, *sizes, rules)
-
-
-def _pairs(
-    references: npt.NDArray[np.int32],
-    predictions: npt.NDArray[np.int32],
-    reference_sizes: Integers,
-    predicted_sizes: Integers,
-    rules: MaskRules,
-) -> tuple[Integers, Integers, Floats]:
-    both = (references > 0) & (predictions > 0)
-    # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
-    pair = references[both].astype(np.int64) * predicted_sizes.size + predictions[both]
-    pairs, intersection = np.unique(pair, return_counts=True)
-    reference_index, predicted_index = np.divmod(pairs, predicted_sizes.size)
-    iou = intersection / (reference_sizes[reference_index] + predicted_sizes[predicted_index] - intersection)
-    passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
-    return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
-
-
-@dataclass(frozen=True)
-class MatchedLesions:
-    """Numbers of the reference lesions that were detected, and of the predicted lesions that are true."""
-
-    reference: frozenset[int]
-    predicted: frozenset[int]
 
 
 def match_lesions(
@@ -139,7 +79,14 @@ def match_lesions(
     predicted_sizes: Integers,
     rules: MaskRules,
 ) -> MatchedLesions:
-    """The detected reference lesions and the true predicted ones, by the rules of `count_lesions`.
+    """The detected reference lesions and the true predicted ones.
+
+    A pair may match if its IoU is above `rules.iou_threshold` (or equal, if `iou_strict` is false). `one_to_one` takes
+    the matching with the most pairs, each lesion at most once. `any_overlap` follows the overview's wording: every
+    predicted lesion with a possible partner is a true positive, every reference without one a false negative, so that
+    one lesion may serve several; a reference's DSC is then that with its best partner. `greedy` takes the pair with the
+    largest IoU, then the next whose lesions are both free.
+    Source: the HECKTOR 2025 rules and overview.
 
     Args:
         references: the reference's component at each voxel, 0 for none; voxels without an overlap may be left out.
@@ -148,11 +95,34 @@ def match_lesions(
         predicted_sizes: the same of the prediction.
         rules: the connectivity has been applied before.
     """
-    candidates = _pairs(references, predictions, reference_sizes, predicted_sizes, rules)
+    pairs = _pairs(references, predictions, reference_sizes, predicted_sizes, rules)
+    iou_of = {(one, other): iou for one, other, iou in zip(*(part.tolist() for part in pairs), strict=True)}
     if rules.matching == "any_overlap":
-        return MatchedLesions(frozenset(candidates[0].tolist()), frozenset(candidates[1].tolist()))
-    matched = match_greedily(*candidates) if rules.matching == "greedy" else match_one_to_one(*candidates)
-    return MatchedLesions(frozenset(one for one, _ in matched), frozenset(other for _, other in matched))
+        matched = list(iou_of)
+    else:
+        matched = (match_greedily if rules.matching == "greedy" else match_one_to_one)(*pairs)
+    dsc: dict[int, float] = {}
+    for pair in matched:
+        dsc[pair[0]] = max(2 * iou_of[pair] / (1 + iou_of[pair]), dsc.get(pair[0], 0.0))
+    return MatchedLesions(dsc, frozenset(other for _, other in matched))
+
+
+def _pairs(
+    references: npt.NDArray[np.int32],
+    predictions: npt.NDArray[np.int32],
+    reference_sizes: Integers,
+    predicted_sizes: Integers,
+    rules: MaskRules,
+) -> tuple[Integers, Integers, Floats]:
+    """Pairs of lesions with a sufficient IoU: numbers of the reference and the predicted lesion, and the IoU."""
+    both = (references > 0) & (predictions > 0)
+    # Pairs are numbered in 64 bits: 10^5 lesions on either side overflow 32.
+    pair = references[both].astype(np.int64) * predicted_sizes.size + predictions[both]
+    pairs, intersection = np.unique(pair, return_counts=True)
+    reference_index, predicted_index = np.divmod(pairs, predicted_sizes.size)
+    iou = intersection / (reference_sizes[reference_index] + predicted_sizes[predicted_index] - intersection)
+    passes = iou > rules.iou_threshold if rules.iou_strict else iou >= rules.iou_threshold
+    return reference_index[passes].astype(np.intp), predicted_index[passes].astype(np.intp), iou[passes]
 
 
 def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:

@@ -6,7 +6,6 @@ A row is shown in the place of its value, without a rank, and changes no rank, t
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,9 @@ from evaluation.editions.task import TaskProfile
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.contest import Contest, contest, require_rows
 from evaluation.ranking.rank import TeamsTable, standing
-from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, aggregates, parse_metrics
+from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, aggregates, estimate_of, parse_metrics
+from evaluation.results.recount import check_ranges
+from evaluation.results.shape import check_figures
 from evaluation.statistics.bootstrap import Estimate, Estimates, interval
 
 MEAN_OF_TEAMS: Final = "mean of all teams"
@@ -73,8 +74,8 @@ def beside_file(text: str) -> BesideFile:
 def read_beside(file: BesideFile, profile: TaskProfile, first: TeamMetrics, *, without_rows: bool = False) -> BesideRow:
     """The row of a metrics.json, or of the observers.json of `hecktor study observers`.
 
-    `first` is one of the ranked teams, and `without_rows` accepts a metrics.json whose values cannot be checked.
-    Annotators have no reference of their own, so their cases are not compared.
+    `first` is one of the ranked teams, with rows if any has them. `without_rows` accepts a metrics.json whose values
+    cannot be checked. Annotators have no reference of their own, so their cases are not compared.
 
     Raises:
         HecktorError: no such file, or results of another task, edition, rules, set of cases or reference.
@@ -104,20 +105,10 @@ def _of_observers(
     same = {}
     for name, shared in _SAME_MEANING.items():
         if name in figures and all(rules.get(rule) == stated.get(rule) for rule in shared):
-            same[f"{masks.prefix}{name}"] = _estimate(figures[name], f"{where}: {name}")
+            check_figures(figures[name], f"{where}: {name}")
+            same[f"{masks.prefix}{name}"] = estimate_of(figures[name])
+    check_ranges(same, profile, where)
     return {name: estimate for name, estimate in same.items() if name in profile.metrics}
-
-
-def _estimate(raw: Any, where: str) -> Estimate:
-    figures = raw if isinstance(raw, dict) else {}
-    infinite = figures.get("infinite")
-    values: list[float | None] = []
-    for key in ("value", "ci95_low", "ci95_high"):
-        value = math.inf if isinstance(infinite, list) and key in infinite else figures.get(key, "nothing")
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise HecktorError(f"{where}.{key}", f"found {value!r}", "a number or null")
-        values.append(value)
-    return Estimate(*values)
 
 
 def mean_row(table: TeamsTable, draws: Draws | None) -> BesideRow:
@@ -128,7 +119,7 @@ def mean_row(table: TeamsTable, draws: Draws | None) -> BesideRow:
         if draws is not None:
             ends = interval(np.mean([draws[team, name] for team in table.teams], axis=0))
         estimates[name] = Estimate(float(np.mean(values)), *ends)
-    return BesideRow(MEAN_OF_TEAMS, f"{len(table.teams)} ranked teams", estimates)
+    return BesideRow(MEAN_OF_TEAMS, f"{len(table.teams)} ranked team{'s' * (len(table.teams) > 1)}", estimates)
 
 
 def beside_entries(rows: Sequence[BesideRow], entrants: Contest) -> list[dict[str, Any]]:

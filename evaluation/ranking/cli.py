@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check_team_names([*(team.team for team in teams), *(file.team for file in options.beside), *mean])
     if not options.without_rows:
         require_rows([*single, *(run for chosen in runs for run in chosen.order)])
-    rows = [read_beside(file, profile, teams[0], without_rows=options.without_rows) for file in options.beside]
+    checked = next((team for team in teams if team.rows), teams[0])
+    rows = [read_beside(file, profile, checked, without_rows=options.without_rows) for file in options.beside]
     extras = Extras(rows, options.mean, options.tau)
     board = leaderboard(profile, teams, options.bootstraps, options.seed, extras)
     board["runs"] = {run.metrics.team: run.as_json() for run in runs}

@@ -77,7 +77,7 @@ def contest(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Contest:
     """
     _check_comparable(profile, teams)
     for team in teams:
-        check_ranges(team, profile)
+        check_ranges(team.estimates, profile, team.source)
     recounts = tuple(recount(team, profile) for team in teams if team.rows)
     check_same_reference(recounts)
     ranked = tuple(team for team in teams if not absent_metrics(team, profile))
@@ -100,6 +100,10 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
     first, task = teams[0], profile.algorithm.name
     if first.provenance.get("task") != task:
         raise HecktorError(f"{first.team}", f"metrics of task {first.provenance.get('task')!r}", f"{task!r}")
+    # A profile of one's own may rank any results, an edition of the package none of another one's.
+    edition = first.provenance.get("edition")
+    if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
+        raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
     for team in teams[1:]:
         for key in MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
@@ -116,7 +120,8 @@ def _differences(mine: object, theirs: object) -> tuple[object, object]:
     if not (isinstance(mine, dict) and isinstance(theirs, dict)):
         return mine, theirs
     names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-    return {name: mine.get(name) for name in names}, {name: theirs.get(name) for name in names}
+    inner = {name: _differences(mine.get(name), theirs.get(name)) for name in names}
+    return {name: one for name, (one, _) in inner.items()}, {name: other for name, (_, other) in inner.items()}
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
     check_shape(content, where)
     source = where if team in where else team if where in team else f"{where} ({team})"
-    estimates = {name: _estimate(figures) for name, figures in content["aggregates"].items()}
+    estimates = {name: estimate_of(figures) for name, figures in content["aggregates"].items()}
     return TeamMetrics(
         team,
         estimates,
@@ -206,6 +206,7 @@ def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     )
 
 
-def _estimate(figures: Mapping[str, Any]) -> Estimate:
+def estimate_of(figures: Mapping[str, Any]) -> Estimate:
+    """The estimate from its form in JSON, which `check_figures` has accepted."""
     infinite = figures.get("infinite", ())
     return Estimate(*(math.inf if name in infinite else figures[name] for name in FIGURES))

@@ -7,7 +7,7 @@ round them, and hold none about fewer than ten patients, nor two whose differenc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from contract.errors import HecktorError
@@ -23,7 +23,7 @@ DIGITS_OF_SMALL_COHORT: Final = 3
 SMALL_COHORT_BELOW: Final = 100
 # Distances range up to 100 mm, all other metrics up to 1.
 _FEWER_DIGITS_OF_MM: Final = 2
-_REDRAWS: Final = ("redraws", "redraws_of_extra_metrics")
+_PRIVATE_PROVENANCE: Final = ("seed", "redraws", "redraws_of_extra_metrics")
 
 
 def check_public(task: TaskProfile) -> None:
@@ -46,7 +46,8 @@ def check_public(task: TaskProfile) -> None:
 def private_seed(seed: int, cohort: ScoredCohort) -> list[int]:
     """A seed that nobody knows without the reference; all submissions to one reference share it.
 
-    With known draws the ends of an interval are equations of many digits about the single patients.
+    With known draws the ends of an interval are equations of many digits about the single patients. A reference of few
+    patients can be guessed, so `seed` is part of the secret and not in the file.
     """
     rows = [(answer, row) for answer in cohort.answers for row in answer.rows]
     reference = sorted((one.profile.answer.name, row.case, one.scorer.reference_of(row)) for one, row in rows)
@@ -79,17 +80,35 @@ def public_report(report: Mapping[str, Any], cohort: ScoredCohort, task: TaskPro
     Skipped cases are counted, except those whose reference is the reason.
     """
     digits = digits_of(cohort, task)
-    provenance = {key: value for key, value in report["provenance"].items() if key not in _REDRAWS}
+    provenance = {key: value for key, value in report["provenance"].items() if key not in _PRIVATE_PROVENANCE}
     skipped = report["cases"]["skipped"].items()
     counts = {why: len(names) for why, names in skipped if why not in cohort.excluded}
     return {
         **report,
         "centres": _public_centres(report["centres"], cohort, digits),
         "analyses": {},
-        "cases": {**report["cases"], "skipped": counts},
+        "cases": {**report["cases"], "skipped": counts, **_public_failures(report["cases"], cohort)},
         "provenance": {**provenance, "public_digits": digits},
         "results": [],
     }
+
+
+def _public_failures(cases: Mapping[str, Any], cohort: ScoredCohort) -> dict[str, Any]:
+    """Missing and failed cases, numbers in place of names for answers with classes that do not count.
+
+    Otherwise a patient whose answer is unusable and who is not named would have such a class.
+    """
+    unnamed = [one.profile.answer.name for one in cohort.answers if one.reference.not_counted]
+    if unnamed and not cohort.has_several_answers:
+        return {"missing": [], "failed": _numbered(unnamed[0], [*cases["missing"], *cases["failed"]])}
+    of_answer = {name: [one for one in cases["failed"] if one["why"].startswith(f"{name}: ")] for name in unnamed}
+    numbers = [number for name, failed in of_answer.items() for number in _numbered(name, failed)]
+    hidden = [one for failed in of_answer.values() for one in failed]
+    return {"failed": [*(one for one in cases["failed"] if one not in hidden), *numbers]}
+
+
+def _numbered(answer: str, failed: Sequence[Any]) -> list[dict[str, str]]:
+    return [{"case": f"{len(failed)} cases", "why": f"{answer}: no usable answer"}] if failed else []
 
 
 def _public_centres(blocks: Mapping[str, Any], cohort: ScoredCohort, digits: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from evaluation.results.scored import metrics_on, places_among, weighted_sums
 from evaluation.rows.kinds import CaseRow, scorer_of
 from evaluation.rows.raw import RawRow
 from evaluation.rows.scorer import RowMetrics, whole_cohort
+from evaluation.statistics.bootstrap import Estimate
 
 # Sums over cases in another order differ by rounding alone.
 TOLERANCE: Final = 1e-9
@@ -38,27 +39,27 @@ class Recount:
 
 def check_results(team: TeamMetrics, profile: TaskProfile) -> None:
     """Raise HecktorError for results that no evaluation of this task can have written."""
-    check_ranges(team, profile)
+    check_ranges(team.estimates, profile, team.source)
     if team.rows:
         recount(team, profile)
 
 
-def check_ranges(team: TeamMetrics, profile: TaskProfile) -> None:
+def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
     """Check that every known metric, with its interval, lies where its formula can lead.
 
     Raises:
-        HecktorError: naming the file and the metric.
+        HecktorError: naming the file, `source`, and the metric.
     """
     known = {name: bounds_of(measure) for name, (_, measure) in known_metrics(profile.answers, profile.edition).items()}
     for name, metric in profile.metrics.items():
         if metric.terms:
             known[name] = _bounds_of_sum(metric.terms, known)
-    for name, estimate in team.estimates.items():
+    for name, estimate in estimates.items():
         low, high = known.get(name, (-math.inf, math.inf))
         for value in (estimate.value, estimate.ci95_low, estimate.ci95_high):
             if value is not None and not low - TOLERANCE <= value <= high + TOLERANCE:
                 limits = f"from {low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
-                raise HecktorError(team.source, f"{name} {value:.6g}", limits)
+                raise HecktorError(source, f"{name} {value:.6g}", limits)
 
 
 def _bounds_of_sum(terms: Mapping[str, float], known: Mapping[str, tuple[float, float]]) -> tuple[float, float]:

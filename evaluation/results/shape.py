@@ -27,7 +27,7 @@ def check_shape(content: Any, where: str) -> None:
     _check_known(content["cases"], _CASES, f"{where}: cases")
     _check_known(content, _OTHERS, where)
     for name, figures in content["aggregates"].items():
-        _check_figures(figures, f"{where}: {name}")
+        check_figures(figures, f"{where}: {name}")
     _check_results(content["results"], where)
 
 
@@ -40,7 +40,8 @@ def _check_known(content: Mapping[str, Any], checks: Mapping[str, _Check], where
         raise HecktorError(where, f"no {absent[0]}", "the task, edition and options of the evaluation")
 
 
-def _check_figures(figures: Any, where: str) -> None:
+def check_figures(figures: Any, where: str) -> None:
+    """Raise HecktorError, which begins with `where`, for anything but a value with its interval."""
     if not isinstance(figures, dict) or not set(FIGURES) <= set(figures):
         raise HecktorError(where, f"found {described(figures)}", f"an object with {', '.join(FIGURES)}")
     infinite = figures.get("infinite", [])

@@ -10,10 +10,8 @@ from scipy.special import stdtr
 
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.bootstrap import interval_bounds
-from evaluation.statistics.tests import SMALLEST_P
+from evaluation.statistics.tests import DECIMALS, SMALLEST_P
 
-# Values are equal to this many decimals; sums in another order differ by rounding alone.
-_DECIMALS: Final = 12
 # Student's t with more degrees of freedom is the normal distribution.
 _NORMAL: Final = 1e6
 
@@ -95,18 +93,19 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
 def _gap(mine: Floats, theirs: Floats) -> Floats:
     """First less second, 0 between equal ones, also between infinite ones."""
     first, second = np.broadcast_arrays(mine, theirs)
-    gap: Floats = np.round(np.subtract(first, second, out=np.zeros(first.shape), where=first != second), _DECIMALS)
+    gap: Floats = np.round(np.subtract(first, second, out=np.zeros(first.shape), where=first != second), DECIMALS)
     return gap
 
 
-def _deviation(gaps: Floats) -> Floats:
-    """Standard deviation of each row without NaN; NaN with fewer than two values or an infinite one."""
-    counted = ~np.isnan(gaps)
+def _deviation(ordered: Floats) -> Floats:
+    """Standard deviation of each row without NaN, rising; NaN with fewer than two values or an infinite one."""
+    counted = ~np.isnan(ordered)
     size = counted.sum(axis=1)
-    usable = (size > 1) & ~np.isinf(gaps).any(axis=1)
-    filled = np.where(counted & usable[:, None], gaps, 0.0)
+    usable = (size > 1) & ~np.isinf(ordered).any(axis=1)
+    # Less the first value, so that equal values have a deviation of exactly 0.
+    filled = np.where(counted & usable[:, None], ordered - np.where(usable, ordered[:, 0], 0.0)[:, None], 0.0)
     centred = np.where(counted, filled - (filled.sum(axis=1) / np.maximum(size, 1))[:, None], 0.0)
-    deviation: Floats = np.full(len(gaps), np.nan)
+    deviation: Floats = np.full(len(ordered), np.nan)
     np.divide((centred**2).sum(axis=1), size - 1, out=deviation, where=usable)
     return np.sqrt(deviation)
 

@@ -15,6 +15,8 @@ from scipy.stats import binom, rankdata, wilcoxon
 
 from evaluation.metrics.overlap import Booleans, Floats
 
+# Values are equal to this many decimals; sums in another order differ by rounding alone.
+DECIMALS: Final = 12
 # Up to this many differing pairs without ties the signed-rank test is exact.
 _EXACT_PAIRS: Final = 50
 # In place of a p that is too small for a floating-point number.
@@ -64,7 +66,8 @@ def signed_ranks(goodness: Floats) -> Floats:
 def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float]:
     """The p of a over b and of b over a."""
     counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
-    gap = goodness_a[counted] - goodness_b[counted]
+    gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
+    gap = gap[gap != 0]
     if gap.size == 0:
         return 1.0, 1.0
     ranks = rankdata(np.abs(gap))

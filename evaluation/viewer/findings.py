@@ -44,9 +44,7 @@ def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
         if len(lesions) > MOST_LESIONS:
             notes.append(f"{mask.name}: the largest {MOST_LESIONS} of {len(lesions)} lesions are listed")
         for place, lesion in enumerate(lesions[:MOST_LESIONS], start=1):
-            status: Status = {
-                name: "found" if lesion.number in one.reference else "missed" for name, one in matched.items()
-            }
+            status: Status = {name: "found" if lesion.number in one.dsc else "missed" for name, one in matched.items()}
             if not mask.is_reference:
                 status = "true" if lesion.number in matched[mask.name].predicted else "false"
             entries.append(_entry(mask, place, lesion, status))

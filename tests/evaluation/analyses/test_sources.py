@@ -43,8 +43,9 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
         find_masks(tmp_path, edition, ["a"], {"b": path.parent})
 
 
+@pytest.mark.parametrize("part", ["teams", "beside"])
 @pytest.mark.parametrize(("kind", "edition"), [("risks", "hecktor2025"), ("four_answers", "hecktor2026")])
-def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str) -> None:
+def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str, part: str) -> None:
     """A report shows rows and values beside each other, so they must agree as in a ranking."""
     declared = load_edition(edition)
     content = valid_metrics(kind)
@@ -52,18 +53,26 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     folder = tmp_path / f"task{number}" / "a"
     folder.mkdir(parents=True)
     (folder.parent / "leaderboard.json").write_text(
-        json.dumps({"task": content["provenance"]["task"], "teams": [{"team": "a"}], "unranked": []})
+        json.dumps({"task": content["provenance"]["task"], "teams": [], "unranked": [], part: [{"team": "a"}]})
     )
     (folder / "metrics.json").write_text(json.dumps(content))
     (results,) = find_results(tmp_path, declared)
-    assert [team.team for team in results.teams] == ["a"]
+    assert [team.team for team in getattr(results, part)] == ["a"]
     content["aggregates"]["c_index"]["value"] = 0.123
     (folder / "metrics.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=r"^a/metrics\.json: its rows give .*, but it states 0\.123"):
         find_results(tmp_path, declared)
 
 
-@pytest.mark.parametrize("board", [[], {"teams": [5], "unranked": []}, {"teams": [{"team": None}], "unranked": []}])
+@pytest.mark.parametrize(
+    "board",
+    [
+        [],
+        {"teams": [5], "unranked": []},
+        {"teams": [{"team": None}], "unranked": []},
+        {"teams": [], "unranked": [], "beside": 5},
+    ],
+)
 def test_a_leaderboard_of_another_make(tmp_path: Path, board: object) -> None:
     (tmp_path / "task1").mkdir()
     (tmp_path / "task1" / "leaderboard.json").write_text(json.dumps(board))

@@ -16,7 +16,6 @@ from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import (
     LesionCounts,
     compare_lesions,
-    count_lesions,
     f1_agg_metric,
     label_components,
     match_one_to_one,
@@ -90,15 +89,15 @@ def line(length, *stretches):
 def test_iou_of_exactly_the_threshold_is_no_match(rules):
     """3 shared of 10 in the union: IoU = 0.3, not above 0.30."""
     reference, predicted = line(12, (0, 6)), line(12, (3, 10))
-    assert count_lesions(reference, predicted, rules()) == LesionCounts(0, 1, 1)
-    assert count_lesions(reference, predicted, rules(iou_strict=False)) == LesionCounts(1, 0, 0)
+    assert compare_lesions(reference, predicted, rules()).counts == LesionCounts(0, 1, 1)
+    assert compare_lesions(reference, predicted, rules(iou_strict=False)).counts == LesionCounts(1, 0, 0)
 
 
 def test_one_lesion_serves_one_partner_only(rules):
     """A reference of 12 with predictions of 5 and 5 inside: IoU 5/12 = 0.417 each, above 0.3 for both."""
     reference, predicted = line(12, (0, 12)), line(12, (0, 5), (7, 12))
-    assert count_lesions(reference, predicted, rules()) == LesionCounts(1, 1, 0)
-    assert count_lesions(reference, predicted, rules(matching="any_overlap")) == LesionCounts(2, 0, 0)
+    assert compare_lesions(reference, predicted, rules()).counts == LesionCounts(1, 1, 0)
+    assert compare_lesions(reference, predicted, rules(matching="any_overlap")).counts == LesionCounts(2, 0, 0)
 
 
 def test_size_and_dsc_of_each_reference_lesion(rules):
@@ -133,15 +132,15 @@ def test_matching_equals_the_best_of_all_assignments(a, b):
     assert isinstance(rules, MaskRules)
     rules = replace(rules, iou_threshold=0.1)
     table, n_references, n_predictions = naive_iou_table(a, b)
-    counts = count_lesions(a, b, rules)
+    counts = compare_lesions(a, b, rules).counts
     if min(n_references, n_predictions) <= 4 and max(n_references, n_predictions) <= 5:
         pairs, _ = best_assignment(table, n_references, n_predictions, 0.1)
         assert counts == LesionCounts(pairs, n_predictions - pairs, n_references - pairs)
-    literal = count_lesions(a, b, replace(rules, matching="any_overlap"))
+    literal = compare_lesions(a, b, replace(rules, matching="any_overlap")).counts
     assert counts.true_positives <= literal.true_positives
-    greedy = count_lesions(a, b, replace(rules, matching="greedy"))
+    greedy = compare_lesions(a, b, replace(rules, matching="greedy")).counts
     assert greedy.true_positives <= counts.true_positives
-    mirrored = count_lesions(b, a, rules)
+    mirrored = compare_lesions(b, a, rules).counts
     assert mirrored == LesionCounts(counts.true_positives, counts.false_negatives, counts.false_positives)
 
 
@@ -158,16 +157,16 @@ def test_total_iou_is_the_largest_among_equal_cardinalities(n_rows, n_columns, d
 
 def test_empty_masks(rules):
     nothing, something = line(4), line(4, (1, 2))
-    assert count_lesions(nothing, nothing, rules()) == LesionCounts(0, 0, 0)
-    assert count_lesions(nothing, something, rules()) == LesionCounts(0, 1, 0)
-    assert count_lesions(something, nothing, rules()) == LesionCounts(0, 0, 1)
+    assert compare_lesions(nothing, nothing, rules()).counts == LesionCounts(0, 0, 0)
+    assert compare_lesions(nothing, something, rules()).counts == LesionCounts(0, 1, 0)
+    assert compare_lesions(something, nothing, rules()).counts == LesionCounts(0, 0, 1)
 
 
 def test_a_mask_of_many_components_is_matched(rules):
     """A checkerboard of single voxels two apart: 32 768 lesions, each its own partner."""
     mask = np.zeros((64, 64, 64), np.bool_)
     mask[::2, ::2, ::2] = True
-    assert count_lesions(mask, mask, rules()) == LesionCounts(32768, 0, 0)
+    assert compare_lesions(mask, mask, rules()).counts == LesionCounts(32768, 0, 0)
 
 
 def test_f1_is_a_ratio_of_sums():

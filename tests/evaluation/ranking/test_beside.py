@@ -176,6 +176,20 @@ def test_a_row_without_rows_is_refused_or_marked(files, tmp_path, capsys):
     assert "(withdrawn)  without rows" in capsys.readouterr().out
 
 
+def test_the_reference_is_that_of_a_team_with_rows(tmp_path):
+    """A later end of the longest follow-up changes no C-index; the first team holds no rows to compare it with."""
+    write_challenge(tmp_path, "hecktor2025", ChallengeSize(3, 40, bootstraps=5, rankings=0))
+    paths = sorted((tmp_path / "task2").glob("*/metrics.json"))
+    contents = [json.loads(path.read_text()) for path in paths]
+    contents[0]["results"] = []
+    contents[2]["aggregates"] = {"c_index": contents[2]["aggregates"]["c_index"]}
+    max(contents[2]["results"], key=lambda row: row["rfs_days"])["rfs_days"] += 1
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="was measured against different references"):
+        rank(2, paths[:2], tmp_path, "--without-rows", "--beside", f"Base={paths[2]}")
+
+
 def observers(tmp_path, **changes):
     figures = {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9}
     names = ("gtvp_dsc_median", "gtvp_hd95_median_mm", "gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean")
@@ -206,8 +220,21 @@ def test_an_infinite_agreement_and_one_that_is_no_number(tmp_path):
     assert observed(tmp_path, "hecktor2021", aggregates=infinite)["gtvp_hd95_median_mm"] == Estimate(
         float("inf"), 3, None
     )
-    with pytest.raises(HecktorError, match=r"gtvn_dsc_agg\.value: found 'x', expected a number or null"):
-        observed(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": {"value": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"value": "x"}, r"gtvn_dsc_agg\.value: found 'x', expected a finite number or null"),
+        ({"value": 10**400}, r"gtvn_dsc_agg\.value: found .*, expected a finite number or null"),
+        ({"value": 1.7}, r"gtvn_dsc_agg 1\.7, expected from 0 to 1"),
+        ({"ci95_low": 0.95}, r"gtvn_dsc_agg: an interval from 0\.95 to 0\.9, expected its lower end first"),
+    ],
+)
+def test_an_impossible_agreement_of_annotators(tmp_path, changes, message):
+    figures = {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9, **changes}
+    with pytest.raises(HecktorError, match=message):
+        observed(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": figures})
 
 
 def test_tau_of_a_ranked_metric_equals_the_one_of_the_stability(files, tmp_path):

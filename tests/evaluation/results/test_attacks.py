@@ -5,6 +5,7 @@ Each attack reads a result and its author's own answers only. The full result ho
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from fractions import Fraction
@@ -17,10 +18,11 @@ from contract.errors import HecktorError
 from contract.images.volumes import write_mask
 from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
 from evaluation.metrics.classification import binary_metrics
-from evaluation.statistics.bootstrap import replicates
+from evaluation.statistics.bootstrap import estimate, replicates
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 POSITIVE = (0, 1, 4, 5, 6, 9, 13)
+KNOWN_SEED = 1  # of every phase here, as the default seed of an evaluation is known
 
 
 def value(result, name):
@@ -74,9 +76,9 @@ ENDS = [
 
 
 def positives_from_intervals(result, answers, n_positive, digits):
-    """The groups of patients whose statuses give the printed ends under the draws of the printed seed."""
+    """The groups of patients whose statuses give the printed ends under the draws of the known seed."""
     n_patients, provenance = len(answers), result["provenance"]
-    streams = np.random.default_rng(provenance["seed"]).spawn(provenance["bootstraps"])
+    streams = np.random.default_rng(KNOWN_SEED).spawn(provenance["bootstraps"])
     drawn = np.stack([np.bincount(one.integers(0, n_patients, n_patients), minlength=n_patients) for one in streams])
     groups = list(combinations(range(n_patients), n_positive))
     positive = np.array([np.isin(np.arange(n_patients), group) for group in groups]).T
@@ -103,7 +105,32 @@ def test_known_draws_do_not_give_the_patients_of_an_interval(statuses):
     assert positives_from_intervals(old, answers, 7, digits=3) == [POSITIVE]
     assert POSITIVE not in positives_from_intervals(new, answers, 7, digits=3)
     assert new == submit(lines, bootstraps=300, public=True)
-    assert old["provenance"]["seed"] == new["provenance"]["seed"]
+
+
+def statuses_from_guesses(result, answers, n_positive, seed):
+    """The statuses which, as the reference, make the draws that give the printed ends."""
+    n_patients, fitting = len(answers), []
+    shown = [result["aggregates"][name][end] for name, end in ENDS]
+    for group in combinations(range(n_patients), n_positive):
+        positive = np.isin(np.arange(n_patients), group)
+        reference = [("hpv", f"P{n:02d}", (bool(status),)) for n, status in enumerate(positive)]
+        secret = [seed, int.from_bytes(hashlib.sha256(repr(reference).encode()).digest())]
+        metrics = binary_metrics(positive, positive == np.array(answers, dtype=bool))
+        drawn = estimate(metrics, n_patients, result["provenance"]["bootstraps"], np.random.default_rng(secret))
+        ends = [round(getattr(drawn.by_metric[name], end), 3) for name, end in ENDS]
+        fitting += [group] * (ends == shown)
+    return fitting
+
+
+def test_a_secret_seed_keeps_a_small_reference_from_being_guessed(statuses):
+    """Of nine patients four are positive: 126 groups, each with its own draws."""
+    truth, answers = [int(n in {0, 2, 3, 7}) for n in range(9)], [1, 0, 1, 0, 1, 0, 0, 1, 1]
+    submit = statuses(truth)
+    lines = [f"{answer}," for answer in answers]
+    default, secret = (submit(lines, bootstraps=100, public=True, seed=seed) for seed in (KNOWN_SEED, 987654321))
+    assert statuses_from_guesses(default, answers, 4, KNOWN_SEED) == [(0, 2, 3, 7)]
+    assert (0, 2, 3, 7) not in statuses_from_guesses(secret, answers, 4, KNOWN_SEED)
+    assert "seed" not in secret["provenance"]
 
 
 def positives_from_redraws(result, n_patients):
@@ -111,7 +138,7 @@ def positives_from_redraws(result, n_patients):
     counts = {}
     for patient in range(n_patients):
         positive = np.arange(n_patients) == patient
-        rng = np.random.default_rng(result["provenance"]["seed"])
+        rng = np.random.default_rng(KNOWN_SEED)
         metrics = binary_metrics(positive, positive)
         counts[patient] = replicates(metrics, n_patients, result["provenance"]["bootstraps"], rng)[1]
     return [patient for patient, count in counts.items() if count == result["provenance"].get("redraws")]

@@ -193,3 +193,20 @@ def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
     ):
         ranked(content)
     assert ranked(content, edition=str(profile)).order == ("team",)
+
+
+def test_an_edition_of_the_package_ranks_its_own_results(valid_metrics):
+    """The evaluation image of 2022 puts its edition before the arguments of `rank`."""
+    with pytest.raises(HecktorError, match=r"^team: metrics of edition 'hecktor2025', expected 'hecktor2022'"):
+        ranked(valid_metrics("masks"), edition="hecktor2022")
+
+
+def test_rules_that_differ_are_named_alone(valid_metrics):
+    """Of one answer among four one rule differs."""
+    other = valid_metrics("four_answers")
+    other["provenance"]["options"]["rfs"]["direction"] = "risk"
+    with pytest.raises(
+        HecktorError,
+        match=r"options differ \(\{'rfs': \{'direction': 'time'\}\} and \{'rfs': \{'direction': 'risk'\}\}\)",
+    ):
+        rank({"a": valid_metrics("four_answers"), "b": other})

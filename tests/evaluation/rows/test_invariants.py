@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import FollowUp
-from evaluation.metrics.lesions import LesionCounts, count_lesions
+from evaluation.metrics.lesions import LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.surface import SurfaceRow
 from evaluation.rows.classes import ClassRow
@@ -91,4 +91,4 @@ def test_the_order_of_lesions_changes_no_count(reference, predicted, axes):
     for matching in ("one_to_one", "any_overlap"):
         rules = replace(default, matching=matching)
         turned = (np.ascontiguousarray(np.flip(mask.transpose(axes))) for mask in (reference, predicted))
-        assert count_lesions(*turned, rules) == count_lesions(reference, predicted, rules)
+        assert compare_lesions(*turned, rules).counts == compare_lesions(reference, predicted, rules).counts

@@ -15,7 +15,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.editions.profile import load_profile
 from evaluation.editions.rules import MaskRules
-from evaluation.metrics.lesions import count_lesions
+from evaluation.metrics.lesions import compare_lesions
 from evaluation.viewer import findings
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort
@@ -64,7 +64,7 @@ def test_a_label_does_not_match_another_one(rules, nodes: np.ndarray) -> None:
     reference = lesion_voxels(np.where(nodes == 1, 1, 0), GRID, 26)
     predicted = lesion_voxels(np.where(nodes == 1, 2, 0), GRID, 26)
     matched = match(reference, predicted, rules())
-    assert (matched.reference, matched.predicted) == (frozenset(), frozenset())
+    assert (matched.dsc, matched.predicted) == ({}, frozenset())
 
 
 def test_matches_follow_the_edition_rules(rules) -> None:
@@ -82,7 +82,7 @@ def test_matches_follow_the_edition_rules(rules) -> None:
     def matched(**changes: object) -> tuple[list[int], list[int]]:
         chosen: MaskRules = rules(iou_strict=True, **changes)
         one = match(*masks, chosen)
-        return sorted(one.reference), sorted(one.predicted)
+        return sorted(one.dsc), sorted(one.predicted)
 
     assert matched(matching="any_overlap", iou_threshold=0.0) == ([1, 2], [1])
     assert matched(matching="one_to_one", iou_threshold=0.0) == ([1], [1])
@@ -98,10 +98,10 @@ def test_matches_agree_with_the_counts_of_the_evaluation(mine: np.ndarray, their
     rules = replace(profile.rules, matching=matching)
     grid = Geometry((6, 5, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     one, other = (lesion_voxels(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (mine, theirs))
-    matched, counts = match(one, other, rules), count_lesions(mine, theirs, rules)
+    matched, counts = match(one, other, rules), compare_lesions(mine, theirs, rules).counts
     assert len(matched.predicted) == counts.true_positives
     assert other.sizes.size - 1 - len(matched.predicted) == counts.false_positives
-    assert one.sizes.size - 1 - len(matched.reference) == counts.false_negatives
+    assert one.sizes.size - 1 - len(matched.dsc) == counts.false_negatives
 
 
 def test_the_point_of_a_ring_is_a_voxel_of_it() -> None:
