@@ -31,11 +31,13 @@ def rank_stability(results: TaskResults) -> list[Analysis]:
 
 
 def _blobs(board: Mapping[str, Any]) -> Analysis:
-    """The official ranking; of several metrics also each metric alone."""
+    """The official ranking; of several metrics also each other metric alone."""
     stable, metrics = board["stability"], board["metrics"]
     panels = [("Official ranking", stable["rankings"][board["official"]])]
     if len(metrics) > 1:
-        panels += [(str(title), stable["metrics"][name]) for name, title in metrics.items()]
+        panels += [
+            (str(title), stable["metrics"][name]) for name, title in metrics.items() if name != board["official"]
+        ]
     rows = []
     for title, standing in panels:
         for entry in board["teams"]:
@@ -85,8 +87,9 @@ def _taus(results: TaskResults) -> Analysis:
     """Kendall's tau by every scheme, by each ranked metric alone, and by metrics that `rank --tau` names."""
     board, stable = results.board, results.board["stability"]
     official, metrics = board["official"], board["metrics"]
-    named = {f"{_scheme(name)}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
-    named |= {f"{metrics[name]} alone": of for name, of in stable["metrics"].items()}
+    schemes = {name: metrics.get(name, _scheme(name)) for name in stable["rankings"]}
+    named = {f"{schemes[name]}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
+    named |= {f"{metrics[name]} alone": of for name, of in stable["metrics"].items() if name not in stable["rankings"]}
     taus = {name: of["kendall_tau"] for name, of in named.items()}
     taus |= {f"{title_of(name, results)} alone": tau for name, tau in board.get("tau", {}).items()}
     rows = [

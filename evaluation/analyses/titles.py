@@ -56,8 +56,16 @@ def title_of(name: str, results: TaskResults) -> str:
         return name
     prefix = results.prefixes.get(answer.name, "")
     measure = name.removeprefix(prefix)
-    heading = f"{answer.socket.title}: " if prefix else ""
+    heading = f"{answer_title(answer)}: " if prefix else ""
     return f"{heading}{_TITLES.get(measure, f'Recall of {measure.removeprefix(RECALL_PREFIX)}')}"
+
+
+def answer_title(answer: Answer) -> str:
+    """The answer within a heading, such as `T stage`: masks are those of the segmentation."""
+    if answer.kind == "mask":
+        return "Segmentation"
+    first, *others = answer.socket.title.split()
+    return " ".join([first, *(word.lower() if word.istitle() and len(word) > 1 else word for word in others)])
 
 
 def answer_of(name: str, results: TaskResults) -> Answer | None:

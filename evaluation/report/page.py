@@ -69,7 +69,7 @@ def _footer(results: TaskResults) -> str:
     return (
         f"Edition {origin.get('edition')}, version {origin.get('version')}, "
         f"{origin.get('bootstraps')} bootstrap replicates, seed {origin.get('seed')}. "
-        "All figures come from the metrics.json files beside this page."
+        "All figures come from the metrics.json and leaderboard.json files of the results."
     )
 
 
@@ -104,7 +104,8 @@ def _warning_lines(results: TaskResults) -> list[str]:
     lines = []
     for team in results.teams:
         lines += [f"{team.team}: {text}" for text in team.warnings]
-        missing, failed = len(team.cases.get("missing", ())), len(team.cases.get("failed", ()))
-        if missing or failed:
-            lines.append(f"{team.team}: {missing} cases without a prediction, {failed} with an unusable one")
+        counts = {"without a prediction": "missing", "with an unusable prediction": "failed"}
+        numbers = {text: len(team.cases.get(key, ())) for text, key in counts.items()}
+        parts = [f"{number} case{'s' * (number > 1)} {text}" for text, number in numbers.items() if number]
+        lines += [f"{team.team}: {', '.join(parts)}"] * bool(parts)
     return lines

@@ -29,8 +29,8 @@ _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
 # States of a surface whose distances are infinite.
 _LOST: Final = ("one_empty", "no_prediction")
 _ABOUT_BOXES: Final = (
-    "Boxes reach from quartile to quartile with a line at the median, whiskers to the outermost values within 1.5 "
-    "interquartile ranges."
+    "Boxes reach from quartile to quartile with a line at the median and a dot at the mean, whiskers to the outermost "
+    "values within 1.5 interquartile ranges."
 )
 
 
@@ -104,7 +104,8 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
         title=table.title("Cases that nearly all teams fail"),
         caption=(
             f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
-            "or masks that share less than half of their mean volume. A team that rightly marks nothing does not fail."
+            "or masks that share less than half of their mean volume. Where the reference lacks the structure, a team "
+            "that marks one fails."
         ),
         columns={
             **table.case_heads,
