@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
@@ -40,6 +41,7 @@ _TITLES: Final = {
     "calibration_error": "Calibration error",
     "calibration_in_the_large": "Calibration in the large",
 }
+_WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
 
 def metric_titles(results: TaskResults) -> dict[str, str]:
@@ -58,6 +60,14 @@ def title_of(name: str, results: TaskResults) -> str:
     measure = name.removeprefix(prefix)
     heading = f"{answer_title(answer)}: " if prefix else ""
     return f"{heading}{_TITLES.get(measure, f'Recall of {measure.removeprefix(RECALL_PREFIX)}')}"
+
+
+def scheme_title(name: str, board: Mapping[str, Any]) -> str:
+    """The title of a ranking: that of the metric it sorts by, else its name in words."""
+    words = name.replace("_", " ")
+    for short, title in _WORDS.items():
+        words = words.replace(short, title)
+    return str(board["metrics"].get(name, words))
 
 
 def answer_title(answer: Answer) -> str:

@@ -10,11 +10,12 @@ from typing import Final
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.titles import scheme_title
 from evaluation.page.charts import figure
 from evaluation.page.document import Document, Section, document_html
 from evaluation.page.html import notes, paragraph
 from evaluation.report.cases import CasePicture, cases_html
-from evaluation.report.leaderboard import leaderboard, scheme_title
+from evaluation.report.leaderboard import leaderboard
 
 BETWEEN_TASKS: Final = "between-tasks"
 _TIES: Final = {
@@ -79,7 +80,7 @@ def _task_section(results: TaskResults, content: PageContent) -> Section:
     cases = results.teams[0].cases
     about = (
         f"{cases.get('used')} of {cases.get('in_ground_truth')} cases. "
-        f"Official order by {scheme_title(results.board, results.board['official'])}; "
+        f"Official order by {scheme_title(results.board['official'], results.board)}; "
         f"equal teams {_TIES[results.board['ties']]}."
     )
     figures = _figures(content.analyses.get(results.task.name, ()), anchor)

@@ -26,6 +26,10 @@ _BOX: Final = {
 }
 _CHART: Final = {name: name for name in ("low", "q1", "median", "q3", "high", "mean")}
 _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
+_UNITS: Final = {
+    "dsc": "",
+    "hd95": " HD95 in mm; it is infinite where a team misses the structure, and infinite parts are not drawn.",
+}
 # States of a surface whose distances are infinite.
 _LOST: Final = ("one_empty", "no_prediction")
 _ABOUT_BOXES: Final = (
@@ -47,7 +51,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
             Analysis(
                 name=table.name(f"{measure}-by-team"),
                 title=table.title(f"{title} by team"),
-                caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}",
+                caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}{_UNITS[measure]}",
                 columns={"label": "Structure", "team": "Team", **_heads(measure)},
                 rows=[row for row in rows if row["values"]],
                 chart={"kind": "boxes", "category": "team", **_CHART, "facet": "label", **_domain(measure)},
@@ -79,7 +83,7 @@ def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) 
         title=table.title(f"{_MEASURES[measure]} of the {LABELS[label]} by case"),
         caption=(
             f"{_MEASURES[measure]} of all teams in each case with a {LABELS[label]}, from the hardest case to the "
-            f"easiest by the median over teams. {_ABOUT_BOXES}"
+            f"easiest by the median over teams. {_ABOUT_BOXES}{_UNITS[measure]}"
         ),
         columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads(measure)},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
