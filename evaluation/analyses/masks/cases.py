@@ -119,7 +119,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
             "teams": "Teams",
             "dsc_median": "Median DSC",
             "dsc_best": "Best DSC",
-            "team": "Team with the best DSC",
+            "best_team": "Team with the best DSC",
         },
         rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"])),
         notes=() if rows else ("No such case.",),
@@ -130,7 +130,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
 def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
     best = int(np.nanargmax(dsc))
     figures = {"dsc_median": rounded(float(np.nanmedian(dsc))), "dsc_best": rounded(float(dsc[best]))}
-    return {**figures, "team": table.names[best] if dsc[best] > 0 else None}
+    return {**figures, "best_team": table.names[best] if dsc[best] > 0 else None}
 
 
 def _values(table: AnswerRows, measure: str) -> dict[str, Floats]:
