@@ -54,16 +54,17 @@ def _side_by_side(
         for centre, cases in {**centres, ALL_CENTRES: int(first.cases.get("used", 0))}.items():
             for who, teams in shown.items():
                 values = [value for team in teams if (value := _value(team, centre, key)) is not None]
-                if values:
-                    mean = rounded(sum(values) / len(values))
-                    shared = {"metric": metric, "centre": centre, "cases": cases}
-                    rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
+                mean = rounded(sum(values) / len(values)) if values else None
+                shared = {"metric": metric, "centre": centre, "cases": cases}
+                rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
+    rows = _with_values(rows)
     return Analysis(
         name=name,
         title=title,
         caption=(
             "Each metric of a centre's cases alone: the first team, rows out of competition and the mean of all "
-            "ranked teams, as in the HECKTOR 2021 overview. Infinite and undefined values do not enter the mean."
+            "ranked teams, as in the HECKTOR 2021 overview. Infinite and undefined values have no bar and do not enter "
+            "the mean."
         ),
         columns={
             "metric": "Metric",
@@ -77,6 +78,12 @@ def _side_by_side(
         chart={"kind": "bars", "y": "centre", "x": "value", "series": "of", "facet": "metric"},
         notes=(NO_P, *_without_centres(results)),
     )
+
+
+def _with_values(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the metrics that have any value; others keep a row for each centre, so that all panels show the same."""
+    known = {row["metric"] for row in rows if row["value"] is not None}
+    return [row for row in rows if row["metric"] in known]
 
 
 def _value(team: TeamMetrics, centre: str, metric: str) -> float | None:
@@ -102,16 +109,16 @@ def _of_teams(
     results: TaskResults, centres: Mapping[str, int], name: str, title: str, metrics: Mapping[str, str]
 ) -> Analysis:
     rows = [
-        {"metric": metric, "team": team.team, "centre": centre, "value": rounded(value)}
+        {"metric": metric, "team": team.team, "centre": centre, "value": rounded(_value(team, centre, key))}
         for key, metric in metrics.items()
         for team in results.teams
         for centre in centres
-        if (value := _value(team, centre, key)) is not None
     ]
+    rows = _with_values(rows)
     return Analysis(
         name=name,
         title=title,
-        caption="Each ranked metric of a centre's cases alone, for every team.",
+        caption="Each ranked metric of a centre's cases alone, for every team. Cells of undefined values are blank.",
         columns={"metric": "Metric", "team": "Team", "centre": "Centre", "value": "Value"},
         rows=rows,
         chart={

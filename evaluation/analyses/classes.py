@@ -9,7 +9,7 @@ import numpy as np
 
 from contract.editions.declaration import ClassValue
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import AnswerRows, rounded
+from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.editions.rules import RECALL_PREFIX
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
 from evaluation.results.metrics_json import TeamMetrics
@@ -105,7 +105,7 @@ def calibration(table: AnswerRows) -> list[Analysis]:
             "diagonal": True,
             "domain": [0, 1],
         },
-        notes=tuple(f"{team} has no probabilities." for team in table.names if team not in {r["team"] for r in rows}),
+        notes=teams_note("Without probabilities", table.names, {str(row["team"]) for row in rows}),
     )
     return [analysis] if rows else []
 
@@ -131,7 +131,10 @@ def confusion(table: AnswerRows) -> list[Analysis]:
     analysis = Analysis(
         name=table.name("confusion"),
         title=table.title("Confusion matrices"),
-        caption="Patients by class in the reference and predicted class, coloured by the fraction of the row.",
+        caption=(
+            "Number of patients by class in the reference (rows) and predicted class (columns), coloured by the "
+            "fraction of the row."
+        ),
         columns={
             "team": "Team",
             "actual": "Class in the reference",
@@ -154,10 +157,10 @@ def confusion(table: AnswerRows) -> list[Analysis]:
 
 
 def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:
-    """The recall of each class with its interval; of two classes these are specificity and sensitivity."""
-    metrics = {value: f"{RECALL_PREFIX}{value}" for value in table.answer.classes}
+    """The recall of each of more than two classes with its interval."""
     if table.answer.is_binary:
-        metrics = dict(zip(table.answer.classes, ("specificity", "sensitivity"), strict=True))
+        return []  # specificity and sensitivity, which have a figure of their own
+    metrics = {value: f"{RECALL_PREFIX}{value}" for value in table.answer.classes}
     rows = []
     for value, metric in metrics.items():
         for team in teams:

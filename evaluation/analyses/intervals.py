@@ -10,23 +10,39 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import rounded
 from evaluation.analyses.titles import metric_titles
+from evaluation.editions.rules import RECALL_PREFIX
 
-_INTERVAL: Final = {"value": "value", "ci95_low": "95% interval from", "ci95_high": "to"}
+_INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 _IN_MM: Final = "_mm"
 
 
-def metric_intervals(results: TaskResults) -> list[Analysis]:
-    """Every metric with its interval for each team: ranked fractions, ranked distances, and the others."""
+def ranked_metrics(results: TaskResults) -> list[Analysis]:
+    """Ranked metrics with their intervals for each team: fractions, and distances apart."""
     titles = metric_titles(results)
-    ranked = [name for name in titles if name in results.board["metrics"]]
-    others = [name for name in titles if name not in results.board["metrics"]]
-    parts = (
-        ("metrics", "Metrics with 95% intervals", [name for name in ranked if not name.endswith(_IN_MM)]),
-        ("distances", "Distances with 95% intervals", [name for name in ranked if name.endswith(_IN_MM)]),
-        ("other-metrics", "Metrics that do not rank", [name for name in others if not name.endswith(_IN_MM)]),
-        ("other-distances", "Distances that do not rank", [name for name in others if name.endswith(_IN_MM)]),
+    ranked = {name: title for name, title in titles.items() if name in results.board["metrics"]}
+    return _apart(
+        results, ranked, ("metrics", "Metrics with 95% intervals"), ("distances", "Distances with 95% intervals")
     )
-    analyses = [_intervals(results, name, title, {key: titles[key] for key in keys}) for name, title, keys in parts]
+
+
+def other_metrics(results: TaskResults) -> list[Analysis]:
+    """The same for metrics that do not rank; recalls of classes have a figure of their own."""
+    titles = metric_titles(results)
+    others = {
+        name: title
+        for name, title in titles.items()
+        if name not in results.board["metrics"] and RECALL_PREFIX not in name
+    }
+    heads = ("other-metrics", "Metrics that do not rank"), ("other-distances", "Distances that do not rank")
+    return _apart(results, others, *heads)
+
+
+def _apart(
+    results: TaskResults, titles: Mapping[str, str], fractions: tuple[str, str], distances: tuple[str, str]
+) -> list[Analysis]:
+    in_mm = {name: title for name, title in titles.items() if name.endswith(_IN_MM)}
+    others = {name: title for name, title in titles.items() if name not in in_mm}
+    analyses = [_intervals(results, *fractions, others), _intervals(results, *distances, in_mm)]
     return [one for one in analyses if one.rows]
 
 

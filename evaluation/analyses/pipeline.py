@@ -8,7 +8,7 @@ from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.centres import by_centre
 from evaluation.analyses.classes import calibration, confusion, recall_by_class, sensitivity_and_specificity
-from evaluation.analyses.intervals import metric_intervals
+from evaluation.analyses.intervals import other_metrics, ranked_metrics
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.masks.correlations import dsc_correlations
 from evaluation.analyses.masks.detection import detection_by_size, lesion_counts, primary_found
@@ -21,13 +21,14 @@ from evaluation.analyses.tasks import between_answers, between_tasks
 
 
 def task_analyses(results: TaskResults) -> list[Analysis]:
-    """The analyses of one task: of the leaderboard, of each answer's rows, and between answers."""
+    """The analyses of one task: of the leaderboard, of each answer's rows, of centres, and between answers."""
     return [
-        *metric_intervals(results),
+        *ranked_metrics(results),
         *rank_stability(results),
         *significance(results),
-        *by_centre(results),
         *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),
+        *by_centre(results),
+        *other_metrics(results),
         *between_answers(results),
     ]
 

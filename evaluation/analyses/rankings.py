@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.sources import DECIDING, TaskResults
 from evaluation.analyses.tables import rounded
-from evaluation.analyses.titles import title_of
+from evaluation.analyses.titles import scheme_title, title_of
 
 _TESTS: Final = {
     "wilcoxon_signed_rank": "Wilcoxon's signed-rank test",
@@ -31,11 +31,11 @@ def rank_stability(results: TaskResults) -> list[Analysis]:
 
 
 def _blobs(board: Mapping[str, Any]) -> Analysis:
-    """The official ranking; of several metrics also each metric alone."""
+    """The official ranking; of several metrics also each other metric alone."""
     stable, metrics = board["stability"], board["metrics"]
     panels = [("Official ranking", stable["rankings"][board["official"]])]
     if len(metrics) > 1:
-        panels += [(str(title), stable["metrics"][name]) for name, title in metrics.items()]
+        panels += [(title, stable["metrics"][name]) for name, title in _other_metrics(board).items()]
     rows = []
     for title, standing in panels:
         for entry in board["teams"]:
@@ -84,9 +84,10 @@ def _tau_text(tau: Mapping[str, Any]) -> str:
 def _taus(results: TaskResults) -> Analysis:
     """Kendall's tau by every scheme, by each ranked metric alone, and by metrics that `rank --tau` names."""
     board, stable = results.board, results.board["stability"]
-    official, metrics = board["official"], board["metrics"]
-    named = {f"{_scheme(name)}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
-    named |= {f"{metrics[name]} alone": of for name, of in stable["metrics"].items()}
+    official = board["official"]
+    schemes = {name: scheme_title(name, board) for name in stable["rankings"]}
+    named = {f"{schemes[name]}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
+    named |= {f"{title} alone": stable["metrics"][name] for name, title in _other_metrics(board).items()}
     taus = {name: of["kendall_tau"] for name, of in named.items()}
     taus |= {f"{title_of(name, results)} alone": tau for name, tau in board.get("tau", {}).items()}
     rows = [
@@ -106,8 +107,10 @@ def _taus(results: TaskResults) -> Analysis:
     )
 
 
-def _scheme(name: str) -> str:
-    return name.replace("_", " ").replace("borda", "Borda")
+def _other_metrics(board: Mapping[str, Any]) -> dict[str, str]:
+    """Ranked metrics with their titles, without one that decides the official ranking alone or is a ranking itself."""
+    own = {*board["stability"]["rankings"], *(board.get(DECIDING, ()) if len(board.get(DECIDING, ())) == 1 else ())}
+    return {str(name): str(title) for name, title in board["metrics"].items() if name not in own}
 
 
 def significance(results: TaskResults) -> list[Analysis]:

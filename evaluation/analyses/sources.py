@@ -16,6 +16,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
 from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
+from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.ranking.cli import LEADERBOARD_JSON
@@ -24,11 +25,14 @@ from evaluation.results.recount import check_results
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
+DECIDING: Final = "deciding"
 
 
 @dataclass(frozen=True)
 class TaskResults:
     """One task's leaderboard (plain data) and each team's metrics, in the leaderboard's order.
+
+    To a leaderboard that is read from a file, `deciding` adds the metrics that decide its official ranking.
 
     `prefixes` of the metrics' names are by answer; a task with one answer has none. `beside` holds the metrics of rows
     out of competition that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
@@ -113,8 +117,11 @@ def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
     teams = [_metrics_of(folder, name) for name in names]
     out_of_competition = [str(entry["team"]) for entry in board["beside"]]
     beside = [_metrics_of(folder, name) for name in out_of_competition if _metrics_json(folder, name).is_file()]
-    for one in (everyone := [*teams, *beside]):
-        check_results(one, _profile(everyone[0], edition).task(task.name))
+    if everyone := [*teams, *beside]:
+        profile = _profile(everyone[0], edition).task(task.name)
+        for one in everyone:
+            check_results(one, profile)
+        board = {**board, DECIDING: deciding_metrics(str(board.get("official")), profile.ranking)}
     prefixes = {}
     if len(task.answers) > 1:
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
@@ -135,6 +142,16 @@ def _task_of(board: Mapping[str, Any], where: str, place: int, edition: Edition)
     if name not in known:
         raise HecktorError(where, f"task {name[:40]!r}", f"one of {', '.join(known)} (--edition)")
     return replace(known[name], number=place)
+
+
+def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
+    """The metrics that decide a ranking, without those that only break ties; none for an unknown ranking."""
+    scheme = ranking.schemes.get(official)
+    while isinstance(scheme, Lexicographic):
+        scheme = scheme.parts[0]
+    if scheme is None:
+        return []
+    return list(replace(ranking, official=official, schemes={official: scheme}).official_metrics)
 
 
 def _metrics_of(folder: Path, team: str) -> TeamMetrics:

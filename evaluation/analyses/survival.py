@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import AnswerRows, rounded
+from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.survival import DAYS_A_YEAR, StepCurve, kaplan_meier, log_rank_p
 
@@ -78,12 +78,8 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
             "step": True,
             "domain": [0, 1],
         },
-        notes=tuple(f"{team} has no risk for any patient." for team in table.names if team not in _names(splits)),
+        notes=teams_note("Without a risk for any patient", table.names, {split.team for split in splits}),
     )
-
-
-def _names(splits: list[_Split]) -> set[str]:
-    return {split.team for split in splits}
 
 
 def curve_corners(curve: StepCurve) -> list[tuple[float, float]]:
@@ -109,8 +105,8 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
         name=table.name("numbers-at-risk"),
         title=table.title("Numbers at risk and log-rank test"),
         caption=(
-            "Patients followed for at least so many years without recurrence, by predicted group, and the two-sided p "
-            "of the log-rank test between both groups of a team."
+            "Patients still followed and free of recurrence after each number of years, by predicted group, and the "
+            "two-sided p of the log-rank test between a team's two groups."
         ),
         columns={
             "team": "Team",

@@ -11,6 +11,7 @@ import numpy as np
 
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.titles import answer_title
 from evaluation.metrics.overlap import Floats
 from evaluation.results.metrics_json import TeamMetrics
 
@@ -93,7 +94,7 @@ def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
     return AnswerRows(
         answer=answer,
         prefix=results.prefixes.get(answer.name, ""),
-        heading=f"{answer.socket.title}: " if several else "",
+        heading=f"{answer_title(answer)}: " if several else "",
         teams=tuple(team for team, _ in by_team),
         cases=tuple(cases),
         rows=tuple(tuple(rows.get(case) for case in cases) for _, rows in by_team),
@@ -107,6 +108,12 @@ def _counted(results: TaskResults, team: TeamMetrics, answer: Answer) -> list[Ro
     options = options.get(answer.name, {}) if len(results.task.answers) > 1 else options
     skip = options.get("missing") == "skip"
     return [row for row in rows if not (skip and row.get("error") is not None)]
+
+
+def teams_note(lack: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
+    """A note on the teams that a figure does not show; none if it shows all."""
+    absent = [team for team in teams if team not in shown]
+    return (f"{lack}: {', '.join(absent)}.",) if absent else ()
 
 
 def rounded(value: float | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
         return []
     return [
         *_correlation("between tasks", pairs),
-        *_profile("Profile of each team over the tasks", "Task", official),
+        *_profile("Profile of each team over the tasks", "Task", _short(official, results)),
         *_spread(results),
     ]
 
@@ -64,6 +64,11 @@ def between_answers(results: TaskResults) -> list[Analysis]:
         *_correlation("between answers", pairs),
         *_profile("Profile of each team over the metrics", "Metric", list(columns.values())),
     ]
+
+
+def _short(columns: Sequence[_Ranks], results: Sequence[TaskResults]) -> list[_Ranks]:
+    """The columns under the tasks' numbers, which fit above narrow columns."""
+    return [replace(column, title=f"Task {one.task.number}") for column, one in zip(columns, results, strict=True)]
 
 
 def _task_title(results: TaskResults) -> str:
@@ -102,7 +107,9 @@ def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[A
             title=f"Correlation {between}",
             caption=(
                 "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: "
-                "exact without ties, otherwise from permutations. As in the HNTS-MRG 2024 overview."
+                f"exact without ties, otherwise from permutations (with more than {_ALL_ORDERS_UP_TO} teams from "
+                f"{_RANDOM_ORDERS:,} random ones, so that p is at least {1 / (_RANDOM_ORDERS + 1):g}). "
+                "As in the HNTS-MRG 2024 overview."
             ),
             columns={"first": "First", "second": "Second", **by_head, "teams": "Teams", "tau": "Tau", "p": "p"},
             rows=rows,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
@@ -40,6 +41,7 @@ _TITLES: Final = {
     "calibration_error": "Calibration error",
     "calibration_in_the_large": "Calibration in the large",
 }
+_WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
 
 def metric_titles(results: TaskResults) -> dict[str, str]:
@@ -56,8 +58,24 @@ def title_of(name: str, results: TaskResults) -> str:
         return name
     prefix = results.prefixes.get(answer.name, "")
     measure = name.removeprefix(prefix)
-    heading = f"{answer.socket.title}: " if prefix else ""
+    heading = f"{answer_title(answer)}: " if prefix else ""
     return f"{heading}{_TITLES.get(measure, f'Recall of {measure.removeprefix(RECALL_PREFIX)}')}"
+
+
+def scheme_title(name: str, board: Mapping[str, Any]) -> str:
+    """The title of a ranking: that of the metric it sorts by, else its name in words."""
+    words = name.replace("_", " ")
+    for short, title in _WORDS.items():
+        words = words.replace(short, title)
+    return str(board["metrics"].get(name, words))
+
+
+def answer_title(answer: Answer) -> str:
+    """The answer within a heading, such as `T stage`: masks are those of the segmentation."""
+    if answer.kind == "mask":
+        return "Segmentation"
+    first, *others = answer.socket.title.split()
+    return " ".join([first, *(word.lower() if word.istitle() and len(word) > 1 else word for word in others)])
 
 
 def answer_of(name: str, results: TaskResults) -> Answer | None:

@@ -85,6 +85,15 @@ def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
     return profile
 
 
+def load_declaration(name_or_path: str) -> Edition:
+    """The declaration of an edition; for the name of a profile, such as hecktor2021, the one that the profile uses.
+
+    Raises:
+        HecktorError: no such edition, or one that breaks the schema.
+    """
+    return load_profile(name_or_path).declaration if name_or_path in known_profiles() else load_edition(name_or_path)
+
+
 def parse_profile(content: Any, source: str, folder: Path | None = None) -> EvaluationProfile:
     """Check a profile against the schema.
 

@@ -195,7 +195,7 @@
         const across = shown.filter((row) => page.has(row, chart.x_low, chart.x_high));
         const style = (list) => ({ fillOpacity: (row) => page.emphasis(row) * (r < 4 ? 0.7 : 1), strokeOpacity: page.emphasis, render: page.tagged(list) });
         const colour = (row) => page.seriesColour(row, chart.series, series);
-        const area = space.width - (space.labels || 6) - 12;
+        const area = space.width - (space.labels || 6) - page.RIGHT_PX;
         return Plot.plot({
           ...page.frame(space, chart.diagonal ? area + 64 : Math.min(area, 340) + 64, { marginTop: 24 }),
           x: { domain: xs },

@@ -60,6 +60,9 @@
   // Space for the numbers of an axis at the left.
   page.NUMBERS_PX = 38;
 
+  // Space at the right of a panel for half of the last number of its axis, such as 1.00.
+  page.RIGHT_PX = 15;
+
   // Space for labels at the left, at most a third of a phone's width and a fifth of a page's.
   page.labelSpace = function (labels, width) {
     const longest = Math.max(20, ...labels.map((label) => page.textWidth(String(label), 700)));
@@ -89,7 +92,7 @@
       width: space.width,
       height,
       marginLeft: space.labels || 6,
-      marginRight: 12,
+      marginRight: page.RIGHT_PX,
       marginTop: 6,
       marginBottom: 40,
       color: { type: "identity" },
@@ -100,11 +103,11 @@
   };
 
   page.bottomAxis = function (space, label, options = {}) {
-    const area = space.width - (space.labels || 6) - 12;
+    const area = space.width - (space.labels || 6) - page.RIGHT_PX;
     const ticks = Math.max(2, Math.min(8, Math.floor(area / 62)));
     const common = { fontSize: 12, tickSize: 0, tickPadding: 6, color: "var(--soft)", labelArrow: "none", labelAnchor: "center" };
     return [
-      Plot.gridX({ ticks, stroke: "var(--line)", strokeOpacity: 1 }),
+      Plot.gridX({ ticks: options.ticks ?? ticks, stroke: "var(--line)", strokeOpacity: 1 }),
       Plot.axisX({ ticks, ...common, label: page.shorten(label, area), labelOffset: 36, ...options }),
     ];
   };

@@ -50,8 +50,8 @@
     scroller.before(page.element("div", { class: "search" }, label, count));
   }
 
-  // Rows that miss the search are hidden. Rows that miss the selection are hidden, too, except in tables of teams,
-  // whose point is the comparison: there the selected ones are marked.
+  // Rows that miss the search are hidden. Rows that miss the selection are hidden, too, except in tables with a line
+  // for each team, whose point is the comparison: there the selected ones are marked.
   function filterTable(table) {
     const words = table.search ? table.search.input.value.trim().toLowerCase() : "";
     let shown = 0;
@@ -80,7 +80,8 @@
   page.activateTable = function (table) {
     const scroller = table.closest(".scroll");
     const rows = [...table.tBodies[0].rows];
-    table.comparesTeams = rows.length > 0 && rows.every((row) => row.dataset.team !== undefined && Object.keys(row.dataset).length === 1);
+    const teams = rows.filter((row) => row.dataset.team !== undefined && Object.keys(row.dataset).length === 1).map((row) => row.dataset.team);
+    table.comparesTeams = rows.length > 0 && new Set(teams).size === rows.length;
     page.activateChoices(table);
     addSorting(table);
     if (rows.length > SEARCHED) addSearch(table, scroller);

@@ -55,8 +55,8 @@
     const fill = colouring(rows, chart);
     const texts = rows.filter((row) => page.has(row, chart.value)).map((row) => cellText(row, chart));
     const text = Math.max(0, ...texts.map((one) => page.textWidth(one))) + 6;
-    const cell = cellSize({ width: width - labels - 12, columns: ordered.length, lines: down.length, isSquare: ordered === down, facets, text });
-    const area = Math.ceil(cell.width * ordered.length) + 12;
+    const cell = cellSize({ width: width - labels - page.RIGHT_PX, columns: ordered.length, lines: down.length, isSquare: ordered === down, facets, text });
+    const area = Math.ceil(cell.width * ordered.length) + page.RIGHT_PX;
     return {
       labels,
       min: area,

@@ -95,7 +95,12 @@ def _summary(values: Sequence[Value], title: str) -> Cell:
 def _cell(value: Value) -> Cell:
     if value is None:
         return Cell("-")
-    return Cell(escape(value)) if isinstance(value, str) else Cell(f"{value:g}", value)
+    return Cell(escape(value)) if isinstance(value, str) else Cell(_number(value), value)
+
+
+def _number(value: float) -> str:
+    """Counts and days as they are, volumes with one decimal."""
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
 
 
 def _keys(case: str, centre: str | None) -> dict[str, str]:
@@ -132,7 +137,7 @@ def facts_of(case: str, cases: CaseTable) -> str:
 def _fact(title: str, value: Value) -> str:
     """A fact with its unit behind the number: `GTVp 4.5 ml`."""
     name, _, unit = title.rstrip(")").partition(" (")
-    shown = f"{value:g}" if isinstance(value, float | int) else value
+    shown = _number(value) if isinstance(value, float | int) else value
     return f"{name} {shown} {unit}".rstrip()
 
 

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from contract.editions import load_edition
 from contract.files import whole_folder, write_bytes, write_text
 from contract.options import add_edition_option, name_path, whole_number
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.pipeline import challenge_analyses, task_analyses
 from evaluation.analyses.sources import PatientFiles, find_masks, find_patients, find_results, team_names
 from evaluation.analyses.writing import write_analyses
+from evaluation.editions.profile import load_declaration
 from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.page.colours import colours_of
@@ -24,7 +24,7 @@ from evaluation.viewer.export import add_export_options, export_requested
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    edition = load_edition(options.edition)
+    edition = load_declaration(options.edition)
     results = find_results(options.results, edition)
     teams = team_names(results)
     colours = colours_of(teams)

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from evaluation.analyses.sources import DECIDING
+from evaluation.analyses.titles import scheme_title
 from evaluation.page.html import choice, paragraph, swatch
 from evaluation.page.tables import Cell, Row, table
 
 SIGNIFICANT: Final = 0.05
-_MOST_GROUPS: Final = 8
-_NO_ORDER: Final = "No order within ranks"
+_MOST_GROUPS: Final = 3
+_NO_ORDER: Final = "No order claimed with ranks"
 _CAPTION: Final = "Leaderboard with 95% bootstrap intervals"
 _BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
 _OUTSIDE: Final = "out of competition"
@@ -21,17 +23,14 @@ Board = Mapping[str, Any]
 def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
     """The table, and below it the sentence about teams that the data do not tell apart."""
     groups = inseparable_groups(board)
-    order = paragraph(_order_sentence(groups), "order") if groups else ""
+    order = paragraph(_order_sentence(groups, len(deciding_metrics(board))), "order") if groups else ""
     return f"{_table(board, colours, groups)}{order}"
 
 
-def scheme_title(board: Board, name: str) -> str:
-    """The title of a ranking."""
-    return str(board["metrics"].get(name, name.replace("_", " ").replace("borda", "Borda")))
-
-
 def deciding_metrics(board: Board) -> list[str]:
-    """The metric that the official ranking sorts by; all ranked ones if it combines their ranks."""
+    """The metrics that decide the official ranking; of a leaderboard whose edition is unknown, all metrics."""
+    if board.get(DECIDING):
+        return list(board[DECIDING])
     return [board["official"]] if board["official"] in board["metrics"] else list(board["metrics"])
 
 
@@ -73,12 +72,14 @@ def _pairs(board: Board, metric: str) -> Sequence[Mapping[str, Any]]:
     return pairs
 
 
-def _order_sentence(groups: Sequence[Sequence[str]]) -> str:
+def _order_sentence(groups: Sequence[Sequence[str]], metrics: int) -> str:
     shown = [f"{', '.join(group[:-1])} and {group[-1]}" for group in groups[:_MOST_GROUPS]]
     more = len(groups) - len(shown)
-    rest = f"; and within {more} more group{'s' * (more > 1)} of the column “{_NO_ORDER}”" if more else ""
+    rest = f"; and in {more} more group{'s' * (more > 1)} (column “{_NO_ORDER}”)" if more else ""
+    where = " in every metric that decides the ranking" if metrics > 1 else ""
     return (
-        f"No order is claimed among {'; among '.join(shown)}{rest}: the 95% intervals of their differences include 0."
+        f"No order is claimed among {'; among '.join(shown)}{rest}: "
+        f"the 95% intervals of their differences include 0{where}."
     )
 
 
@@ -91,7 +92,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     heads += [_beaten_head(board)] if beaten else []
     heads += [_NO_ORDER] if groups else []
     heads += ["Rank, 95% interval"] if stable else []
-    heads += [f"Rank by {scheme_title(board, name)}" for name in others]
+    heads += [f"Rank by {scheme_title(name, board)}" for name in others]
     rows = []
     for entry in board["teams"]:
         team = str(entry["team"])

@@ -10,11 +10,12 @@ from typing import Final
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.titles import scheme_title
 from evaluation.page.charts import figure
 from evaluation.page.document import Document, Section, document_html
 from evaluation.page.html import notes, paragraph
 from evaluation.report.cases import CasePicture, cases_html
-from evaluation.report.leaderboard import leaderboard, scheme_title
+from evaluation.report.leaderboard import leaderboard
 
 BETWEEN_TASKS: Final = "between-tasks"
 _TIES: Final = {
@@ -69,7 +70,7 @@ def _footer(results: TaskResults) -> str:
     return (
         f"Edition {origin.get('edition')}, version {origin.get('version')}, "
         f"{origin.get('bootstraps')} bootstrap replicates, seed {origin.get('seed')}. "
-        "All figures come from the metrics.json files beside this page."
+        "All figures come from the metrics.json and leaderboard.json files of the results."
     )
 
 
@@ -79,7 +80,7 @@ def _task_section(results: TaskResults, content: PageContent) -> Section:
     cases = results.teams[0].cases
     about = (
         f"{cases.get('used')} of {cases.get('in_ground_truth')} cases. "
-        f"Official order by {scheme_title(results.board, results.board['official'])}; "
+        f"Official order by {scheme_title(results.board['official'], results.board)}; "
         f"equal teams {_TIES[results.board['ties']]}."
     )
     figures = _figures(content.analyses.get(results.task.name, ()), anchor)
@@ -104,7 +105,8 @@ def _warning_lines(results: TaskResults) -> list[str]:
     lines = []
     for team in results.teams:
         lines += [f"{team.team}: {text}" for text in team.warnings]
-        missing, failed = len(team.cases.get("missing", ())), len(team.cases.get("failed", ()))
-        if missing or failed:
-            lines.append(f"{team.team}: {missing} cases without a prediction, {failed} with an unusable one")
+        counts = {"without a prediction": "missing", "with an unusable prediction": "failed"}
+        numbers = {text: len(team.cases.get(key, ())) for text, key in counts.items()}
+        parts = [f"{number} case{'s' * (number > 1)} {text}" for text, number in numbers.items() if number]
+        lines += [f"{team.team}: {', '.join(parts)}"] * bool(parts)
     return lines

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults, team_names
+from evaluation.analyses.titles import answer_title
 
 _MM3_A_ML: Final = 1000.0
 Row = Mapping[str, Any]
@@ -84,12 +85,12 @@ def _facts(answer: Answer) -> dict[str, Reader]:
             "Recurrence": lambda row: "yes" if row["relapse"] else "no",
             "Follow-up (days)": lambda row: round(row["rfs_days"]),
         }
-    return {answer.socket.title: lambda row: _class_name(row[answer.row_key])}
+    return {answer_title(answer): lambda row: _class_name(row[answer.row_key])}
 
 
 def _answers(answer: Answer) -> list[tuple[str, str, Reader]]:
     """Heading, heading of the summary and value of each figure of an answer."""
-    title = answer.socket.title
+    title = answer_title(answer)
     if answer.kind == "mask":
         return [
             ("GTVp DSC", "GTVp DSC, median of teams", lambda row: row["gtvp_dsc"]),

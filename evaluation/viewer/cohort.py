@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.editions.declaration import EHR
 from contract.errors import HecktorError, InputError
 from contract.patient import read_ehr
 from evaluation.analyses.scans import find_scans
 from evaluation.analyses.sources import PatientFiles, find_masks, find_results, team_names
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.editions.rules import MaskRules
 from evaluation.page.colours import colours_of
 from evaluation.viewer.listing import list_cases, worst_cases
@@ -79,7 +79,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     Raises:
         HecktorError: no case, unreadable results, a given folder that does not exist or fits no case.
     """
-    edition = load_edition(request.edition)
+    edition = load_declaration(request.edition)
     task = _task_with_mask(edition)
     profile = load_profile(edition.evaluation_profile)
     (rules,) = (one.rules for one in profile.task(task.name).answers.values() if isinstance(one.rules, MaskRules))

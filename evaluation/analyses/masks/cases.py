@@ -26,11 +26,15 @@ _BOX: Final = {
 }
 _CHART: Final = {name: name for name in ("low", "q1", "median", "q3", "high", "mean")}
 _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
+_UNITS: Final = {
+    "dsc": "",
+    "hd95": " HD95 in mm; it is infinite where a team misses the structure, and infinite parts are not drawn.",
+}
 # States of a surface whose distances are infinite.
 _LOST: Final = ("one_empty", "no_prediction")
 _ABOUT_BOXES: Final = (
-    "Boxes reach from quartile to quartile with a line at the median, whiskers to the outermost values within 1.5 "
-    "interquartile ranges."
+    "Boxes reach from quartile to quartile with a line at the median and a dot at the mean, whiskers to the outermost "
+    "values within 1.5 interquartile ranges."
 )
 
 
@@ -47,7 +51,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
             Analysis(
                 name=table.name(f"{measure}-by-team"),
                 title=table.title(f"{title} by team"),
-                caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}",
+                caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}{_UNITS[measure]}",
                 columns={"label": "Structure", "team": "Team", **_heads(measure)},
                 rows=[row for row in rows if row["values"]],
                 chart={"kind": "boxes", "category": "team", **_CHART, "facet": "label", **_domain(measure)},
@@ -79,7 +83,7 @@ def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) 
         title=table.title(f"{_MEASURES[measure]} of the {LABELS[label]} by case"),
         caption=(
             f"{_MEASURES[measure]} of all teams in each case with a {LABELS[label]}, from the hardest case to the "
-            f"easiest by the median over teams. {_ABOUT_BOXES}"
+            f"easiest by the median over teams. {_ABOUT_BOXES}{_UNITS[measure]}"
         ),
         columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads(measure)},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
@@ -104,7 +108,8 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
         title=table.title("Cases that nearly all teams fail"),
         caption=(
             f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
-            "or masks that share less than half of their mean volume. A team that rightly marks nothing does not fail."
+            "or masks that share less than half of their mean volume. Where the reference lacks the structure, a team "
+            "that marks one fails."
         ),
         columns={
             **table.case_heads,
@@ -114,7 +119,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
             "teams": "Teams",
             "dsc_median": "Median DSC",
             "dsc_best": "Best DSC",
-            "team": "Team with the best DSC",
+            "best_team": "Team with the best DSC",
         },
         rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"])),
         notes=() if rows else ("No such case.",),
@@ -125,7 +130,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
 def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:
     best = int(np.nanargmax(dsc))
     figures = {"dsc_median": rounded(float(np.nanmedian(dsc))), "dsc_best": rounded(float(dsc[best]))}
-    return {**figures, "team": table.names[best] if dsc[best] > 0 else None}
+    return {**figures, "best_team": table.names[best] if dsc[best] > 0 else None}
 
 
 def _values(table: AnswerRows, measure: str) -> dict[str, Floats]:

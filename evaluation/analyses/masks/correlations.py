@@ -23,8 +23,7 @@ WHY_NO_P: Final = (
     "all teams."
 )
 NO_SCANS: Final = (
-    "SUVmax and field of view are not in the rows. `hecktor study baselines --cohort COHORT --output RESULTS` writes "
-    "baselines.csv beside the results, and they are shown."
+    "SUVmax and field of view are missing: write them with hecktor study baselines --cohort COHORT --output RESULTS."
 )
 
 

@@ -59,7 +59,9 @@ def influences(table: AnswerRows, scans: Scans) -> list[Influence]:
             Influence(label, "field-of-view", "field_of_view_mm", "Field of view (mm)", view_mm, dsc),
         ]
         if np.nansum(lesions) > 0:
-            candidates.append(Influence(label, "lesions", "lesions", "GTVn lesions", lesions, dsc, is_count=True))
+            candidates.append(
+                Influence(label, "lesions", "lesions", "Number of GTVn lesions", lesions, dsc, is_count=True)
+            )
     return [one for one in candidates if (one.known.sum(axis=1) >= VOLUME_BINS).any()]
 
 
@@ -122,7 +124,9 @@ def _by_team(table: AnswerRows, influence: Influence) -> Analysis:
 
 
 def _lower(title: str) -> str:
-    return title if title[:2].isupper() else title[0].lower() + title[1:]
+    """The property within a title, without its unit."""
+    name = title.partition(" (")[0]
+    return name if name[:2].isupper() else name[0].lower() + name[1:]
 
 
 def _groups(values: Floats, *, is_count: bool) -> list[tuple[Any, Any]]:

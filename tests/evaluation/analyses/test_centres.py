@@ -82,6 +82,18 @@ def test_every_team_by_centre(results) -> None:
     ]
 
 
+def test_every_metric_shows_every_centre(results) -> None:
+    """A metric that is undefined in CHUV keeps a row for it, so that the centres stand in one order everywhere."""
+    undefined = [{**team.centres["CHUV"], "aggregates": {}} for team in results.teams]
+    teams = [
+        replace(team, centres={**team.centres, "CHUV": of}) for team, of in zip(results.teams, undefined, strict=True)
+    ]
+    side_by_side, by_team, *_ = by_centre(replace(results, teams=teams, beside=[]))
+    first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
+    assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
+    assert [(row["centre"], row["value"]) for row in by_team.rows[:2]] == [("CHUP", 0.792), ("CHUV", None)]
+
+
 def test_without_centres_there_is_nothing_to_show(results) -> None:
     teams = [replace(team, centres={}) for team in results.teams]
     assert by_centre(replace(results, teams=teams)) == []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from evaluation.analyses.intervals import metric_intervals
+from evaluation.analyses.intervals import other_metrics, ranked_metrics
 
 
 def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:
     """bea's infinite distance is named; the end of ann's interval is infinite and so absent."""
-    metrics, distances, others = metric_intervals(two_teams)
+    metrics, distances = ranked_metrics(two_teams)
+    (others,) = other_metrics(two_teams)
     assert [(row["team"], row["value"], row["ci95_low"], row["ci95_high"]) for row in metrics.rows] == [
         ("ann", 0.8, 0.7, 0.9),
         ("bea", 0.6, 0.5, 0.7),
@@ -27,9 +28,9 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     beside = [
         {"team": name, "place": place, "metrics": value} for name, place in (("base", 1), ("null", 2), ("all", 0))
     ]
-    (metrics, *_) = metric_intervals(replace(two_teams, board={**two_teams.board, "beside": beside}))
+    (metrics, *_) = ranked_metrics(replace(two_teams, board={**two_teams.board, "beside": beside}))
     assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
     lost = {"d_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
     beside = [{"team": "null", "place": 2, "metrics": lost}]
-    _, distances, _ = metric_intervals(replace(two_teams, board={**two_teams.board, "beside": beside}))
+    _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "beside": beside}))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")

@@ -15,7 +15,8 @@ from contract.errors import HecktorError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.analyses.sources import find_masks, find_results
+from evaluation.analyses.sources import deciding_metrics, find_masks, find_results
+from evaluation.editions.profile import load_profile
 
 
 def mask(path: Path) -> Path:
@@ -131,3 +132,14 @@ def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", {"task": "staging", "teams": []}, [])
     with pytest.raises(HecktorError, match=r"task 'staging', expected one of segmentation, rfs, hpv"):
         find_results(tmp_path, load_edition("hecktor2025"))
+
+
+def test_metrics_that_decide_a_ranking():
+    """2021: the HD95 decides within the Borda count; HPV status: specificity only breaks ties of balanced accuracy."""
+    of_2021 = load_profile("hecktor2021").task("segmentation").ranking
+    assert deciding_metrics(of_2021.official, of_2021) == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
+    status = load_profile("hecktor2025").task("hpv").ranking
+    assert deciding_metrics(status.official, status) == ["balanced_accuracy"]
+    agg = load_profile("hntsmrg2024").task("segmentation").ranking
+    assert deciding_metrics(agg.official, agg) == ["dsc_agg_mean"]
+    assert deciding_metrics("unknown", agg) == []

@@ -56,5 +56,5 @@ def test_patients_and_teams_without_a_risk(table) -> None:
         ("higher risk", 0, None),
         ("lower risk", 2, None),
     ]
-    assert curves.notes == ("bea has no risk for any patient.",)
+    assert curves.notes == ("Without a risk for any patient: bea.",)
     assert survival_by_risk(table({"bea": [row(None, 1, True)]}, RISK, RFS)) == []

@@ -83,7 +83,7 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
     assert correlation.rows[0]["p"] == pytest.approx(
         kendalltau([1, 2, 3, 5], [2, 1, 3, 4], method="exact").pvalue, abs=1e-4
     )
-    assert [(row["team"], row["rank"], row["behind"]) for row in profile.rows if row["of"] == "Task 2: T"] == [
+    assert [(row["team"], row["rank"], row["behind"]) for row in profile.rows if row["of"] == "Task 2"] == [
         ("a", 2, 0.6667),
         ("b", 1, 1.0),
         ("c", 3, 0.3333),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import known_profiles, load_profile, parse_profile
+from evaluation.editions.profile import known_profiles, load_declaration, load_profile, parse_profile
 from evaluation.editions.rules import METRICS_OF_KIND, RULES_OF_KIND, SURFACE_METRICS
 from evaluation.editions.schemes import Borda, Lexicographic
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
@@ -53,6 +53,10 @@ def test_official_metrics_are_those_of_the_official_scheme_each_once():
     assert load_profile("hecktor2025").task(HPV.name).ranking.official_metrics == ("balanced_accuracy", "specificity")
     of_2021 = load_profile("hecktor2021").task(SEGMENTATION.name).ranking
     assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
+
+
+def test_an_older_edition_has_the_declaration_that_its_profile_names():
+    assert load_declaration("hecktor2021") == load_profile("hecktor2021").declaration == load_declaration("hecktor2025")
 
 
 def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):

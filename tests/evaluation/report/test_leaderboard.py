@@ -80,7 +80,7 @@ def test_one_metric_that_tells_teams_apart_is_enough_under_a_ranking_of_several(
 def test_teams_are_better_than_those_with_p_below_005(board):
     """ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 itself is not significant."""
     table = cells(leaderboard(board, COLOURS))
-    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "No order within ranks"]
+    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "No order claimed with ranks"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
     assert [row[4] for row in table[1:]] == [
         "1 to 2",

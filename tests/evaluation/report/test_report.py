@@ -133,7 +133,7 @@ def test_every_task_team_and_patient_is_on_it(demo):
     assert "<b>bold" not in text
     assert text.count('class="card"') == 3
     assert "GTVp 4.5 ml · GTVn 1.2 ml · GTVn lesions 1 · Recurrence yes · Follow-up 100 days" in text
-    assert "ours: 1 cases without a prediction" in text
+    assert "ours: 1 case without a prediction<" in text
 
 
 def test_pictures_are_jpegs_of_three_planes_a_lesion(demo):

@@ -72,14 +72,14 @@ def test_nearly_all_is_nine_of_ten(table) -> None:
             "teams": 10,
             "dsc_median": 0.1,
             "dsc_best": 0.8,
-            "team": "team 9",
+            "best_team": "team 9",
         }
     ]
 
 
 def test_a_false_tumour_that_all_teams_mark_is_a_failure(table) -> None:
     (failed,) = failed_cases(table({"ann": [row(0.0, 0)], "bea": [row(0.0, 0)]}))
-    assert [(line["case"], line["failed"], line["team"]) for line in failed.rows] == [("A", 2, None)]
+    assert [(line["case"], line["failed"], line["best_team"]) for line in failed.rows] == [("A", 2, None)]
 
 
 def test_no_failed_case_is_said(table) -> None:
