@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.network import windows
 from algorithm.network.networks import load_weights, untrained_network
@@ -25,8 +29,6 @@ CHANNELS, LABELS = ("--channels", "CT=1,PET=0"), ("--labels", "GTVp=2,GTVn=1")
 @pytest.fixture
 def swapped(request: pytest.FixtureRequest, trained: dict[str, Path], tmp_path: Path) -> tuple[Path, Path]:
     """Results of one preset, and the same as of a training with PET, CT and GTVn before GTVp."""
-    import shutil
-
     source = trained[request.param]
     target = Path(shutil.copytree(source, tmp_path / "Dataset002_Swapped" / source.name))
     edit_dataset(channel_names={"0": "PET", "1": "CT"}, labels={"background": 0, "GTVn": 1, "GTVp": 2})(target)
@@ -46,9 +48,9 @@ def test_the_package_of_a_swapped_training_gives_its_answers(
     source, target = swapped
     assert package(source, tmp_path / "source") == 0
     assert package(target, tmp_path / "target", *CHANNELS, *LABELS) == 0
-    given = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
-    expected = our_logits(load_package(tmp_path / "source"), given[::-1].copy())[[0, 2, 1]]
-    logits = our_logits(load_package(tmp_path / "target"), given)
+    data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
+    expected = our_logits(load_package(tmp_path / "source"), data[::-1].copy())[[0, 2, 1]]
+    logits = our_logits(load_package(tmp_path / "target"), data)
     assert np.abs(expected[1] - expected[2]).max() > 0.1
     np.testing.assert_allclose(logits, expected, atol=1e-5, rtol=1e-5)
     assert (logits.argmax(0) == expected.argmax(0)).all()
@@ -143,3 +145,25 @@ def test_options_that_are_no_mapping(
     assert f"argument {option}: found {value!r}, expected {form} or these numbers in another order" in (
         capsys.readouterr().err
     )
+
+
+NAMES = st.sampled_from(["CT", "ct", "PET", "pt", "zscore", "noNorm"])
+LESION_NAMES = st.permutations(["GTVp", "gtvn", "tumour", "node"])
+
+
+@given(NAMES, NAMES, LESION_NAMES)
+def test_a_suggested_option_is_accepted(first: str, second: str, lesions: list[str]) -> None:
+    """One error for the channels and one for the labels at most; with what they suggest there is no other."""
+    names = dataset(first, second, **{lesions[0]: 1, lesions[1]: 2})
+    # Where no name is known, any numbers will do.
+    numbers: dict[str, tuple[int, ...] | None] = {"channels": None, "labels": None}
+    any_numbers = {"channels": (1, 0), "labels": (2, 1)}
+    for _ in numbers:
+        try:
+            trained_order(names, *numbers.values())
+        except ModelPackageError as error:
+            ((option, one, other),) = re.findall(r"--(\w+) \w+=(\w+),\w+=(\w+)", str(error))
+            numbers[option] = any_numbers[option] if one == "NUMBER" else (int(one), int(other))
+    order = trained_order(names, *numbers.values())
+    assert sorted(order.channels) == [0, 1]
+    assert sorted(order.labels) == [0, 1, 2]

@@ -119,6 +119,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit("plans.json", lambda p: p.update(image_reader_writer="NibabelIOWithReorient")),
         "image_reader_writer 'NibabelIOWithReorient', expected SimpleITKIO or NibabelIO",
     ),
+    "a patch that the network cannot take": (
+        edit_training("plans.json", lambda p: p["configurations"]["3d_fullres"].update(patch_size=[8, 30, 32])),
+        r"plans\.json: patch_size \[30, 8, 32\], expected multiples of \[\d+, \d+, \d+\] for this U-Net",
+    ),
     "another order of axes": (
         edit_training("plans.json", lambda p: p.update(transpose_forward=[0, 0, 2])),
         r"transpose_forward \[0, 0, 2\], expected 0, 1 and 2",
@@ -168,6 +172,27 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"fold_0/checkpoint_final\.pth: no `network_weights`, expected a checkpoint of nnU-Net v2",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("fold_0/checkpoint_final.pth", "checkpoint_final.pth: found a file, expected the results folder around it, "),
+        ("fold_0", "fold_0: found a folder inside the results, expected the results folder around it, "),
+    ],
+    ids=["file", "fold"],
+)
+def test_a_part_of_the_results(
+    inside: str, message: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert package(results / inside, tmp_path / "model") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}{results.name}"
+
+
+def test_a_file_that_belongs_to_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.pth").touch()
+    assert package(tmp_path / "model.pth", tmp_path / "model") == 1
+    assert "model.pth: a file, expected nnU-Net's results, DatasetXXX_Name/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
