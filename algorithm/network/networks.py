@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -135,9 +136,23 @@ def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, b
             if (name := arguments[key]) is not None and name not in _MODULES:
                 raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
             arguments[key] = None if name is None else _MODULES[name]
+        _check_patch(configuration["patch_size"], arguments)
         return network(input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments)
 
     return build
+
+
+def _check_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> None:
+    """Check that a U-Net returns the patch's own shape: strides divide it, and a norm has more than one voxel."""
+    strides, stages = arguments["strides"], int(arguments["n_stages"])
+    per_stage = [strides] * stages if isinstance(strides, int) else strides
+    per_axis = zip(*([stage] * 3 if isinstance(stage, int) else stage for stage in per_stage), strict=True)
+    multiples = [math.prod(axis) for axis in per_axis]
+    if any(int(n) % multiple for n, multiple in zip(patch, multiples, strict=True)):
+        raise ModelPackageError("plans.json", f"patch_size {list(patch)}", f"multiples of {multiples} for this U-Net")
+    if arguments.get("norm_op") is not None and list(patch) == multiples:
+        fault = f"patch_size {list(patch)} with one voxel at the lowest resolution"
+        raise ModelPackageError("plans.json", fault, "two or more, which instance normalisation needs")
 
 
 def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:

@@ -16,10 +16,12 @@ from algorithm.heads.values import check_head
 from baseline.heads.fitting import stand_ins_of
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
+from baseline.package.comparison import check_same_training
 from baseline.package.description import DEFAULTS
 from baseline.package.export import PackageContents, export_archive, export_folder
 from baseline.package.members import EnsembleMember
-from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
+from baseline.package.nnunet_results import NnunetResults, read_results, trained_plans
+from baseline.package.order import TrainedOrder, ordered_plans, trained_order
 from baseline.release.cases import head_answers
 from contract.archives import SUFFIX
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
@@ -46,6 +48,8 @@ class PackageRequest:
         normalised_over: extent of the training images, over which a z-score takes mean and standard deviation: whole
             scans (`scan`), or the head and neck as `hecktor train prepare` crops it (`region`).
         edition: name of the edition, or path of its declaration; it defines the heads.
+        channels: numbers of CT and PET in the training; None if it has them in this order.
+        labels: numbers of GTVp and GTVn in the training; None for 1 and 2.
     """
 
     nnunet: tuple[Path, ...]
@@ -57,6 +61,8 @@ class PackageRequest:
     trust_checkpoint: bool = False
     normalised_over: str = "scan"
     edition: str = DEFAULT_EDITION
+    channels: tuple[int, ...] | None = None
+    labels: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,21 +75,37 @@ class WrittenPackage:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A results folder, its first checkpoint, and its plans with only the trained configuration."""
+    """A results folder, its first checkpoint, and its plans with only the trained configuration, in our order."""
 
     results: NnunetResults
     first: Checkpoint
     plans: Mapping[str, Any]
+    order: TrainedOrder
 
-    def checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
+    def member(self, trust: bool) -> EnsembleMember:
+        return EnsembleMember(self.plans, self.first.configuration, self._checkpoints(trust), self.order)
+
+    def _checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
         for path in self.results.checkpoints.values():
             checkpoint = read_checkpoint(path, trust=trust)
-            check_same_training(checkpoint, self.first, self.results.plans)
+            check_same_training(checkpoint, self.first, self.results.plans, self.results.dataset)
             yield checkpoint
 
     def as_json(self, checkpoint: str) -> dict[str, Any]:
-        plans, folds = self.plans["plans_name"], list(self.results.checkpoints)
-        return {"trainer": self.first.trainer, "plans": plans, "folds": folds, "checkpoint": checkpoint}
+        plans, folds, order = self.plans["plans_name"], list(self.results.checkpoints), self.order.as_json()
+        return {"trainer": self.first.trainer, "plans": plans, "folds": folds, "checkpoint": checkpoint, **order}
+
+    def notes(self) -> Iterator[str]:
+        for file, record in (("plans.json", self.first.plans), ("dataset.json", self.first.dataset)):
+            if not record:
+                yield f"{file} of {self.results.name} is not verified: {self.first.name} does not record the training's"
+        (configuration,) = self.plans["configurations"].values()
+        if self.first.configuration == "3d_lowres":
+            spacing = " x ".join(f"{step:g}" for step in configuration["spacing"])
+            yield (
+                f"3d_lowres is the coarse first stage of nnU-Net's cascade, here at {spacing} mm: small lesions may be "
+                "lost; 3d_fullres works at the images' own resolution"
+            )
 
 
 def package_training(request: PackageRequest) -> WrittenPackage:
@@ -99,9 +121,8 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     trained = [_trained(folder, request) for folder in request.nnunet]
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
-    trust = request.trust_checkpoint
     contents = PackageContents(
-        [EnsembleMember(one.plans, one.first.configuration, one.checkpoints(trust)) for one in trained],
+        [one.member(request.trust_checkpoint) for one in trained],
         heads,
         {
             "name": request.name or " + ".join(one.results.name for one in trained),
@@ -116,13 +137,18 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         },
     )
     export = export_archive if request.output.name.endswith(SUFFIX) else export_folder
-    return WrittenPackage(export(request.output, contents), _notes(trained[0].plans, request.normalised_over))
+    notes = (note for one in trained for note in one.notes())
+    own = _notes(trained[0].plans, request.normalised_over)
+    return WrittenPackage(export(request.output, contents), (*own, *notes))
 
 
 def _trained(folder: Path, request: PackageRequest) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
     first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
-    return _Trained(results, first, trained_plans(results.plans, first.configuration))
+    plans = trained_plans(results.plans, first.configuration)
+    check_same_training(first, first, results.plans, results.dataset)
+    order = trained_order(results.dataset, request.channels, request.labels)
+    return _Trained(results, first, ordered_plans(plans, order), order)
 
 
 def read_heads(path: Path, edition: Edition) -> dict[str, Head]:

@@ -33,6 +33,7 @@ class Checkpoint:
         trainer: class of the trainer; empty if unknown.
         mirror_axes: axes of the network's grid for mirroring.
         plans: the plans of the training; empty if unknown.
+        dataset: the `dataset.json` of the training; empty if unknown.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Checkpoint:
     trainer: str
     mirror_axes: tuple[int, ...]
     plans: Mapping[str, Any]
+    dataset: Mapping[str, Any]
 
 
 def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
@@ -60,8 +62,9 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     arguments = content.get("init_args", {})
     axes = content.get("inference_allowed_mirroring_axes")
     try:
-        configuration, plans = str(arguments.get("configuration", "")), dict(arguments.get("plans", {}))
-        return Checkpoint(name, weights, configuration, str(content.get("trainer_name", "")), _mirror_axes(axes), plans)
+        plans, dataset = (dict(arguments.get(key, {})) for key in ("plans", "dataset_json"))
+        configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
+        return Checkpoint(name, weights, configuration, trainer, _mirror_axes(axes), plans, dataset)
     except (AttributeError, TypeError, ValueError):
         found = f"mirror axes {axes!r} or arguments that are not nnU-Net's"
         raise ModelPackageError(name, found, "a checkpoint of nnU-Net v2") from None
@@ -87,7 +90,8 @@ def _load(path: Path, name: str, trust: bool) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
-        raise ModelPackageError(name, f"cannot be read ({problem})", "importable modules of the trainer") from None
+        expected = "the modules of its trainer, in a folder that PYTHONPATH names"
+        raise ModelPackageError(name, f"cannot be read ({problem})", expected) from None
 
 
 def _unknown_types(path: Path) -> str:

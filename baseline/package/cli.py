@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from algorithm.network.package import CHANNELS
 from baseline.package.assemble import PackageRequest, package_training
+from baseline.package.order import LESIONS, mapping_text
 from contract.options import add_edition_option
 
 
@@ -29,6 +31,20 @@ def _fold(text: str) -> str:
     if text != "all" and not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}, expected a number or all")
     return text if text == "all" else str(int(text))
+
+
+def _numbers(names: Sequence[str], first: int) -> Callable[[str], tuple[int, ...]]:
+    """Reader of a number for each of `names`, counted from `first`, such as CT=1,PET=0."""
+    numbers = range(first, first + len(names))
+
+    def read(text: str) -> tuple[int, ...]:
+        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+        if given.keys() != set(names) or sorted(given.values()) != [str(number) for number in numbers]:
+            form = mapping_text(dict(zip(names, numbers, strict=True)))
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected {form} or these numbers in another order")
+        return tuple(int(given[name]) for name in names)
+
+    return read
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,6 +76,18 @@ def _parser() -> argparse.ArgumentParser:
         choices=("scan", "region"),
         default="scan",
         help="training images: whole scans, or head and neck as cropped by `hecktor train` (default: scan)",
+    )
+    parser.add_argument(
+        "--channels",
+        type=_numbers(CHANNELS, 0),
+        metavar="CT=0,PET=1",
+        help="numbers of the channels in the training, if they differ from these",
+    )
+    parser.add_argument(
+        "--labels",
+        type=_numbers(LESIONS, 1),
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels in the training, if they differ from these",
     )
     parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
     parser.add_argument(

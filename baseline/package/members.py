@@ -17,14 +17,15 @@ from algorithm.network.networks import own_tensors, untrained_network
 from algorithm.network.package import PLANS, ModelPackage
 from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
 from baseline.package.checkpoint import Checkpoint
+from baseline.package.comparison import INTENSITIES, intensity_differences
+from baseline.package.order import OWN_ORDER, TrainedOrder, ordered_weights
 from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.files import write_json
 
 # The keys that inference reads; others describe the machine that planned.
-_INTENSITIES: Final = "foreground_intensity_properties_per_channel"
-_PLAN_KEYS: Final = ("plans_name", _INTENSITIES, "label_manager")
+_PLAN_KEYS: Final = ("plans_name", INTENSITIES, "label_manager")
 # Entries of a manifest that belong to the networks; the last four are optional.
 _OF_NETWORKS: Final = ("configuration", "folds", "fold_configurations", "mirror_axes", "average", "normalised_over")
 
@@ -37,11 +38,13 @@ class EnsembleMember:
         plans: nnU-Net's plans; only `configuration`, which inherits from no other, is written.
         configuration: name of the trained configuration.
         checkpoints: one per fold, read one at a time; only their weights are written, as float16.
+        order: the training's channels and labels; `plans` have CT and PET in this order already.
     """
 
     plans: Mapping[str, Any]
     configuration: str
     checkpoints: Iterable[Checkpoint]
+    order: TrainedOrder = OWN_ORDER
 
 
 def write_networks(folder: Path, members: Sequence[EnsembleMember]) -> dict[str, Any]:
@@ -72,13 +75,9 @@ def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], li
     configurations: dict[str, Any] = {}
     names = []
     for member in members:
-        if member.plans[_INTENSITIES] != first[_INTENSITIES]:
-            raise ModelPackageError(
-                "plans.json",
-                f"{_INTENSITIES} of {member.configuration!r} in {member.plans['plans_name']!r} differ from those "
-                f"in {first['plans_name']!r}",
-                "networks trained on the same images",
-            )
+        for field, found, wanted in intensity_differences(member.plans[INTENSITIES], first[INTENSITIES]):
+            expected = f"{wanted!r} as in {first['plans_name']!r}: networks trained on the same images"
+            raise ModelPackageError("plans.json", f"{field} {found!r} in {member.plans['plans_name']!r}", expected)
         turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
         # Different plans may use one name for different configurations.
         others = (f"{member.configuration}_{number}" for number in itertools.count(2))
@@ -100,14 +99,16 @@ def _write_folds(
     for number, checkpoint in itertools.chain.from_iterable(map(enumerate, rounds)):
         if checkpoint is not None:
             path = folder / f"fold_{len(files)}.safetensors"
-            files.append(_write_fold(checkpoint, path, networks[number], axes_of(members[number].plans)))
+            files.append(_write_fold(checkpoint, path, networks[number], members[number]))
             member_of.append(number)
     return files, member_of
 
 
-def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, axes: tuple[int, ...]) -> str:
+def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:
+    axes = axes_of(member.plans)
     trained = {name: turned_tensor(tensor, axes) for name, tensor in checkpoint.weights.items()}
     _check_fit(checkpoint.name, trained, network)
+    trained = ordered_weights(trained, network, member.order)
     # A checkpoint holds a shared tensor under each of its names; only the first one is written.
     weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():

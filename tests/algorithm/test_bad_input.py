@@ -140,6 +140,11 @@ def test_packages_of_another_kind(case_folder: Any, predict: Any, package: Path,
     (package / "plans.json").write_text(json.dumps(plans))
     sign_package(package)
     check_refusal(predict("hpv", model=package), r"plans\.json: network 'Popen', expected one of PlainConvUNet")
+    plans["configurations"]["3d_fullres"]["architecture"]["network_class_name"] = "PlainConvUNet"
+    plans["configurations"]["3d_fullres"]["patch_size"] = [16, 15, 16]
+    (package / "plans.json").write_text(json.dumps(plans))
+    sign_package(package)
+    check_refusal(predict("segmentation", model=package), r"plans\.json: patch_size \[16, 15, 16\], expected multiples")
     head = package / "heads" / "hpv.json"
     head.write_text(head.read_text().replace("0.1", "NaN"))
     sign_package(package)

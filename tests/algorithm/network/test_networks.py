@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,43 @@ def test_residual_encoders_are_built_too(package: ModelPackage) -> None:
     del architecture["arch_kwargs"]["n_conv_per_stage"]
     with torch.inference_mode():
         assert untrained_network(configuration, 2, 3).eval()(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
+
+
+STRIDES = st.lists(st.lists(st.integers(1, 3), min_size=3, max_size=3), min_size=1, max_size=2)
+PATCHES = st.lists(st.integers(1, 13), min_size=3, max_size=3)
+
+
+@given(STRIDES, PATCHES, st.sampled_from(["PlainConvUNet", "ResidualEncoderUNet"]))
+def test_a_patch_is_refused_exactly_where_the_network_fails(
+    tiny_package: Path, strides: list[list[int]], patch: list[int], name: str
+) -> None:
+    """Either the network is not built, or it returns the patch's shape.
+
+    Beyond the check, the same network is built for a patch that fits, twice the product of the strides, and run.
+    """
+    configuration = copy.deepcopy(dict(load_package(tiny_package).configuration))
+    stages, blocks = len(strides) + 1, "n_blocks_per_stage" if name == "ResidualEncoderUNet" else "n_conv_per_stage"
+    arguments = configuration["architecture"]["arch_kwargs"]
+    del arguments["n_conv_per_stage"]
+    arguments |= {"n_stages": stages, "features_per_stage": [2] * stages, "kernel_sizes": [[3, 3, 3]] * stages}
+    arguments |= {
+        "strides": [[1, 1, 1], *strides],
+        blocks: [1] * stages,
+        "n_conv_per_stage_decoder": [1] * len(strides),
+    }
+    configuration["architecture"]["network_class_name"] = name
+    fitting = [2 * math.prod(axis) for axis in zip(*strides, strict=True)]
+    network = untrained_network(configuration | {"patch_size": fitting}, 2, 3).eval()
+    try:
+        with torch.inference_mode():
+            runs = network(torch.zeros(1, 2, *patch)).shape[2:] == tuple(patch)
+    except (RuntimeError, ValueError):
+        runs = False
+    if runs:
+        untrained_network(configuration | {"patch_size": patch}, 2, 3)
+    else:
+        with pytest.raises(ModelPackageError, match=r"^plans\.json: patch_size"):
+            untrained_network(configuration | {"patch_size": patch}, 2, 3)
 
 
 def test_each_tensor_has_one_name(package: ModelPackage) -> None:

@@ -157,6 +157,23 @@ def edit_checkpoint(change: Callable[[Any], Any], fold: int = 0) -> Callable[[Pa
     return apply
 
 
+def edit_training(file: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """Change `plans.json` or `dataset.json` as if the training had been made with it: in both folds' checkpoints too."""
+
+    def apply(results: Path) -> None:
+        edit(file, change)(results)
+        key = {"plans.json": "plans", "dataset.json": "dataset_json"}[file]
+        for path in results.glob("fold_*"):
+            edit_checkpoint(lambda content: change(content["init_args"][key]), int(path.name[5:]))(results)
+
+    return apply
+
+
+def edit_dataset(**values: Any) -> Callable[[Path], None]:
+    """Results of a training on a data set with other values in its `dataset.json`."""
+    return edit_training("dataset.json", lambda dataset: dataset.update(values))
+
+
 # Packages of them
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.network.package import load_package
-from tests.baseline.package.nnunet_results import edit, edit_checkpoint, our_logits, package, package_both
+from tests.baseline.package.nnunet_results import edit_checkpoint, edit_training, our_logits, package, package_both
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,10 @@ def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
         ),
         (
             lambda plans: plans["foreground_intensity_properties_per_channel"]["0"].update(mean=1.0),
-            r"_per_channel of '3d_fullres' in 'nnUNetPlans' differ from those in 'nnUNetResEncUNetMPlans', expected net",
+            (
+                r"plans\.json: foreground_intensity_properties_per_channel of channel 0: mean 1\.0 in 'nnUNetPlans', "
+                r"expected 0\.0 as in 'nnUNetResEncUNetMPlans'"
+            ),
         ),
     ],
     ids=["spacing", "normalisation", "intensities"],
@@ -84,9 +87,7 @@ def test_trainings_that_do_not_go_together(
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    edit("plans.json", change)(results)
-    for fold in (0, 1):
-        edit_checkpoint(lambda content: change(content["init_args"]["plans"]), fold)(results)
+    edit_training("plans.json", change)(results)
     assert package_both(trained["resenc_m"], results, tmp_path / "out" / "both") == 1
     assert re.search(message, capsys.readouterr().err.splitlines()[-1])
     assert not list((tmp_path / "out").rglob("*"))

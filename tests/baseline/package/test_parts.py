@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,18 @@ def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:
     assert not proof.exists()
     assert read_checkpoint(path, trust=True).trainer == "MyTrainer"
     assert proof.exists()
+
+
+def test_a_trusted_checkpoint_of_a_module_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module exists when the checkpoint is saved, as in the environment of the training."""
+    module = types.ModuleType("my_trainer")
+    module.Settings = type("Settings", (), {"__module__": "my_trainer"})  # type: ignore[attr-defined]
+    with monkeypatch.context() as there:
+        there.setitem(sys.modules, "my_trainer", module)
+        path = saved(tmp_path, content(extra=module.Settings()))
+    fault = r"^fold_0/checkpoint_final\.pth: cannot be read \(No module named 'my_trainer'\), expected .*PYTHONPATH"
+    with pytest.raises(ModelPackageError, match=fault):
+        read_checkpoint(path, trust=True)
 
 
 @pytest.mark.parametrize("axes", [(3,), "xy", 7], ids=str)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_plan, package
+from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_dataset, edit_plan, edit_training, package
 
 
 def trained_as(configuration: str, **values: Any) -> Callable[[Path], None]:
@@ -26,7 +26,7 @@ def trained_as(configuration: str, **values: Any) -> Callable[[Path], None]:
 
 
 def architecture(**values: Any) -> Callable[[Path], None]:
-    return edit("plans.json", lambda plans: plans["configurations"]["3d_fullres"]["architecture"].update(values))
+    return edit_training("plans.json", lambda p: p["configurations"]["3d_fullres"]["architecture"].update(values))
 
 
 def first_weight(content: Any) -> torch.Tensor:
@@ -47,32 +47,55 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "two dimensions": (trained_as("2d"), r"2d has spacing \[6\.0, 4\.5\], expected a network of three dimensions"),
     "a cascade": (
         trained_as("3d_cascade_fullres", inherits_from="3d_fullres", previous_stage="3d_lowres"),
-        "3d_cascade_fullres is the second stage of a cascade after '3d_lowres', expected 3d_fullres",
+        "3d_cascade_fullres is the second stage of a cascade after '3d_lowres', expected 3d_fullres, or 3d_lowres on",
     ),
     "a configuration that is not there": (
         edit_checkpoint(lambda c: c["init_args"].update(configuration="3d_huge")),
         r"plans\.json: not nnU-Net's plans for '3d_huge'",
     ),
     "one channel": (
-        edit("dataset.json", lambda d: d.update(channel_names={"0": "CT"})),
-        r"dataset\.json: channel_names \{'0': 'CT'\}, expected \{0: 'CT', 1: 'PET'\}",
+        edit_dataset(channel_names={"0": "CT"}),
+        r"dataset\.json: channel_names \{'0': 'CT'\}, expected two channels, CT and PET",
     ),
     "channels the other way round": (
-        edit("dataset.json", lambda d: d.update(channel_names={"0": "PET", "1": "CT"})),
-        r"channel_names \{'0': 'PET', '1': 'CT'\}, expected",
+        edit_dataset(channel_names={"0": "PT", "1": "CT"}),
+        r"dataset\.json: channels 0 'PT', 1 'CT', expected 0 'CT', 1 'PET', or --channels CT=1,PET=0$",
+    ),
+    "a channel of another name": (
+        edit_dataset(channel_names={"0": "noNorm", "1": "PET"}),
+        r"channels 0 'noNorm', 1 'PET', expected 0 'CT', 1 'PET', or --channels CT=0,PET=1 if CT is channel 0$",
+    ),
+    "channels of other names": (
+        edit_dataset(channel_names={"0": "zscore", "1": "zscore"}),
+        r"expected 0 'CT', 1 'PET', or --channels CT=NUMBER,PET=NUMBER with the numbers of the training$",
+    ),
+    "one name for both channels": (
+        edit_dataset(channel_names={"0": "PET", "1": "PT"}),
+        r"channels 0 'PET', 1 'PT', expected 0 'CT', 1 'PET', or --channels CT=NUMBER,PET=NUMBER with",
     ),
     "labels the other way round": (
-        edit("dataset.json", lambda d: d.update(labels={"background": 0, "GTVn": 1, "GTVp": 2})),
-        r"dataset\.json: labels .*'GTVn': 1.* expected .*'GTVp': 1, 'GTVn': 2",
+        edit_dataset(labels={"background": 0, "GTVn": 1, "GTVp": 2, "ignore": 3}),
+        r"dataset\.json: labels 1 'GTVn', 2 'GTVp', expected 1 'GTVp', 2 'GTVn', or --labels GTVp=2,GTVn=1$",
     ),
-    "one label": (edit("dataset.json", lambda d: d["labels"].pop("GTVn")), r"dataset\.json: labels"),
+    "a label of another name": (
+        edit_dataset(labels={"background": 0, "node": 1, "gtvp": 2}),
+        r"labels 1 'node', 2 'gtvp', expected .*, or --labels GTVp=2,GTVn=1 if GTVn is label 1$",
+    ),
+    "one label": (
+        edit_dataset(labels={"background": 0, "GTVp": 1}),
+        r"dataset\.json: labels \{'background': 0, 'GTVp': 1\}, expected \{'background': 0, 'GTVp': 1, 'GTVn': 2\}",
+    ),
+    "a background that is none": (
+        edit_dataset(labels={"air": 0, "GTVp": 1, "GTVn": 2}),
+        r"dataset\.json: labels \{'air",
+    ),
     "regions": (
-        edit("dataset.json", lambda d: d["labels"].update(GTVp=[1, 2])),
+        edit_dataset(labels={"background": 0, "GTVp": [1, 2], "GTVn": 2}),
         r"labels .* with regions, expected plain labels",
     ),
     "an unknown network": (architecture(network_class_name="a.b.SwinUNETR"), "network 'SwinUNETR', expected one of"),
     "an unknown module": (
-        edit(
+        edit_training(
             "plans.json",
             lambda p: p["configurations"]["3d_fullres"]["architecture"]["arch_kwargs"].update(nonlin="os.system"),
         ),
@@ -96,13 +119,29 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit("plans.json", lambda p: p.update(image_reader_writer="NibabelIOWithReorient")),
         "image_reader_writer 'NibabelIOWithReorient', expected SimpleITKIO or NibabelIO",
     ),
+    "a patch that the network cannot take": (
+        edit_training("plans.json", lambda p: p["configurations"]["3d_fullres"].update(patch_size=[8, 30, 32])),
+        r"plans\.json: patch_size \[30, 8, 32\], expected multiples of \[\d+, \d+, \d+\] for this U-Net",
+    ),
     "another order of axes": (
-        edit("plans.json", lambda p: p.update(transpose_forward=[0, 0, 2])),
+        edit_training("plans.json", lambda p: p.update(transpose_forward=[0, 0, 2])),
         r"transpose_forward \[0, 0, 2\], expected 0, 1 and 2",
     ),
-    "trained by other plans": (
-        edit_plan(spacing=[3.0, 6.0, 4.5]),
-        r"fold_0/checkpoint_final\.pth: trained with spacing \[18\.0, 6\.0, 4\.5\], expected \[3\.0",
+    "only the best checkpoint": (
+        lambda r: (r / "fold_1/checkpoint_final.pth").rename(r / "fold_1/checkpoint_best.pth"),
+        r"fold_1: no checkpoint_final\.pth, found checkpoint_best\.pth; expected it, --checkpoint best, or name finished",
+    ),
+    "a fold of other plans": (
+        edit_checkpoint(lambda c: c["init_args"]["plans"]["configurations"]["3d_fullres"].update(spacing=[3, 6, 4]), 1),
+        r"fold_1/checkpoint_final\.pth: trained with spacing \[3, 6, 4\], expected \[18\.0, 6\.0, 4\.5\] \(plans\.json",
+    ),
+    "a fold of another data set": (
+        edit_checkpoint(lambda c: c["init_args"]["dataset_json"].update(labels={"background": 0}), 1),
+        r"fold_1/checkpoint_final\.pth: trained with labels\.GTVn null, expected 2 \(dataset\.json\)",
+    ),
+    "plans without the trained configuration in a fold": (
+        edit_checkpoint(lambda c: c["init_args"].update(plans={"configurations": {}}), 1),
+        r"fold_1/checkpoint_final\.pth: not nnU-Net's plans for '3d_fullres'",
     ),
     "a fold of another training": (
         edit_checkpoint(lambda c: c.update(inference_allowed_mirroring_axes=None), fold=1),
@@ -133,6 +172,27 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"fold_0/checkpoint_final\.pth: no `network_weights`, expected a checkpoint of nnU-Net v2",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("fold_0/checkpoint_final.pth", "checkpoint_final.pth: found a file, expected the results folder around it, "),
+        ("fold_0", "fold_0: found a folder inside the results, expected the results folder around it, "),
+    ],
+    ids=["file", "fold"],
+)
+def test_a_part_of_the_results(
+    inside: str, message: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert package(results / inside, tmp_path / "model") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}{results.name}"
+
+
+def test_a_file_that_belongs_to_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.pth").touch()
+    assert package(tmp_path / "model.pth", tmp_path / "model") == 1
+    assert "model.pth: a file, expected nnU-Net's results, DatasetXXX_Name/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))

@@ -1,0 +1,171 @@
+"""Order of a training's channels and numbers of its labels, and networks rearranged to the algorithm's own.
+
+Permuting the input channels of the first convolution and the outputs of the segmentation heads gives a network that
+takes CT and PET and returns background, GTVp and GTVn, so inference needs no mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from algorithm.network.package import CHANNELS
+from baseline.package.comparison import INTENSITIES, channel_names
+from contract import labels
+from contract.errors import ModelPackageError
+
+LESIONS: Final = tuple(labels.NAMES[value] for value in sorted(labels.NAMES) if value != labels.BACKGROUND)
+_ALIASES: Final = {"pt": "pet"}
+
+
+@dataclass(frozen=True)
+class TrainedOrder:
+    """Numbers of a training's CT and PET, and of its background, GTVp and GTVn."""
+
+    channels: tuple[int, ...] = tuple(range(len(CHANNELS)))
+    labels: tuple[int, ...] = tuple(range(len(LESIONS) + 1))
+
+    @property
+    def permutes_channels(self) -> bool:
+        """True if the training has CT and PET in another order."""
+        return self.channels != TrainedOrder.channels
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers that differ from the algorithm's, by name, for the manifest."""
+        record = {}
+        if self.permutes_channels:
+            record["channels"] = dict(zip(CHANNELS, self.channels, strict=True))
+        if self.labels != TrainedOrder.labels:
+            record["labels"] = dict(zip(LESIONS, self.labels[1:], strict=True))
+        return record
+
+
+OWN_ORDER: Final = TrainedOrder()
+
+
+def trained_order(
+    dataset: Mapping[str, Any], channels: tuple[int, ...] | None, lesions: tuple[int, ...] | None
+) -> TrainedOrder:
+    """Numbers of channels and labels in a training.
+
+    Args:
+        dataset: nnU-Net's `dataset.json`.
+        channels: numbers of CT and PET; None if the training has them in this order.
+        lesions: numbers of GTVp and GTVn; None for 1 and 2.
+
+    Raises:
+        ModelPackageError: other channels or labels than these, or names that contradict the numbers.
+    """
+    numbered = {str(number): name for number, name in enumerate(CHANNELS)}
+    found = channel_names(dataset)
+    names = {str(key): str(name) for key, name in found.items()} if isinstance(found, dict) else {}
+    if names.keys() != numbered.keys():
+        raise ModelPackageError("dataset.json", f"channel_names {found!r}", f"two channels, {' and '.join(CHANNELS)}")
+    of_channels = _numbers({int(key): name for key, name in names.items()}, CHANNELS, "channel", channels)
+    of_labels = _numbers(_lesion_names(dataset.get("labels")), LESIONS, "label", lesions)
+    return TrainedOrder(of_channels, (labels.BACKGROUND, *of_labels))
+
+
+def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
+    """Plans whose normalisation and intensities are those of CT and PET, in this order.
+
+    Raises:
+        ModelPackageError: a network that computes functions of its first channel, which it takes for the CT.
+    """
+    if not order.permutes_channels:
+        return dict(plans)
+    configurations = {name: _ordered_configuration(one, order) for name, one in plans["configurations"].items()}
+    intensities = {str(to): plans[INTENSITIES][str(number)] for to, number in enumerate(order.channels)}
+    return {**plans, "configurations": configurations, INTENSITIES: intensities}
+
+
+def ordered_weights(
+    weights: Mapping[str, torch.Tensor], network: nn.Module, order: TrainedOrder
+) -> dict[str, torch.Tensor]:
+    """Weights by name, input channels and outputs permuted; `network` is the one to which they belong."""
+    # In order of registration: the first sees the image. Second names of shared tensors are left out.
+    convolutions = [name for name, module in network.named_modules() if isinstance(module, nn.Conv3d)]
+    permuted = dict(weights)
+    if order.permutes_channels:
+        first = f"{convolutions[0]}.weight"
+        permuted[first] = weights[first][:, list(order.channels)]
+    for head in _heads(convolutions):
+        for name in (f"{head}.weight", f"{head}.bias"):
+            permuted[name] = weights[name][list(order.labels)]
+    return permuted
+
+
+def _heads(convolutions: Sequence[str]) -> Sequence[str]:
+    """Names of the segmentation heads: a U-Net has one for each resolution (deep supervision), a SegResNet one."""
+    return [name for name in convolutions if "seg_layers" in name] or convolutions[-1:]
+
+
+def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
+    if enhance := configuration["architecture"].get("enhance"):
+        raise ModelPackageError("plans.json", f"enhance {enhance!r} of channel 0", f"{CHANNELS[0]} as channel 0")
+    lists = ("normalization_schemes", "use_mask_for_norm")
+    permuted = {
+        key: [configuration[key][number] for number in order.channels] for key in lists if configuration.get(key)
+    }
+    return {**configuration, **permuted}
+
+
+def _lesion_names(found: Any) -> dict[int, str]:
+    """Names of the labels 1 and 2."""
+    wanted = {name: value for value, name in labels.NAMES.items()}
+    given = {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+    if any(isinstance(value, list | tuple) for value in given.values()):
+        raise ModelPackageError("dataset.json", f"labels {found!r} with regions", f"plain labels {wanted!r}")
+    # nnU-Net does not predict the label to ignore
+    named = {value: name for name, value in given.items() if name.casefold() != "ignore"}
+    background = named.pop(labels.BACKGROUND, "").casefold()
+    if background != labels.NAMES[labels.BACKGROUND] or named.keys() != labels.NAMES.keys() - {labels.BACKGROUND}:
+        raise ModelPackageError("dataset.json", f"labels {found!r}", f"{wanted!r}")
+    return named
+
+
+def _numbers(
+    names: Mapping[int, str], wanted: Sequence[str], kind: str, chosen: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """The number of each of `wanted`; `names` has a name for each number, which may be one of other wording."""
+    spelled = {number: _ALIASES.get(name.casefold(), name.casefold()) for number, name in names.items()}
+    # A name that occurs twice says nothing.
+    by_name = {name: number for number, name in spelled.items() if list(spelled.values()).count(name) == 1}
+    known = {name: by_name[name.casefold()] for name in wanted if name.casefold() in by_name}
+    in_order = dict(zip(wanted, sorted(names), strict=True))
+    if chosen is not None:
+        given = dict(zip(wanted, chosen, strict=True))
+        for name, number in known.items():
+            if given[name] != number:
+                raise ModelPackageError(
+                    f"--{kind}s", f"found {mapping_text(given)}", f"{name}={number}, as in dataset.json"
+                )
+        return chosen
+    if known == in_order:
+        return tuple(in_order.values())
+    numbered = ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
+    expected = ", ".join(f"{number} {name!r}" for name, number in in_order.items())
+    raise ModelPackageError(
+        "dataset.json", f"{kind}s {numbered}", f"{expected}, or {_suggestion(known, in_order, kind)}"
+    )
+
+
+def _suggestion(known: Mapping[str, int], in_order: Mapping[str, int], kind: str) -> str:
+    """The option that describes the training; a name that is not known has the number that is left."""
+    unknown = [name for name in in_order if name not in known]
+    if len(unknown) > 1:
+        form = ",".join(f"{name}=NUMBER" for name in in_order)
+        return f"--{kind}s {form} with the numbers of the training"
+    left = [number for number in in_order.values() if number not in known.values()]
+    inferred = {**known, **dict(zip(unknown, left, strict=True))}
+    condition = f" if {unknown[0]} is {kind} {left[0]}" if unknown else ""
+    return f"--{kind}s {mapping_text({name: inferred[name] for name in in_order})}{condition}"
+
+
+def mapping_text(numbers: Mapping[str, int]) -> str:
+    """Numbers by name as the options take them, such as `CT=1,PET=0`."""
+    return ",".join(f"{name}={number}" for name, number in numbers.items())

@@ -1,0 +1,169 @@
+"""Channels and labels in another order: the package gives the answers of the training."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.network import windows
+from algorithm.network.networks import load_weights, untrained_network
+from algorithm.network.package import load_package
+from baseline.package.comparison import INTENSITIES
+from baseline.package.order import TrainedOrder, ordered_plans, trained_order
+from contract.errors import ModelPackageError
+from contract.files import read_json
+from tests.baseline.package.nnunet_results import edit_dataset, edit_training, our_logits, package
+
+PRESETS = ["plain", "resenc_m", "resenc_l", "segresnet"]
+CHANNELS, LABELS = ("--channels", "CT=1,PET=0"), ("--labels", "GTVp=2,GTVn=1")
+
+
+@pytest.fixture
+def swapped(request: pytest.FixtureRequest, trained: dict[str, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Results of one preset, and the same as of a training with PET, CT and GTVn before GTVp."""
+    source = trained[request.param]
+    target = Path(shutil.copytree(source, tmp_path / "Dataset002_Swapped" / source.name))
+    edit_dataset(channel_names={"0": "PET", "1": "CT"}, labels={"background": 0, "GTVn": 1, "GTVp": 2})(target)
+    return source, target
+
+
+@pytest.mark.parametrize("swapped", PRESETS, indirect=True)
+def test_the_package_of_a_swapped_training_gives_its_answers(
+    swapped: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given CT and PET, it returns the logits that the network gives for PET and CT, its last two exchanged.
+
+    The package of the same network without a mapping is the reference; test_assemble compares it with nnU-Net's own
+    predictor. Only the order of additions in the first convolution differs.
+    """
+    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    source, target = swapped
+    assert package(source, tmp_path / "source") == 0
+    assert package(target, tmp_path / "target", *CHANNELS, *LABELS) == 0
+    data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
+    expected = our_logits(load_package(tmp_path / "source"), data[::-1].copy())[[0, 2, 1]]
+    logits = our_logits(load_package(tmp_path / "target"), data)
+    assert np.abs(expected[1] - expected[2]).max() > 0.1
+    np.testing.assert_allclose(logits, expected, atol=1e-5, rtol=1e-5)
+    assert (logits.argmax(0) == expected.argmax(0)).all()
+
+
+@pytest.mark.parametrize("swapped", ["plain", "resenc_m"], indirect=True)
+def test_the_heads_of_every_resolution_are_permuted(swapped: tuple[Path, Path], tmp_path: Path) -> None:
+    """With deep supervision a U-Net returns one answer for each resolution."""
+    source, target = swapped
+    assert package(source, tmp_path / "source") == 0
+    assert package(target, tmp_path / "target", *CHANNELS, *LABELS) == 0
+    answers = []
+    data = torch.randn(1, 2, *load_package(tmp_path / "source").patch_of(0))
+    for name, channels in (("source", (1, 0)), ("target", (0, 1))):
+        model = load_package(tmp_path / name)
+        network = untrained_network(model.configuration_of(0), 2, 3, deep_supervision=True).eval()
+        load_weights(network, model.fold_files[0])
+        with torch.inference_mode():
+            answers.append(network(data[:, list(channels)]))
+    assert len(answers[0]) > 1
+    for of_source, of_target in zip(*answers, strict=True):
+        torch.testing.assert_close(of_target, of_source[:, [0, 2, 1]], atol=1e-5, rtol=1e-5)
+
+
+def different_channels(plans: Any) -> None:
+    """Intensities of two channels that are not the same."""
+    plans[INTENSITIES]["0"]["mean"] = 3.0
+
+
+@pytest.mark.parametrize("options", [CHANNELS, LABELS, (*CHANNELS, *LABELS)], ids=["channels", "labels", "both"])
+def test_normalisation_follows_the_channels(options: tuple[str, ...], results: Path, tmp_path: Path) -> None:
+    """Channel 0 of the training is CTNormalization with mean 3, channel 1 ZScoreNormalization with mean 0."""
+    edit_training("plans.json", different_channels)(results)
+    if CHANNELS[0] in options:
+        edit_dataset(channel_names={"0": "PET", "1": "CT"})(results)
+    if LABELS[0] in options:
+        edit_dataset(labels={"background": 0, "GTVn": 1, "GTVp": 2})(results)
+    assert package(results, tmp_path / "model", *options) == 0
+    model = load_package(tmp_path / "model")
+    schemes = ["CTNormalization", "ZScoreNormalization"]
+    means = [3.0, 0.0]
+    step = -1 if CHANNELS[0] in options else 1
+    assert model.configuration["normalization_schemes"] == schemes[::step]
+    assert [model.plans[INTENSITIES][key]["mean"] for key in "01"] == means[::step]
+    manifest = read_json(tmp_path / "model" / "manifest.json")
+    assert manifest["channels"] == ["CT", "PET"]
+    assert manifest["labels"] == {"0": "background", "1": "GTVp", "2": "GTVn"}
+    record = manifest["training"]
+    assert record.get("channels") == ({"CT": 1, "PET": 0} if CHANNELS[0] in options else None)
+    assert record.get("labels") == ({"GTVp": 2, "GTVn": 1} if LABELS[0] in options else None)
+
+
+def dataset(first: str = "CT", second: str = "PET", **lesions: int) -> dict[str, Any]:
+    return {"channel_names": {"0": first, "1": second}, "labels": {"background": 0, **(lesions or {"x": 1, "y": 2})}}
+
+
+def test_names_of_other_wording_need_the_option() -> None:
+    assert trained_order(dataset("zscore", "zscore"), (1, 0), (2, 1)) == TrainedOrder((1, 0), (0, 2, 1))
+    assert trained_order(dataset("noNorm", "pt", GTVP=1, gtvn=2), (0, 1), None) == TrainedOrder()
+
+
+@pytest.mark.parametrize(
+    ("channels", "lesions", "message"),
+    [
+        ((0, 1), (1, 2), "--channels: found CT=0,PET=1, expected CT=1, as in dataset.json"),
+        ((1, 0), (1, 2), "--labels: found GTVp=1,GTVn=2, expected GTVn=1, as in dataset.json"),
+    ],
+    ids=["channels", "labels"],
+)
+def test_options_that_contradict_the_names(channels: tuple[int, ...], lesions: tuple[int, ...], message: str) -> None:
+    """One name is enough: the other channel and the other label have names of their own wording."""
+    with pytest.raises(ModelPackageError) as error:
+        trained_order(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
+    assert str(error.value) == message
+
+
+def test_functions_of_the_ct_belong_to_channel_0() -> None:
+    plans = {"configurations": {"3d": {"architecture": {"enhance": ["ct_square"]}}}, INTENSITIES: {"0": {}, "1": {}}}
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_square'\] of channel 0, expected CT as"):
+        ordered_plans(plans, TrainedOrder(channels=(1, 0)))
+    assert ordered_plans(plans, TrainedOrder(labels=(0, 2, 1))) == plans
+
+
+@pytest.mark.parametrize("option", ["--channels", "--labels"])
+@pytest.mark.parametrize("value", ["", "CT", "CT=0", "CT=0,PET=0", "CT=0,PET=2", "PET=0,GTVp=1", "CT=0,PET=1,SUV=2"])
+def test_options_that_are_no_mapping(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        package(tmp_path, tmp_path / "out", option, value)
+    form = {"--channels": "CT=0,PET=1", "--labels": "GTVp=1,GTVn=2"}[option]
+    assert f"argument {option}: found {value!r}, expected {form} or these numbers in another order" in (
+        capsys.readouterr().err
+    )
+
+
+NAMES = st.sampled_from(["CT", "ct", "PET", "pt", "zscore", "noNorm"])
+LESION_NAMES = st.permutations(["GTVp", "gtvn", "tumour", "node"])
+
+
+@given(NAMES, NAMES, LESION_NAMES)
+def test_a_suggested_option_is_accepted(first: str, second: str, lesions: list[str]) -> None:
+    """One error for the channels and one for the labels at most; with what they suggest there is no other."""
+    names = dataset(first, second, **{lesions[0]: 1, lesions[1]: 2})
+    # Where no name is known, any numbers will do.
+    numbers: dict[str, tuple[int, ...] | None] = {"channels": None, "labels": None}
+    any_numbers = {"channels": (1, 0), "labels": (2, 1)}
+    for _ in numbers:
+        try:
+            trained_order(names, *numbers.values())
+        except ModelPackageError as error:
+            ((option, one, other),) = re.findall(r"--(\w+) \w+=(\w+),\w+=(\w+)", str(error))
+            numbers[option] = any_numbers[option] if one == "NUMBER" else (int(one), int(other))
+    order = trained_order(names, *numbers.values())
+    assert sorted(order.channels) == [0, 1]
+    assert sorted(order.labels) == [0, 1, 2]
