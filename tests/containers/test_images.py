@@ -82,12 +82,13 @@ def test_the_evaluation_has_no_torch(images: ContainerEngine):
 
 def test_the_evaluation_ranks_teams(images: ContainerEngine, tmp_path: Path):
     """Three simulated teams, with the edition and the task of the image."""
-    write_challenge(tmp_path, "hecktor2025", ChallengeSize(3, 40, bootstraps=10, rankings=0))
-    files = [f"/results/{path.relative_to(tmp_path)}" for path in sorted(tmp_path.glob("task2/*/metrics.json"))]
+    results = tmp_path / "results"  # tmp_path itself is closed to the image's user
+    write_challenge(results, "hecktor2025", ChallengeSize(3, 40, bootstraps=10, rankings=0))
+    files = [f"/results/{path.relative_to(results)}" for path in sorted(results.glob("task2/*/metrics.json"))]
     output = tmp_path / "board"
     output.mkdir(mode=0o777)
     output.chmod(0o777)  # the image's user is not this one
-    mounts = [f"--volume={tmp_path}:/results:ro", f"--volume={output}:/board"]
+    mounts = [f"--volume={results}:/results:ro", f"--volume={output}:/board"]
     run = ["run", "--rm", "--network=none", "--read-only", *mounts, "hecktor-evaluation-rfs"]
     printed = images.command(*run, "rank", *files, "--output", "/board")
     assert "C-index" in printed
