@@ -168,7 +168,7 @@ def test_teams_are_ranked_and_shown(challenge, tmp_path, grid):
     page = tmp_path / "page.html"
     shown = ["--results", str(tmp_path), "--cohort", str(tmp_path), "--edition", str(DECLARATION), "--workers", "0"]
     assert report([*shown, "--output", str(page)]) == 0
-    assert "T Stage T1 · N Stage N0 · Recurrence yes · Follow-up 100 days" in page.read_text()
+    assert "T stage T1 · N stage N0 · Recurrence yes · Follow-up 100 days" in page.read_text()
     assert "log-rank" in page.read_text()
 
 

@@ -465,7 +465,7 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
     shown = ["--results", str(results), "--cohort", str(cohort), "--edition", "hecktor2026", "--workers", "0"]
     assert report([*shown, "--output", str(page)]) == 0
     text = page.read_text()
-    for words in ("T and N balanced accuracy", "Official order by Score", "GTVn DSC", "T Stage T1 · N Stage N0"):
+    for words in ("T and N balanced accuracy", "Official order by Score", "GTVn DSC", "T stage T1 · N stage N0"):
         assert words in text, words
 
 
