@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from contract.editions import Algorithm, load_edition
 from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import image_suffix
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
+from contract.packages import package_folder
 
 LOGGER = logging.getLogger("hecktor")
 _MASK_SUFFIXES: Final = (".mha", ".nii.gz")
@@ -43,15 +45,17 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
     request = _request(parser, arguments, spent_s)
     _check_outputs(arguments, request)
-    model_dir = arguments.model or default_package_path(request.edition.name)
-    if arguments.serve:
-        serve(request, model_dir, arguments.port)
-        return 0
-    with _terminated_by_signal() as termination:
-        try:
-            record = predict(request, Resident(model_dir, request.device), termination).record
-        finally:
-            _log_this_thread_only()
+    start_s = time.monotonic()
+    with package_folder(arguments.model or default_package_path(request.edition.name)) as model_dir:
+        request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
+        if arguments.serve:
+            serve(request, model_dir, arguments.port)
+            return 0
+        with _terminated_by_signal() as termination:
+            try:
+                record = predict(request, Resident(model_dir, request.device), termination).record
+            finally:
+                _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
     return 0
 
@@ -213,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model",
         type=Path,
-        help="folder of a model package (default: /opt/ml/model if it exists, otherwise the edition's shipped package)",
+        help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
     parser.add_argument("--time-limit", type=positive_number(), help="time limit in seconds (default: the task's)")
     parser.add_argument(

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import write_json, write_text
-from contract.packages import check_edition, file_entry, read_manifest, verified_files
+from contract.packages import check_edition, file_entry, package_folder, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.images import BuiltImages
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
@@ -28,7 +28,7 @@ Reporter = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SubmissionOptions:
-    """Options of a submission: `package` is the folder of a model package, `output` that for the files to upload.
+    """Options of a submission: `package` is a folder or `.tar.gz`, `output` the folder for the files to upload.
 
     Images are made of the `tasks`, of all of the edition if empty. `torch`, the images' PyTorch build, and `with_gpus`
     are for the record. `kinds` are the phantoms' fields of view; `coarsening` makes their CT matrix smaller, for tests.
@@ -59,6 +59,11 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
         HecktorError: the package cannot be used or is of another edition, or a check failed. The folder then holds
             its earlier content and, in `failed/`, the logs.
     """
+    with package_folder(options.package) as package:
+        return _make_from_folder(replace(options, package=package), images, report)
+
+
+def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
     manifest = _verified_manifest(options.package)
     check_edition(manifest, options.edition.name)
     _check_folder(options.output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from algorithm import pipeline
 from algorithm.cli import main
+from contract.archives import pack
 from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import Volume, read_volume, write_volume
 from tests.algorithm.edition import SEGMENTATION
@@ -151,3 +153,16 @@ def test_a_ct_on_an_oblique_grid_keeps_its_geometry(case_folder: Any, files: Pat
     write_volume(files / "T_0000.nii.gz", Volume(case_folder.ct.array, turned))
     assert run(tiny_package, "--ct", files / "T_0000.nii.gz", "--pet", files / PET, "--output", files / "t.nii.gz") == 0
     assert read_volume(files / "t.nii.gz").geometry.differences(turned) == []
+
+
+def test_a_packed_model_gives_the_same_mask_and_its_folder_is_removed(
+    files: Path, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    pack(tiny_package, tmp_path / "model.tar.gz")
+    for model, name in ((tiny_package, "folder.mha"), (tmp_path / "model.tar.gz", "archive.mha")):
+        run(model, "--ct", files / CT, "--output", tmp_path / name)
+    assert (tmp_path / "archive.mha").read_bytes() == (tmp_path / "folder.mha").read_bytes()
+    assert list(scratch.iterdir()) == []
