@@ -128,6 +128,22 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     return features
 
 
+def measure_masks(work: WorkFolders, folder: Path, jobs: int = 1) -> dict[str, Features]:
+    """Measure the lesions in a folder of out-of-fold masks, `ID.nii.gz` or `ID.mha` on each CT's grid.
+
+    Returns features by patient ID, also written to `features.json`. No network is needed.
+
+    Raises:
+        HecktorError: a patient has no mask, or a mask is unusable.
+    """
+    from baseline.network.given_masks import measure_given_masks
+
+    features, key = measure_given_masks(work, read_cases(work), folder, jobs)
+    if load_cached(work.features_json, key) is None:
+        cache(work.features_json, key, features)
+    return features
+
+
 def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
