@@ -69,12 +69,13 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
     _check_folder(options.output)
     tasks = options.tasks or options.edition.algorithms
     with _scratch_folder(options.output) as scratch:
+        report(f"{MODEL}: packing")
         pack(options.package, scratch / MODEL)
         unpack(scratch / MODEL, scratch / "model")
         _verified_manifest(scratch / "model")
         report(f"{MODEL}: packed, unpacked as the platform does, verified")
+        report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
-        report(f"phantoms: {', '.join(options.kinds)}")
         inputs = TrialInputs(scratch / "cohort", kinds, scratch / "model")
         try:
             archives, tried = _rehearsed(options.edition, tasks, images, inputs, scratch, report)
@@ -106,15 +107,17 @@ def _rehearsed(
     log = scratch / REHEARSAL / "images.log"
     log.parent.mkdir()
     if images is not None:
+        report(f"images: building {', '.join(images.name(task) for task in tasks)}")
         images.build(tasks, log)
-        report(f"images: {', '.join(images.name(task) for task in tasks)} built")
     for task in tasks:
         runner: Runner = ProcessRunner(algorithm_command(edition, task))
         if images is not None:
+            report(f"{archive_name(task)}: saving and loading")
             runner, archive = _archived(images, task, scratch, log)
             archives.append(archive)
             report(f"{archive.file}: {archive.entry['size'] / 1e9:.2f} GB, checked and loaded")
-        tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name))
+        report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
+        tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name, report))
         longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s
         report(f"{task.name}: {len(inputs.kinds)} phantoms, {longest_s:.1f} s the longest (limit {limit_s:g} s)")
     return archives, tried
