@@ -251,6 +251,6 @@ def _plan_arguments() -> argparse.ArgumentParser:
 def _export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--output", type=Path, required=True, help="folder of the model package")
+    add("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
     add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
     return parser
