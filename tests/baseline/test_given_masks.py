@@ -19,8 +19,8 @@ from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_existing_networks import PATIENTS, write_release
 
 
-def heads(work: WorkFolders, masks: Path) -> None:
-    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1"]) == 0
+def heads(work: WorkFolders, masks: Path, jobs: int = 1) -> None:
+    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", str(jobs)]) == 0
 
 
 def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
@@ -47,7 +47,7 @@ def prepared(tiny_release: TinyRelease, tmp_path: Path) -> tuple[WorkFolders, Pa
 def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> None:
     """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid."""
     work, masks = prepared
-    heads(work, masks)
+    heads(work, masks, jobs=2)
     assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     rows = read_json(work.features_json)["result"]
     assert len(rows) == PATIENTS
