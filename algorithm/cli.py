@@ -7,11 +7,15 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
+from algorithm.case.inputs import CaseFiles, plain_case
 from algorithm.deadline import Termination, process_age_s
 from algorithm.heads.methods import METHODS, method_for
 from algorithm.network.package import default_package_path
@@ -21,10 +25,14 @@ from algorithm.prediction import PredictRequest
 from algorithm.serve import PORT, serve
 from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
 from contract import platform
-from contract.errors import HecktorError, OutputError
+from contract.editions import Algorithm, load_edition
+from contract.errors import HecktorError, InputError, OutputError
+from contract.images.volumes import image_suffix
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
+from contract.packages import package_folder
 
 LOGGER = logging.getLogger("hecktor")
+_MASK_SUFFIXES: Final = (".mha", ".nii.gz")
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
@@ -36,28 +44,36 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
     request = _request(parser, arguments, spent_s)
-    _prepare_extras(arguments, makes_passes=request.method.segmenter == "network")
-    model_dir = arguments.model or default_package_path(request.edition.name)
-    if arguments.serve:
-        serve(request, model_dir, arguments.port)
-        return 0
-    with _terminated_by_signal() as termination:
-        try:
-            record = predict(request, Resident(model_dir, request.device), termination).record
-        finally:
-            _log_this_thread_only()
+    _check_outputs(arguments, request)
+    start_s = time.monotonic()
+    with package_folder(arguments.model or default_package_path(request.edition.name)) as model_dir:
+        request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
+        if arguments.serve:
+            serve(request, model_dir, arguments.port)
+            return 0
+        with _terminated_by_signal() as termination:
+            try:
+                record = predict(request, Resident(model_dir, request.device), termination).record
+            finally:
+                _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
     return 0
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
+    mask_path = arguments.output if _is_mask_file(arguments.output) else None
+    if mask_path is not None and arguments.task is None:
+        arguments.task = _task_with_mask(str(arguments.edition))
     edition, algorithm = chosen_algorithm(parser, arguments)
+    if mask_path is not None:
+        algorithm = _mask_alone(algorithm, mask_path)
     return PredictRequest(
         edition=edition,
         algorithm=algorithm,
         method=method_for(arguments.method, edition, algorithm),
-        source=arguments.input,
-        output_dir=arguments.output,
+        source=_source(parser, arguments, algorithm),
+        output_dir=None if mask_path is not None else arguments.output,
+        mask_path=mask_path,
         device=arguments.device,
         time_limit_s=algorithm.time_limit_s if arguments.time_limit is None else arguments.time_limit,
         strict=arguments.strict,
@@ -66,6 +82,36 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         uncertainty_dir=arguments.uncertainty,
         record_path=arguments.record,
     )
+
+
+def _is_mask_file(output: Path) -> bool:
+    """True for the name of an image, which means that only the mask is written, to this file."""
+    return image_suffix(output) in _MASK_SUFFIXES and not output.is_dir()
+
+
+def _task_with_mask(edition: str) -> str | None:
+    """The edition's first task with a mask."""
+    return next((one.name for one in load_edition(edition).algorithms if one.mask is not None), None)
+
+
+def _mask_alone(algorithm: Algorithm, mask_path: Path) -> Algorithm:
+    if algorithm.mask is None:
+        raise HecktorError("--output", f"the image {mask_path.name}", f"a folder: task {algorithm.name} has no mask")
+    return replace(algorithm, answers=(algorithm.mask,))
+
+
+def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:
+    """The case's folder, or its plain files. Raises `InputError`."""
+    if arguments.ct is None:
+        if arguments.pet is not None or arguments.ehr is not None:
+            parser.error("--pet and --ehr need --ct")
+        return arguments.input or platform.INPUT_DIR
+    if arguments.input is not None:
+        parser.error("found --input and --ct, expected one of them")
+    if algorithm.heads and arguments.ehr is None:
+        names = ", ".join(answer.name for answer in algorithm.heads)
+        raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
+    return plain_case(arguments.ct, arguments.pet, arguments.ehr)
 
 
 def program(argv: Sequence[str] | None = None) -> int:
@@ -109,18 +155,36 @@ def _terminated_by_signal() -> Iterator[Termination]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
 
 
-def _prepare_extras(arguments: argparse.Namespace, *, makes_passes: bool) -> None:
-    """Check `--record` and `--uncertainty` and create the folder, before any work. Raises `HecktorError`."""
+def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> None:
+    """Check the paths to write and create the folder of the uncertainty, before any work. Raises `HecktorError`."""
+    source = request.source
+    inputs = source.paths if isinstance(source, CaseFiles) else [source] if isinstance(source, Path) else []
+    if arguments.serve and (request.mask_path is not None or isinstance(source, CaseFiles)):
+        raise HecktorError("--serve", "found with plain files", "the platform's folders: a server answers many cases")
+    if request.mask_path is not None:
+        _check_not_an_input(request.mask_path, inputs)
+    _prepare_extras(arguments, inputs, makes_passes=request.method.segmenter == "network")
+
+
+def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
+    for path in inputs:
+        if mask.resolve() == path.resolve():
+            raise OutputError("--output", f"{mask.name} is an input of the case", "another file")
+        if mask.resolve().is_relative_to(path.resolve()):
+            raise OutputError("--output", f"{mask.name} lies within the input folder", "a path outside")
+
+
+def _prepare_extras(arguments: argparse.Namespace, inputs: Sequence[Path], *, makes_passes: bool) -> None:
     for option, path in (("--record", arguments.record), ("--uncertainty", arguments.uncertainty)):
         if path is not None and arguments.serve:
             raise HecktorError(option, "found with --serve", "one of them: a server writes answers only")
     if arguments.record is not None:
-        check_outside_sockets("--record", arguments.record, arguments.input, arguments.output)
+        check_outside_sockets("--record", arguments.record, inputs, arguments.output)
         _remove_earlier(arguments.record)
     if arguments.uncertainty is not None:
         if not makes_passes:
             raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
-        prepare_folder(arguments.uncertainty, arguments.input, arguments.output)
+        prepare_folder(arguments.uncertainty, inputs, arguments.output)
 
 
 def _remove_earlier(record: Path) -> None:
@@ -137,16 +201,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--input",
         type=Path,
-        default=platform.INPUT_DIR,
-        help="the case, in the platform's input layout (default: %(default)s)",
+        help=f"the case, in the platform's input layout (default: {platform.INPUT_DIR})",
     )
+    parser.add_argument("--ct", type=Path, metavar="FILE", help="CT in HU as a plain image, instead of --input")
     parser.add_argument(
-        "--output", type=Path, default=platform.OUTPUT_DIR, help="folder for the answers (default: %(default)s)"
+        "--pet", type=Path, metavar="FILE", help="PET in SUV (default: CASE_0001 beside a CT named CASE_0000)"
+    )
+    parser.add_argument("--ehr", type=Path, metavar="FILE", help="clinical variables; a mask needs none")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=platform.OUTPUT_DIR,
+        help="folder for the answers, or a file (.nii.gz, .mha) for the mask alone (default: %(default)s)",
     )
     parser.add_argument(
         "--model",
         type=Path,
-        help="folder of a model package (default: /opt/ml/model if it exists, otherwise the edition's shipped package)",
+        help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
     parser.add_argument("--time-limit", type=positive_number(), help="time limit in seconds (default: the task's)")
     parser.add_argument(

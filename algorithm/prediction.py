@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import CaseVolumes
+from algorithm.case.read import CaseSource
 from algorithm.heads.methods import Method
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
@@ -30,20 +30,21 @@ class PredictRequest:
         edition: gives the inputs and the clinical variables.
         algorithm: gives the answers.
         method: the baseline or a comparator.
-        source: the platform's `/input` folder, or scans in memory.
-        output_dir: the platform's `/output` folder; None writes no files.
+        source: the platform's `/input` folder, plain files, or scans in memory.
+        output_dir: the platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
         time_limit_s: seconds for the case, of which `spent_s` are already used.
         strict: degenerate input is an error, not a warning.
         most_passes: limit on the passes of the network; None makes all that fit the time.
         uncertainty_dir: folder for the uncertainty (`algorithm.uncertainty.record`); None computes none.
         record_path: JSON file for the run record; None writes none.
+        mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
     """
 
     edition: Edition
     algorithm: Algorithm
     method: Method
-    source: Path | CaseVolumes
+    source: CaseSource
     output_dir: Path | None
     device: str
     time_limit_s: float
@@ -52,6 +53,7 @@ class PredictRequest:
     most_passes: int | None = None
     uncertainty_dir: Path | None = None
     record_path: Path | None = None
+    mask_path: Path | None = None
 
     @property
     def uses_package(self) -> bool:

@@ -131,8 +131,11 @@ def last_resort(run: RunContext, reason: str) -> Segmented:
 
 
 def write(run: RunContext, answers: CaseAnswers) -> CaseAnswers:
-    """Write each answer to its output socket, all or none. Raises `OutputError`."""
-    algorithm, output_dir = run.request.algorithm, run.request.output_dir
+    """Write each answer to its output socket, all or none, or the mask to its file. Raises `OutputError`."""
+    algorithm, output_dir, mask_path = run.request.algorithm, run.request.output_dir, run.request.mask_path
+    if mask_path is not None and answers.mask is not None:
+        with run.stages("write"):
+            write_mask(mask_path, answers.mask, answers.segmented.case.ct.geometry)
     if output_dir is None:
         return answers
     written: list[Path] = []

@@ -14,7 +14,7 @@ from baseline.network.planning import plan_networks
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import use_networks
-from baseline.pipeline import TrainingOptions, export_model, fit_heads, measure_out_of_fold, train
+from baseline.pipeline import TrainingOptions, export_model, fit_heads, measure_masks, measure_out_of_fold, train
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
 from baseline.release.problems import as_text
 from baseline.report.report import make_report
@@ -79,6 +79,11 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.masks is not None:
+        if arguments.networks is not None:
+            raise HecktorError("--masks", "found with --networks", "one of them")
+        _show(fit_heads(work, measure_masks(work, arguments.masks, arguments.jobs)))
+        return 0
     if arguments.networks is not None:
         use_networks(work, arguments.networks)
     _show(fit_heads(work, measure_out_of_fold(work, arguments.device)))
@@ -181,7 +186,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
-    step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
+    heads = step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
+    heads.add_argument(
+        "--masks",
+        type=Path,
+        metavar="DIR",
+        help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; needs no networks",
+    )
     step("report", _report, [], "write the training report")
     step("export", _export, [export], "write the model package")
     return parser
@@ -240,6 +251,6 @@ def _plan_arguments() -> argparse.ArgumentParser:
 def _export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--output", type=Path, required=True, help="folder of the model package")
+    add("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
     add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
     return parser

@@ -52,7 +52,7 @@ class TrainingOptions:
 
     Attributes:
         work: working directory.
-        output: folder of the model package.
+        output: the model package, `*.tar.gz` for an archive, any other name for a folder.
         prepare: the release, and how to prepare it.
         plan: options of the networks; `PRESETS` holds complete plans.
         machine: device, GPUs and processor cores.
@@ -70,7 +70,7 @@ class TrainingOptions:
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
-    """Run every step; returns the folder of the model package. `show` is called with a summary of each step.
+    """Run every step; returns the path of the model package. `show` is called with a summary of each step.
 
     Raises:
         HecktorError: the release has errors, or a step failed.
@@ -128,6 +128,22 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     return features
 
 
+def measure_masks(work: WorkFolders, folder: Path, jobs: int = 1) -> dict[str, Features]:
+    """Measure the lesions in a folder of out-of-fold masks, `ID.nii.gz` or `ID.mha` on each CT's grid.
+
+    Returns features by patient ID, also written to `features.json`. No network is needed.
+
+    Raises:
+        HecktorError: a patient has no mask, or a mask is unusable.
+    """
+    from baseline.network.given_masks import measure_given_masks
+
+    features, key = measure_given_masks(work, read_cases(work), folder, jobs)
+    if load_cached(work.features_json, key) is None:
+        cache(work.features_json, key, features)
+    return features
+
+
 def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -167,7 +183,7 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features]) -> str:
 
 
 def export_model(work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS) -> Path:
-    """Write the model package of networks and fitted heads, with its model card; returns its folder."""
+    """Write the model package of networks and fitted heads, with its model card, to `output`, which is returned."""
     records = work.read(work.heads_json)
     heads = {name: read_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
@@ -204,10 +220,10 @@ def _export_networks(work: WorkFolders) -> Path:
 def _export(
     work: WorkFolders, output: Path, heads: Mapping[str, Head], manifest: Mapping[str, Any], card: str | None
 ) -> Path:
-    from baseline.package.export import PackageContents, export_folder, export_package
+    from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
     if existing is not None:
-        return export_folder(output, PackageContents(existing, heads, manifest, card))
+        return export_contents(output, PackageContents(existing, heads, manifest, card))
     axes = {"mirror_axes": list(read_plan(work).mirror_axes)}
     return export_package(output, work.read(work.plans), final_checkpoints(work), heads, {**manifest, **axes}, card)

@@ -1,12 +1,17 @@
-"""Integrity of a model package: format version, and size and sha256 of every file that its manifest lists."""
+"""Model packages: unpacking, format version, and size and sha256 of every file that the manifest lists."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from contract.archives import unpack
 from contract.errors import ModelPackageError
 from contract.files import read_json
 
@@ -15,6 +20,30 @@ MANIFEST: Final = "manifest.json"
 REQUIRED_KEYS: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
 # Manifests had no `edition` while there was one edition only.
 EDITION_OF_OLDER_PACKAGES: Final = "hecktor2025"
+
+
+@contextmanager
+def package_folder(package: Path) -> Iterator[Path]:
+    """The folder of a model package; a `.tar.gz` is unpacked to a temporary folder, which is removed at the end.
+
+    Raises:
+        ModelPackageError: a file that cannot be unpacked.
+    """
+    if not package.is_file():
+        yield package
+        return
+    with tempfile.TemporaryDirectory(prefix="hecktor-model-", ignore_cleanup_errors=True) as folder:
+        unpack_package(package, Path(folder))
+        yield Path(folder)
+
+
+def unpack_package(archive: Path, folder: Path) -> None:
+    """Unpack a `.tar.gz` as the platform does. Raises `ModelPackageError`."""
+    try:
+        unpack(archive, folder)
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
+        found = f"cannot be unpacked ({problem or type(problem).__name__})"
+        raise ModelPackageError(archive.name, found, "a model package, as a folder or .tar.gz") from None
 
 
 def file_entry(path: Path) -> dict[str, Any]:

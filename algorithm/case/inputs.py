@@ -1,8 +1,9 @@
-"""Find the inputs of a case: at their declared paths, or where `inputs.json` says."""
+"""Find the inputs of a case: at their declared paths, where `inputs.json` says, or as plain files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +11,52 @@ from algorithm.case.notices import Notices
 from contract.editions import Socket
 from contract.errors import Finding, InputError
 from contract.images.volumes import find_single_image, image_suffix, list_images
+from contract.platform import READABLE_IMAGE_SUFFIXES
 from contract.predictions import read_inputs
 
 LISTING: Final = "inputs.json"
+# Channel numbers in nnU-Net's file names.
+_NNUNET_CT, _NNUNET_PET = "_0000", "_0001"
+
+
+@dataclass(frozen=True)
+class CaseFiles:
+    """A case in plain files: CT in HU, PET in SUV, and its `ehr.json` if there is one."""
+
+    ct: Path
+    pet: Path
+    ehr: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files of the case."""
+        return (self.ct, self.pet) if self.ehr is None else (self.ct, self.pet, self.ehr)
+
+
+def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
+    """A case in plain files; without `pet` the PET is CASE_0001 beside a CT with nnU-Net's name CASE_0000.
+
+    Raises:
+        InputError: a PET or clinical variables do not exist, or an image has an unknown suffix.
+    """
+    files = CaseFiles(ct, _pet_beside(ct) if pet is None else pet, ehr)
+    for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
+        if not path.is_file():
+            raise InputError(option, f"no file {path}", "an existing file")
+        if option != "--ehr" and image_suffix(path) is None:
+            raise InputError(option, f"{path.name}", f"an image in {', '.join(READABLE_IMAGE_SUFFIXES)}")
+    if files.ct.samefile(files.pet):
+        raise InputError("--pet", f"the file of --ct, {ct.name}", "another file")
+    return files
+
+
+def _pet_beside(ct: Path) -> Path:
+    suffix = image_suffix(ct) or ""
+    stem = ct.name[: len(ct.name) - len(suffix)]
+    if not suffix or not stem.endswith(_NNUNET_CT):
+        expected = f"the PET's file, or a CT with nnU-Net's name CASE{_NNUNET_CT}.nii.gz"
+        raise InputError("--pet", f"not given, with a CT named {ct.name}", expected)
+    return ct.with_name(stem.removesuffix(_NNUNET_CT) + _NNUNET_PET + ct.name[len(stem) :])
 
 
 def input_path(root: Path, socket: Socket, notices: Notices) -> Path:

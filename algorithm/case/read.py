@@ -1,4 +1,4 @@
-"""Read one case from the platform's sockets or from memory, and make degenerate images safe to compute with.
+"""Read one case from the platform's sockets, plain files or memory, and make degenerate images safe to compute with.
 
 Unusable input raises an `InputError`; degenerate input is repaired and listed in `Notices`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case import hounsfield, uptake
-from algorithm.case.inputs import input_path, single_image
+from algorithm.case.inputs import CaseFiles, input_path, single_image
 from algorithm.case.notices import Notices
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.declaration import CT, EHR, PET, RT_DOSE
@@ -58,13 +58,17 @@ class CaseVolumes:
     ehr: Mapping[str, Any]
 
 
+# The platform's `/input` folder, plain files, or scans in memory.
+CaseSource = Path | CaseFiles | CaseVolumes
+
+
 def read_case(
-    source: Path | CaseVolumes, edition: Edition, algorithm: Algorithm, notices: Notices, *, tolerant: bool = False
+    source: CaseSource, edition: Edition, algorithm: Algorithm, notices: Notices, *, tolerant: bool = False
 ) -> Case:
     """Read CT, PET, clinical variables, and the dose if the algorithm has that input and the case has one.
 
     Args:
-        source: the platform's `/input` folder, or scans in memory.
+        source: the platform's `/input` folder, plain files, or scans in memory.
         edition: gives the sockets and the clinical variables.
         algorithm: gives the inputs.
         notices: collects the findings.
@@ -72,47 +76,61 @@ def read_case(
 
     Raises:
         InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
-            `ehr.json` is no JSON object.
+            `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
     """
-    reader = _Reader(edition, notices, tolerant)
+    reader = _Reader(edition, notices, tolerant, needs_clinical=bool(algorithm.heads))
     if isinstance(source, CaseVolumes):
         return reader.from_memory(source)
+    if isinstance(source, CaseFiles):
+        return reader.from_files(source.ct, lambda: source.pet, source.ehr)
     return reader.from_folder(source, {**algorithm.inputs, **algorithm.optional_inputs}.get(RT_DOSE))
 
 
-def ct_geometry(source: Path | CaseVolumes, edition: Edition) -> Geometry:
+def ct_geometry(source: CaseSource, edition: Edition) -> Geometry:
     """The grid of the case's CT, without its pixels. Raises `InputError`."""
     if isinstance(source, CaseVolumes):
         return source.ct.geometry
+    if isinstance(source, CaseFiles):
+        return read_header(source.ct).geometry
     return read_header(single_image(input_path(source, edition.inputs[CT], Notices()))).geometry
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads a case; `tolerant` as in `read_case`."""
+    """Reads a case; `tolerant` as in `read_case`. Without `needs_clinical` an absent `ehr.json` is a warning."""
 
     edition: Edition
     notices: Notices
     tolerant: bool
+    needs_clinical: bool
 
     def from_folder(self, root: Path, dose: Socket | None) -> Case:
-        inputs, clinical, factor = self.edition.inputs, self.edition.clinical, self.edition.suv_factor
+        inputs = self.edition.inputs
         ct_path, pet_path, ehr_path = (input_path(root, inputs[name], self.notices) for name in (CT, PET, EHR))
-        ct_path = single_image(ct_path)
-        pet_image = self._or_none(lambda: single_image(pet_path), CT_ALONE)
-        record = self._or_none(lambda: read_ehr(ehr_path, clinical, factor), _WITHOUT_CLINICAL)
-        patient, suv_factor = self._patient(record)
+        case = self.from_files(single_image(ct_path), lambda: single_image(pet_path), ehr_path)
+        return case if dose is None else replace(case, dose=_read_dose(dose.path_under(root), self.notices))
+
+    def from_files(self, ct_path: Path, find_pet: Callable[[], Path], ehr_path: Path | None) -> Case:
+        pet_image = self._or_none(find_pet, CT_ALONE)
+        patient, suv_factor = self._patient(self._record(ehr_path))
         ct = self._ct(read_volume(ct_path), ct_path.name, f"CT {ct_path.name}")
         pet = None
         if pet_image is not None:
             pet = self._pet(lambda: read_volume(pet_image), ct, pet_image.name, f"PET {pet_image.name}", suv_factor)
-        return Case(ct, pet, patient, None if dose is None else _read_dose(dose.path_under(root), self.notices))
+        return Case(ct, pet, patient)
 
     def from_memory(self, scans: CaseVolumes) -> Case:
         record = parse_ehr(scans.ehr, "ehr", self.edition.clinical, self.edition.suv_factor)
         patient, suv_factor = self._patient(record)
         ct = self._ct(scans.ct, "CT", "CT")
         return Case(ct, self._pet(lambda: scans.pet, ct, "PET", "PET", suv_factor), patient)
+
+    def _record(self, path: Path | None) -> PatientRecord | None:
+        if path is None or (not self.needs_clinical and not path.exists()):
+            self.notices.warn(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
+            return None
+        clinical, factor = self.edition.clinical, self.edition.suv_factor
+        return self._or_none(lambda: read_ehr(path, clinical, factor), _WITHOUT_CLINICAL)
 
     def _patient(self, record: PatientRecord | None) -> tuple[Patient, float | None]:
         if record is None:

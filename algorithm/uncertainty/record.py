@@ -50,21 +50,26 @@ class HeadAnswer:
     written: float | ClassValue
 
 
-def check_outside_sockets(option: str, path: Path, input_dir: Path, output_dir: Path) -> None:
-    """Raise `OutputError` if the path of a command line's option lies in a folder of the platform's sockets."""
-    for root in (output_dir, input_dir, platform.OUTPUT_DIR, platform.INPUT_DIR):
+def check_outside_sockets(option: str, path: Path, inputs: Sequence[Path], output: Path) -> None:
+    """Raise `OutputError` if the path of a command line's option lies in a folder of the platform's sockets.
+
+    `inputs` and `output` are folders, or files that the path must not name.
+    """
+    for root in (output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR):
+        if root.is_file() and path.resolve() == root.resolve():
+            raise OutputError(option, f"{path} is a file of the case", "another file")
         if path.resolve().is_relative_to(root.resolve()):
             fault = f"{path} lies within {root}, which may hold the platform's sockets only"
             raise OutputError(option, fault, "a path outside")
 
 
-def prepare_folder(folder: Path, input_dir: Path, output_dir: Path) -> None:
+def prepare_folder(folder: Path, inputs: Sequence[Path], output: Path) -> None:
     """Create the folder for the uncertainty and delete an earlier case's files.
 
     Raises:
         OutputError: the folder lies in a folder of the platform's sockets, or cannot be created.
     """
-    check_outside_sockets("--uncertainty", folder, input_dir, output_dir)
+    check_outside_sockets("--uncertainty", folder, inputs, output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (RECORD, ENTROPY, INFORMATION):

@@ -18,12 +18,11 @@ from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.comparison import check_same_training
 from baseline.package.description import DEFAULTS
-from baseline.package.export import PackageContents, export_archive, export_folder
+from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
 from baseline.package.nnunet_results import NnunetResults, read_results, trained_plans
 from baseline.package.order import TrainedOrder, ordered_plans, trained_order
 from baseline.release.cases import head_answers
-from contract.archives import SUFFIX
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
@@ -136,10 +135,9 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "training": training[0] if len(training) == 1 else {"members": training},
         },
     )
-    export = export_archive if request.output.name.endswith(SUFFIX) else export_folder
     notes = (note for one in trained for note in one.notes())
     own = _notes(trained[0].plans, request.normalised_over)
-    return WrittenPackage(export(request.output, contents), (*own, *notes))
+    return WrittenPackage(export_contents(request.output, contents), (*own, *notes))
 
 
 def _trained(folder: Path, request: PackageRequest) -> _Trained:

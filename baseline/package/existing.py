@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +11,8 @@ import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
 from baseline.work import WorkFolders
-from contract.archives import unpack
 from contract.errors import HecktorError, ModelPackageError
-from contract.packages import MANIFEST, file_entry
+from contract.packages import MANIFEST, file_entry, unpack_package
 
 # Differences in mm below this come from rounding.
 _SAME_MM: Final = 1e-3
@@ -91,9 +88,5 @@ def _copied(package: Path, target: Path) -> ModelPackage:
         return load_package(target)
     if not package.is_file():
         raise ModelPackageError(package.name, "not found", "a model package, as a folder or .tar.gz")
-    try:
-        unpack(package, target)
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
-        found = f"cannot be unpacked ({problem or type(problem).__name__})"
-        raise ModelPackageError(package.name, found, "a model package, as a folder or .tar.gz") from None
+    unpack_package(package, target)
     return load_package(target)

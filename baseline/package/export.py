@@ -22,7 +22,7 @@ from baseline.package.members import EnsembleMember, copy_networks, write_networ
 from baseline.package.nnunet_results import trained_plans
 from baseline.release.data_set import CHANNELS
 from contract import labels
-from contract.archives import pack, unpack
+from contract.archives import SUFFIX, pack, unpack
 from contract.errors import ModelPackageError, OutputError
 from contract.files import atomic_path, write_json, write_text
 from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
@@ -55,7 +55,7 @@ def export_package(
     description: Mapping[str, Any],
     card: str | None = None,
 ) -> Path:
-    """Write a package from nnU-Net's final checkpoints into the folder `target`.
+    """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
 
     `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. Heads,
     description and card are as in `PackageContents`. Inference averages the passes' probabilities; docs/inference.md
@@ -65,7 +65,12 @@ def export_package(
         EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
         for name, paths in checkpoints.items()
     ]
-    return export_folder(target, PackageContents(members, heads, {**description, "average": "probabilities"}, card))
+    return export_contents(target, PackageContents(members, heads, {**description, "average": "probabilities"}, card))
+
+
+def export_contents(target: Path, contents: PackageContents) -> Path:
+    """Write a package as an archive if `target` ends in `.tar.gz`, otherwise as a folder. Raises as both."""
+    return (export_archive if target.name.endswith(SUFFIX) else export_folder)(target, contents)
 
 
 def export_folder(target: Path, contents: PackageContents) -> Path:

@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor submission", description="Make and rehearse the files to upload from a model package."
     )
     add = parser.add_argument
-    add("--package", type=Path, required=True, help="folder of a model package")
+    add("--package", type=Path, required=True, help="model package, a folder or .tar.gz")
     add("--output", type=Path, required=True, help="folder for model.tar.gz, the image archives and README.md")
     only = "make only this task of the edition, by name or number; may be repeated"
     add("--task", action="append", default=[], help=only)

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import write_json, write_text
-from contract.packages import check_edition, file_entry, read_manifest, verified_files
+from contract.packages import check_edition, file_entry, package_folder, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.images import BuiltImages
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
@@ -28,7 +28,7 @@ Reporter = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SubmissionOptions:
-    """Options of a submission: `package` is the folder of a model package, `output` that for the files to upload.
+    """Options of a submission: `package` is a folder or `.tar.gz`, `output` the folder for the files to upload.
 
     Images are made of the `tasks`, of all of the edition if empty. `torch`, the images' PyTorch build, and `with_gpus`
     are for the record. `kinds` are the phantoms' fields of view; `coarsening` makes their CT matrix smaller, for tests.
@@ -59,17 +59,23 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
         HecktorError: the package cannot be used or is of another edition, or a check failed. The folder then holds
             its earlier content and, in `failed/`, the logs.
     """
+    with package_folder(options.package) as package:
+        return _make_from_folder(replace(options, package=package), images, report)
+
+
+def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
     manifest = _verified_manifest(options.package)
     check_edition(manifest, options.edition.name)
     _check_folder(options.output)
     tasks = options.tasks or options.edition.algorithms
     with _scratch_folder(options.output) as scratch:
+        report(f"{MODEL}: packing")
         pack(options.package, scratch / MODEL)
         unpack(scratch / MODEL, scratch / "model")
         _verified_manifest(scratch / "model")
         report(f"{MODEL}: packed, unpacked as the platform does, verified")
+        report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
-        report(f"phantoms: {', '.join(options.kinds)}")
         inputs = TrialInputs(scratch / "cohort", kinds, scratch / "model")
         try:
             archives, tried = _rehearsed(options.edition, tasks, images, inputs, scratch, report)
@@ -101,15 +107,17 @@ def _rehearsed(
     log = scratch / REHEARSAL / "images.log"
     log.parent.mkdir()
     if images is not None:
+        report(f"images: building {', '.join(images.name(task) for task in tasks)}")
         images.build(tasks, log)
-        report(f"images: {', '.join(images.name(task) for task in tasks)} built")
     for task in tasks:
         runner: Runner = ProcessRunner(algorithm_command(edition, task))
         if images is not None:
+            report(f"{archive_name(task)}: saving and loading")
             runner, archive = _archived(images, task, scratch, log)
             archives.append(archive)
             report(f"{archive.file}: {archive.entry['size'] / 1e9:.2f} GB, checked and loaded")
-        tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name))
+        report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
+        tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name, report))
         longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s
         report(f"{task.name}: {len(inputs.kinds)} phantoms, {longest_s:.1f} s the longest (limit {limit_s:g} s)")
     return archives, tried

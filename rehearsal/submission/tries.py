@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -99,8 +99,10 @@ def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
         yield case
 
 
-def try_task(task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path) -> TriedTask:
-    """Rehearse one task over all phantoms.
+def try_task(
+    task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path, report: Callable[[str], None]
+) -> TriedTask:
+    """Rehearse one task over all phantoms; `report` is called with a line for each phantom.
 
     Raises HecktorError if an image would be refused, a job failed, an answer would not count in the evaluation, or the
     network did not answer.
@@ -115,7 +117,8 @@ def try_task(task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path)
             model_dir=inputs.model,
             only=tuple(inputs.kinds),
             with_run_record=True,
-        )
+        ),
+        on_job=lambda job: report(_progress(job, task, inputs)),
     )
     problems = [*result.refusals, *result.problems]
     for job in result.jobs:
@@ -125,6 +128,12 @@ def try_task(task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path)
         raise HecktorError(task.name, problems[0])
     cases = tuple(_tried_case(job, inputs) for job in result.jobs)
     return TriedTask(task, runner.is_isolated, result.api_method, task.time_limit_s, cases)
+
+
+def _progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:
+    case = job.job.case.case_id
+    ended = "" if job.failure is None else ", failed"
+    return f"{task.name}: phantom {case} ({inputs.kinds[case]}) {job.outcome.seconds:.1f} s{ended}"
 
 
 def _problems(job: JobResult, task: Algorithm, output_dir: Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.network.package import load_package
 from baseline.cli import main
-from contract.archives import pack
+from contract.archives import pack, unpack
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.packages import file_entry
@@ -86,7 +86,7 @@ def check_work(work: Path) -> None:
 
 
 def check_continuing(release: Path, root: Path, package: Path) -> None:
-    """The same networks as an archive change nothing; the steps go on without `--networks`; a spacing other than the
+    """The same networks as an archive change nothing; the package can be written as an archive too; the steps go on without `--networks`; a spacing other than the
     networks' and a plan of own networks are refused."""
     work = root / "work"
     steps = [work / "features.json", work / "cross_validation.json", work / "report" / "index.html"]
@@ -97,6 +97,9 @@ def check_continuing(release: Path, root: Path, package: Path) -> None:
     assert main(["heads", "--work", str(work)]) == 0
     assert main(["heads", "--work", str(work), "--networks", str(package)]) == 0
     assert {path: path.stat().st_mtime_ns for path in steps} == before
+    assert main(["export", "--work", str(work), "--output", str(root / "packed.tar.gz")]) == 0
+    unpack(root / "packed.tar.gz", root / "unpacked")
+    assert load_package(root / "unpacked").manifest == load_package(root / "package").manifest
     with pytest.raises(HecktorError, match=r"^--spacing-mm: found 3 3 3, expected 9 9 9, as of the networks of tiny"):
         main(options(release, root, package, "3"))
     with pytest.raises(HecktorError, match=r"^networks: found the networks of a package, expected a new working dir"):

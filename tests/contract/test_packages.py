@@ -12,7 +12,7 @@ import pytest
 
 from contract.archives import pack, unpack
 from contract.errors import ModelPackageError
-from contract.packages import file_entry, read_manifest, verified_files
+from contract.packages import file_entry, package_folder, read_manifest, verified_files
 
 # sha256 of "abc", from FIPS 180-2.
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -81,3 +81,26 @@ def test_manifests_of_another_format_are_refused(package: Path, change: dict[str
     (package / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ModelPackageError, match=message):
         read_manifest(package)
+
+
+def test_an_archive_is_unpacked_to_a_folder_that_is_removed(package: Path, tmp_path: Path) -> None:
+    pack(package, tmp_path / "model.tar.gz")
+    with package_folder(tmp_path / "model.tar.gz") as folder:
+        assert (folder / "heads" / "rfs.json").read_text() == "abc"
+    assert not folder.exists()
+    with package_folder(package) as folder:
+        assert folder == package
+    assert package.is_dir()
+
+
+def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.pth").write_bytes(b"PK")
+    (tmp_path / "outside").write_text("outside")
+    with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "outside", arcname="../outside")
+    for name in ("weights.pth", "bad.tar.gz"):
+        with (
+            pytest.raises(ModelPackageError, match=rf"{name}: cannot be unpacked .* a folder or \.tar\.gz"),
+            package_folder(tmp_path / name),
+        ):
+            pass

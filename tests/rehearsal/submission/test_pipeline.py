@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from algorithm.network.package import load_package
-from contract.archives import unpack
+from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
@@ -223,6 +224,30 @@ def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Pa
     with pytest.raises(OutputError, match=r"exists and is no submission, expected a new name"):
         make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
     assert names(tmp_path) == ["README.md"]
+
+
+def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    make_submission(request(tiny_package, tmp_path / "out", tasks=(RFS,)), StubImages(), lines.append)
+    shown = [re.sub(r"\d+\.\d+ (s|GB)", r"N \1", line) for line in lines]
+    assert shown[:5] == [
+        "model.tar.gz: packing",
+        "model.tar.gz: packed, unpacked as the platform does, verified",
+        "phantoms: making head",
+        "images: building toy-hecktor-rfs:cpu",
+        "hecktor-rfs.tar.gz: saving and loading",
+    ]
+    assert shown[6] == "rfs: rehearsing 1 phantoms"
+    assert re.fullmatch(r"rfs: phantom \S+ \(head\) N s", shown[7])
+    assert shown[8] == "rfs: 1 phantoms, N s the longest (limit 900 s)"
+
+
+def test_a_packed_package_gives_the_same_model(tiny_package: Path, tmp_path: Path) -> None:
+    pack(tiny_package, tmp_path / "packed.tar.gz")
+    for package, name in ((tiny_package, "first"), (tmp_path / "packed.tar.gz", "second")):
+        make_submission(request(package, tmp_path / name, tasks=(SEGMENTATION,)), StubImages(), ignore)
+    first, second = (tmp_path / name / "model.tar.gz" for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> None:

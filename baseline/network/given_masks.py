@@ -1,0 +1,109 @@
+"""Out-of-fold masks from a folder of the user's: checked, and measured as those of our own networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads.measure import Features
+from algorithm.masks.segmentation import Segmentation
+from algorithm.region.grids import resample_mask
+from baseline.cache import cache, each, key_of, load_cached
+from baseline.network.out_of_fold import features_of
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import CHANNELS, image_path
+from baseline.work import WorkFolders
+from contract import labels
+from contract.errors import HecktorError, InputError
+from contract.images.volumes import Volume, image_suffix, list_images, read_header, read_volume, write_mask
+from contract.packages import file_entry
+
+# Increment when the same masks and images give other features.
+_VERSION: Final = 1
+_MOST_NAMES: Final = 5
+
+
+def measure_given_masks(
+    work: WorkFolders, cases: Sequence[ReleaseCase], folder: Path, jobs: int
+) -> tuple[dict[str, Features], str]:
+    """Image features by patient ID from the masks `ID.nii.gz` or `ID.mha` in `folder`, and a digest of all masks.
+
+    The masks are copied to the working directory, where the report reads them. Features are measured on the grid of
+    the prepared images, as in inference. Patients with unchanged masks and images are not measured again. `jobs` is
+    the number of processes.
+
+    Raises:
+        HecktorError: a patient has no mask or several, or a mask is not on its CT's grid or has other labels.
+    """
+    paths = _masks_by_patient(cases, folder)
+    for case in cases:
+        _check_grid(paths[case.patient_id], case)
+    keys = {case.patient_id: _key(case, work, paths[case.patient_id]) for case in cases}
+    rows = {case.patient_id: _load(work, case.patient_id, keys[case.patient_id]) for case in cases}
+    waiting = [case for case in cases if rows[case.patient_id] is None]
+    rows |= dict(each(partial(_measure, work=work, paths=paths, keys=keys), waiting, jobs, "measure masks"))
+    return {name: row for name, row in rows.items() if row is not None}, key_of((), keys)
+
+
+def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise InputError("--masks", f"no folder {folder}", "a folder of masks")
+    paths: dict[str, Path] = {}
+    wanted = {case.patient_id for case in cases}
+    for path in list_images(folder):
+        name = path.name[: -len(image_suffix(path) or "")]
+        if name in paths:
+            raise InputError("--masks", f"{paths[name].name} and {path.name}", "one mask of each patient")
+        if name in wanted:
+            paths[name] = path
+    if missing := sorted(wanted - paths.keys()):
+        more = f" and {len(missing) - _MOST_NAMES} others" if len(missing) > _MOST_NAMES else ""
+        found = f"no mask of {', '.join(missing[:_MOST_NAMES])}{more} in {folder.name}"
+        raise InputError("--masks", found, f"ID.nii.gz or ID.mha of all {len(wanted)} prepared patients")
+    return paths
+
+
+def _check_grid(path: Path, case: ReleaseCase) -> None:
+    differences = read_header(path).geometry.differences(read_header(case.ct).geometry)
+    if differences:
+        raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", "the CT's grid")
+
+
+def _key(case: ReleaseCase, work: WorkFolders, mask: Path) -> str:
+    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
+    made_from = {"version": _VERSION, "mask": file_entry(mask)["sha256"]}
+    return key_of((*images, case.ct, case.dose), made_from)
+
+
+def _load(work: WorkFolders, name: str, key: str) -> Features | None:
+    row: Features | None = load_cached(work.features(name), key)
+    return row if work.mask(name).is_file() else None
+
+
+def _measure(
+    case: ReleaseCase, work: WorkFolders, paths: Mapping[str, Path], keys: Mapping[str, str]
+) -> tuple[str, Features]:
+    name = case.patient_id
+    mask = _read_mask(paths[name])
+    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
+    on_grid = resample_mask(mask, ct.geometry)
+    usable_pet = pet.array if pet.array.any() else None
+    row = features_of(case, Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry))
+    work.features(name).unlink(missing_ok=True)  # of an earlier mask
+    work.uncertainty(name).unlink(missing_ok=True)
+    write_mask(work.mask(name), mask.array, mask.geometry)
+    cache(work.features(name), keys[name], row)
+    return name, row
+
+
+def _read_mask(path: Path) -> Volume:
+    volume = read_volume(path)
+    values: list[Any] = np.unique(volume.array).tolist()
+    if others := [value for value in values if value not in labels.NAMES]:
+        shown = ", ".join(f"{value:g}" for value in others[:_MOST_NAMES])
+        raise HecktorError(path.name, f"labels {shown}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
+    return Volume(volume.array.astype(np.uint8), volume.geometry)

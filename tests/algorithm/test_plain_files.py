@@ -1,0 +1,168 @@
+"""`hecktor predict --ct FILE --pet FILE --output MASK`: the answers of the platform's layout, from plain files."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm import pipeline
+from algorithm.cli import main
+from contract.archives import pack
+from contract.errors import HecktorError, InputError, OutputError
+from contract.images.volumes import Volume, read_volume, write_volume
+from tests.algorithm.edition import SEGMENTATION
+
+CT, PET = "B7_0000.nii.gz", "B7_0001.nii.gz"
+
+
+def run(package: Path, *options: str | Path) -> int:
+    return main([*map(str, options), "--model", str(package), "--device", "cpu"])
+
+
+@pytest.fixture
+def files(case_folder: Any, tmp_path: Path, root_logger: None) -> Path:
+    """A folder with the case in nnU-Net's names; the platform's layout of it lies beside."""
+    case = case_folder.write()
+    write_volume(tmp_path / "images" / CT, case.ct)
+    write_volume(tmp_path / "images" / PET, case.pet)
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize("name", ["mask.nii.gz", "deeper/mask.mha"])
+def test_the_mask_is_that_of_the_platforms_layout(
+    case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path, name: str
+) -> None:
+    """The two inputs differ in their files' formats alone."""
+    assert run(tiny_package, "--task", "1", "--input", case_folder.input, "--output", case_folder.output) == 0
+    expected = read_volume(SEGMENTATION.answers[0].socket.path_under(case_folder.output) / "output.mha")
+    ehr = case_folder.ehr_path
+    output = tmp_path / "masks" / name
+    assert run(tiny_package, "--ct", files / CT, "--pet", files / PET, "--ehr", ehr, "--output", output) == 0
+    mask = read_volume(output)
+    assert expected.array.any()
+    np.testing.assert_array_equal(mask.array, expected.array)
+    assert mask.array.dtype == np.uint8
+    assert mask.geometry.differences(case_folder.ct.geometry) == []
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_the_pet_is_found_by_nnunets_name_and_a_mask_needs_no_clinical_variables(
+    files: Path, tiny_package: Path, tmp_path: Path
+) -> None:
+    by_name, by_option = tmp_path / "by_name.mha", tmp_path / "by_option.mha"
+    assert run(tiny_package, "--ct", files / CT, "--output", by_name) == 0
+    assert run(tiny_package, "--ct", files / CT, "--pet", files / PET, "--output", by_option) == 0
+    assert by_name.read_bytes() == by_option.read_bytes()
+
+
+def test_absent_clinical_variables_are_a_warning_for_a_mask_alone(
+    case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = "*** WARNING *** ehr.json: absent, expected the clinical variables; going on without clinical variables"
+    case_folder.ehr_path.unlink()
+    run(tiny_package, "--ct", files / CT, "--output", tmp_path / "mask.mha")
+    assert expected in capfd.readouterr().err
+    run(tiny_package, "--task", "1", "--input", case_folder.input, "--output", case_folder.output)
+    assert expected in capfd.readouterr().err
+    with pytest.raises(InputError, match=r"ehr\.json: not found"):
+        run(tiny_package, "--task", "rfs", "--input", case_folder.input, "--output", case_folder.output)
+    with pytest.raises(InputError, match=r"--ehr: not given, expected the clinical variables for rfs"):
+        run(tiny_package, "--task", "rfs", "--ct", files / CT, "--output", tmp_path / "out")
+    with pytest.raises(InputError, match=r"ehr\.json: absent.*strict"):
+        run(tiny_package, "--strict", "--ct", files / CT, "--output", tmp_path / "strict.mha")
+    assert not (tmp_path / "strict.mha").exists()
+
+
+def test_a_folder_as_output_gets_the_platforms_layout(
+    case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path
+) -> None:
+    options = ("--ct", files / CT, "--ehr", case_folder.ehr_path)
+    assert run(tiny_package, "--task", "rfs", *options, "--output", tmp_path / "plain") == 0
+    run(tiny_package, "--task", "rfs", "--input", case_folder.input, "--output", case_folder.output)
+    assert (tmp_path / "plain" / "rfs.json").read_text() == (case_folder.output / "rfs.json").read_text()
+
+
+def test_no_input_is_overwritten(case_folder: Any, files: Path, tiny_package: Path) -> None:
+    before = {path: path.read_bytes() for path in files.iterdir()}
+    for output in (files / CT, files / ".." / "images" / PET):
+        with pytest.raises(OutputError, match=r"--output: .* is an input of the case"):
+            run(tiny_package, "--ct", files / CT, "--output", output)
+    with pytest.raises(OutputError, match=r"--record: .* is a file of the case"):
+        run(tiny_package, "--ct", files / CT, "--output", files / "mask.mha", "--record", files / PET)
+    with pytest.raises(OutputError, match=r"--output: .* lies within the input folder"):
+        run(tiny_package, "--input", case_folder.input, "--output", case_folder.ct_path)
+    assert {path: path.read_bytes() for path in files.iterdir()} == before
+
+
+def test_a_damaged_image_leaves_no_mask(files: Path, tiny_package: Path, tmp_path: Path) -> None:
+    content = (files / PET).read_bytes()
+    (files / PET).write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=PET):
+        run(tiny_package, "--ct", files / CT, "--output", tmp_path / "masks" / "mask.nii.gz")
+    assert not (tmp_path / "masks").exists()
+
+
+def test_a_network_that_does_not_end_leaves_the_mask_of_the_pet_threshold(
+    files: Path, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of 4 s ends the wait; the comparator `threshold` gives the same mask at once."""
+    ended = threading.Event()
+    monkeypatch.setattr(pipeline, "segment", lambda *_: ended.wait(60))
+    try:
+        assert run(tiny_package, "--ct", files / CT, "--output", tmp_path / "m.mha", "--time-limit", "4") == 0
+    finally:
+        ended.set()
+    run(tiny_package, "--ct", files / CT, "--output", tmp_path / "threshold.mha", "--method", "threshold")
+    assert read_volume(tmp_path / "m.mha").array.any()
+    assert (tmp_path / "m.mha").read_bytes() == (tmp_path / "threshold.mha").read_bytes()
+
+
+def test_wrong_files_are_named(case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path) -> None:
+    output = ("--output", tmp_path / "mask.mha")
+    with pytest.raises(
+        InputError, match=r"--pet: not given, with a CT named 0a1b2c3d-ct\.mha, expected the PET's file"
+    ):
+        run(tiny_package, "--ct", case_folder.ct_path, *output)
+    with pytest.raises(InputError, match="--pet: the file of --ct"):
+        run(tiny_package, "--ct", files / CT, "--pet", files / CT, *output)
+    (files / PET).rename(files / "away.nii.gz")
+    with pytest.raises(InputError, match=r"--pet: no file .*B7_0001"):
+        run(tiny_package, "--ct", files / CT, *output)
+    with pytest.raises(InputError, match=r"--ct: ehr\.json, expected an image in \.mha"):
+        run(tiny_package, "--ct", case_folder.ehr_path, "--pet", files / CT, *output)
+    with pytest.raises(HecktorError, match=r"--output: the image mask\.mha, expected a folder: task rfs has no mask"):
+        run(tiny_package, "--task", "rfs", "--ct", files / CT, "--pet", files / "away.nii.gz", *output)
+
+
+@pytest.mark.parametrize("options", [("--pet", "p.mha"), ("--ct", "c.mha", "--input", "case")])
+def test_options_that_exclude_each_other_are_usage_errors(tiny_package: Path, options: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(tiny_package, "--task", "1", *options)
+    assert stop.value.code == 2
+
+
+def test_a_ct_on_an_oblique_grid_keeps_its_geometry(case_folder: Any, files: Path, tiny_package: Path) -> None:
+    """A rotation by 90 degrees about z with swapped signs: x of the file runs along -y of the patient."""
+    grid = case_folder.ct.geometry
+    turned = type(grid)(grid.size, grid.spacing_mm, (-92.0, 92.0, -85.0), (0, 1, 0, -1, 0, 0, 0, 0, 1))
+    write_volume(files / "T_0000.nii.gz", Volume(case_folder.ct.array, turned))
+    assert run(tiny_package, "--ct", files / "T_0000.nii.gz", "--pet", files / PET, "--output", files / "t.nii.gz") == 0
+    assert read_volume(files / "t.nii.gz").geometry.differences(turned) == []
+
+
+def test_a_packed_model_gives_the_same_mask_and_its_folder_is_removed(
+    files: Path, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    pack(tiny_package, tmp_path / "model.tar.gz")
+    for model, name in ((tiny_package, "folder.mha"), (tmp_path / "model.tar.gz", "archive.mha")):
+        run(model, "--ct", files / CT, "--output", tmp_path / name)
+    assert (tmp_path / "archive.mha").read_bytes() == (tmp_path / "folder.mha").read_bytes()
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,108 @@
+"""`hecktor train heads --masks DIR`: heads of masks from any networks, without networks in the working directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from baseline import make_report
+from baseline.cli import main
+from baseline.release.cases import ReleaseCase, read_cases
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
+from tests.baseline.conftest import TinyRelease
+from tests.baseline.test_existing_networks import PATIENTS, write_release
+
+
+def heads(work: WorkFolders, masks: Path, jobs: int = 1) -> None:
+    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", str(jobs)]) == 0
+
+
+def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
+    """A primary tumour of `side` cubed voxels in the middle of the CT, and a node beside it."""
+    grid = read_header(case.ct).geometry
+    mask = np.zeros(grid.array_shape, dtype=np.uint8)
+    z, y, x = (size // 2 for size in mask.shape)
+    mask[z : z + side, y : y + side, x : x + side] = 1
+    mask[z : z + side, y : y + side, x - 2 * side : x - side] = 2
+    return mask, grid
+
+
+@pytest.fixture
+def prepared(tiny_release: TinyRelease, tmp_path: Path) -> tuple[WorkFolders, Path]:
+    """A prepared release and a folder with a mask of each patient."""
+    release, work, masks = write_release(tiny_release), WorkFolders(tmp_path / "work"), tmp_path / "masks"
+    places = ["--release", str(release), "--work", str(work.root)]
+    assert main(["prepare", *places, "--folds", "2", "--jobs", "1", "--spacing-mm", "3", "3", "3"]) == 0
+    for number, case in enumerate(read_cases(work)):
+        write_mask(masks / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *block(case))
+    return work, masks
+
+
+def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> None:
+    """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid."""
+    work, masks = prepared
+    heads(work, masks, jobs=2)
+    assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
+    rows = read_json(work.features_json)["result"]
+    assert len(rows) == PATIENTS
+    case = read_cases(work)[0]
+    mask, grid = block(case)
+    volume_ml = 512 * float(np.prod(grid.spacing_mm)) / 1000
+    assert rows[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml, rel=0.2)
+    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, mask)
+    assert make_report(work, 1).is_file()
+    with pytest.raises(HecktorError, match="plan"):
+        main(["heads", "--work", str(work.root)])
+
+
+def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path]) -> None:
+    work, masks = prepared
+    heads(work, masks)
+    first, *others = (work.features(case.patient_id) for case in read_cases(work))
+    before = {path: path.stat().st_mtime_ns for path in (work.heads_json, work.features_json, first, *others)}
+    path = next(masks.glob(f"{first.stem}*"))
+    path.write_bytes(path.read_bytes())  # the same content at a later time
+    heads(work, masks)
+    assert {one: one.stat().st_mtime_ns for one in before} == before
+    case = read_cases(work)[0]
+    volume_ml = read_json(first)["result"]["gtvp_volume_ml"]
+    write_mask(path, *block(case, 10))
+    heads(work, masks)
+    assert read_json(first)["result"]["gtvp_volume_ml"] > 1.4 * volume_ml  # 1000 / 512 voxels
+    assert [one.stat().st_mtime_ns for one in others] == [before[one] for one in others]
+    assert read_json(work.features_json)["result"][case.patient_id] == read_json(first)["result"]
+
+
+def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
+    work, masks = prepared
+    case = read_cases(work)[0]
+    name, path = case.patient_id, next(masks.glob(f"{case.patient_id}*"))
+    mask, grid = block(case)
+    write_volume(path, Volume(mask * 3, grid))
+    with pytest.raises(HecktorError, match=rf"{name}\.nii\.gz: labels 3, 6, expected 0 background, 1 GTVp, 2 GTVn"):
+        heads(work, masks)
+    write_volume(path, Volume(mask[1:], Geometry((*grid.size[:2], grid.size[2] - 1), grid.spacing_mm, grid.origin_mm)))
+    with pytest.raises(HecktorError, match=rf"{name}\.nii\.gz: not on the grid of .*, expected the CT's grid"):
+        heads(work, masks)
+    path.unlink()
+    with pytest.raises(HecktorError, match=rf"--masks: no mask of {name} in masks, expected .* all 8 prepared"):
+        heads(work, masks)
+    with pytest.raises(HecktorError, match="--masks: no folder"):
+        heads(work, tmp_path / "nothing")
+    with pytest.raises(HecktorError, match="--masks: found with --networks, expected one of them"):
+        main(["heads", "--work", str(work.root), "--masks", str(masks), "--networks", str(masks)])
+    assert not work.heads_json.exists()
+
+
+def test_two_masks_of_a_patient_are_refused(prepared: tuple[WorkFolders, Path]) -> None:
+    work, masks = prepared
+    case = read_cases(work)[0]
+    write_mask(masks / f"{case.patient_id}.mha", *block(case))
+    with pytest.raises(HecktorError, match=rf"--masks: {case.patient_id}\.mha and .*, expected one mask"):
+        heads(work, masks)
