@@ -1,0 +1,207 @@
+"""The images of the viewer: planes, projection, contours, uncertainty, and moves with the pointer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.viewer.screen import (
+    ALPHA_COLOUR,
+    AXIAL,
+    CORONAL,
+    REFERENCE_COLOUR,
+    SAGITTAL,
+    frame,
+    has_colour,
+    near,
+    pixel_of,
+    position,
+    show_only,
+    stage,
+    wait_for_case,
+)
+from tests.browser.viewer.simulated_cohort import (
+    ALPHA,
+    ALPHA_PRIMARY,
+    HOT,
+    METAL,
+    NODE,
+    PRIMARY,
+    SPACING,
+    WITHOUT_PET,
+    Box,
+    middle,
+    ras_mm,
+)
+
+
+def test_planes_show_the_patient_as_radiologists_see_them(viewer: Page) -> None:
+    """Metal lies on the patient's right, in front of and above the middle: on the left of the axial and coronal planes."""
+    viewer.keyboard.press("p")
+    viewer.get_by_role("button", name="None").click()
+    at = middle(METAL)
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
+    frame(viewer)
+    pixels = stage(viewer)
+    inset = 1.2
+    for plane, axes in ((AXIAL, (0, 1)), (CORONAL, (0, 2)), (SAGITTAL, (1, 2))):
+        for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
+            for factor, bright in ((-inset, True), (inset, False)):
+                mm = list(at)
+                for axis, sign in zip(axes, signs, strict=True):
+                    half = (METAL[axis][1] - METAL[axis][0] + 1) * SPACING / 2
+                    mm[axis] += sign * (half + factor * SPACING)
+                x, y = (round(value) for value in pixel_of(viewer, plane, mm))
+                assert (pixels[y, x].min() > 200) == bright, (plane, signs, factor, pixels[y, x])
+    heart = [0.0, 0.0, 0.0]
+    assert pixel_of(viewer, AXIAL, at)[0] < pixel_of(viewer, AXIAL, heart)[0]
+    assert pixel_of(viewer, AXIAL, at)[1] < pixel_of(viewer, AXIAL, heart)[1]
+    assert pixel_of(viewer, CORONAL, at)[0] < pixel_of(viewer, CORONAL, heart)[0]
+    assert pixel_of(viewer, CORONAL, at)[1] < pixel_of(viewer, CORONAL, heart)[1]
+    assert pixel_of(viewer, SAGITTAL, at)[0] < pixel_of(viewer, SAGITTAL, heart)[0]
+
+
+@pytest.mark.parametrize("plane", [AXIAL, CORONAL, SAGITTAL])
+def test_contour_runs_along_the_edges_of_the_lesion_in_the_teams_colour(viewer: Page, plane: int) -> None:
+    """The edge lies half a voxel outside the last voxels' centres, on all four sides in every plane."""
+    show_only(viewer, ALPHA)
+    at = middle(ALPHA_PRIMARY)
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
+    frame(viewer)
+    pixels = stage(viewer)
+    for axis in ({0, 1, 2} - {2 - plane}) if plane != CORONAL else {0, 2}:
+        half = (ALPHA_PRIMARY[axis][1] - ALPHA_PRIMARY[axis][0] + 1) * SPACING / 2
+        across = next(other for other in (0, 1, 2) if other != axis and other != 2 - plane)
+        for sign in (-1, 1):
+            mm = list(at)
+            mm[axis] += sign * half
+            mm[across] += SPACING  # beside the crosshair
+            assert has_colour(pixels, pixel_of(viewer, plane, mm), ALPHA_COLOUR), (axis, sign)
+    inside = [at[0] + SPACING, at[1] + SPACING, at[2] + SPACING]
+    assert not has_colour(pixels, pixel_of(viewer, plane, inside), ALPHA_COLOUR)
+
+
+def test_gtvn_has_a_dashed_line(viewer: Page) -> None:
+    """Along an edge of the node the reference's colour comes and goes; along one of the primary it is throughout."""
+    show_only(viewer, "reference")
+    shares = {}
+    for box in (PRIMARY, NODE):
+        viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", middle(box))
+        frame(viewer)
+        pixels = stage(viewer)
+        shares[box] = np.mean([has_colour(pixels, one, REFERENCE_COLOUR) for one in left_edge(viewer, box)])
+    assert shares[PRIMARY] == 1
+    assert 0.4 < shares[NODE] < 1
+
+
+def left_edge(page: Page, box: Box) -> list[tuple[float, float]]:
+    (first, _), (low, high), (bottom, top) = box
+    z = (bottom + top) / 2
+    steps = np.linspace(low + 0.1, high - 0.1, 40)
+    return [pixel_of(page, AXIAL, ras_mm(first - 0.5, float(y), z)) for y in steps]
+
+
+def test_switching_a_team_off_removes_its_pixels(viewer: Page) -> None:
+    show_only(viewer, ALPHA)
+    viewer.locator("#lesions button").first.click()
+    frame(viewer)
+    assert near(stage(viewer), ALPHA_COLOUR).sum() > 100
+    viewer.locator("#masks").get_by_label(ALPHA).uncheck()
+    frame(viewer)
+    assert near(stage(viewer), ALPHA_COLOUR).sum() == 0
+
+
+def test_a_click_on_a_plane_moves_the_crosshair_there(viewer: Page) -> None:
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", middle(PRIMARY))
+    frame(viewer)
+    to = [30.0, -20.0, middle(PRIMARY)[2]]
+    x, y = pixel_of(viewer, AXIAL, to)
+    viewer.locator("#stage").click(position={"x": x, "y": y})
+    frame(viewer)
+    assert np.abs(np.subtract(position(viewer), to)).max() < 1
+
+
+def test_the_wheel_changes_the_slice_and_zooms_with_ctrl(viewer: Page) -> None:
+    """One notch of 100 pixels is two slices, as a notch of a mouse is at least 40. Turned away it goes to the head.
+
+    Zoomed by less than two, the voxel under the mouse stays there, but for the fraction of the mouse's pixel.
+    """
+    x, y = pixel_of(viewer, AXIAL, [-20.0, -10.0, 0.0])
+    box = viewer.locator("#stage").bounding_box()
+    assert box is not None
+    viewer.mouse.move(box["x"] + x, box["y"] + y)
+    before = position(viewer)
+    viewer.mouse.wheel(0, -100)
+    expect(viewer.locator("#readout")).to_contain_text(
+        f"S {before[2] + 2 * SPACING:.1f}".replace("-", "\N{MINUS SIGN}")
+    )
+    viewer.keyboard.down("Control")
+    viewer.mouse.wheel(0, -200)
+    viewer.keyboard.up("Control")
+    frame(viewer)
+    assert 1.5 < viewer.evaluate("window.viewer.images.zoom") < 2
+    assert pixel_of(viewer, AXIAL, [-20.0, -10.0, 0.0]) == pytest.approx((x, y), abs=1)
+    assert position(viewer)[:2] == before[:2]
+
+
+def test_a_panel_is_enlarged_by_a_double_click(viewer: Page) -> None:
+    """Then only the coronal plane is shown; the key brings the others back."""
+    at = [20.0, 0.0, 0.0]
+    x, y = pixel_of(viewer, CORONAL, at)
+    viewer.locator("#stage").dblclick(position={"x": x, "y": y})
+    frame(viewer)
+    assert viewer.evaluate("window.viewer.images.planes") == [CORONAL]
+    viewer.keyboard.press("e")
+    frame(viewer)
+    assert viewer.evaluate("window.viewer.images.planes") == [AXIAL, CORONAL, SAGITTAL]
+    assert pixel_of(viewer, CORONAL, at) == pytest.approx((x, y), abs=0.5)
+
+
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+def test_a_click_on_the_projection_goes_to_the_hottest_voxel(viewer: Page, angle: int) -> None:
+    """One voxel has SUV 20. From another voxel on the same ray, a click on the crosshair's place goes there."""
+    viewer.locator("#angle").fill(str(angle))
+    hot = ras_mm(*HOT)
+    along = 1 if angle % 180 == 0 else 0
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", [*hot[:along], -50.0, *hot[along + 1 :]])
+    frame(viewer)
+    x, y = viewer.evaluate("window.viewer.overlay.projected(window.viewer.tools.angle)")
+    viewer.locator("#stage").click(position={"x": x, "y": y})
+    frame(viewer)
+    assert np.abs(np.subtract(position(viewer), hot)).max() <= SPACING / 2 + 0.05
+    expect(viewer.locator("#readout")).to_contain_text("SUV 20.00")
+
+
+def test_arrows_in_the_images_move_the_crosshair_by_a_voxel(viewer: Page) -> None:
+    """In the axial plane the left of the screen is the patient's right, and up is to the front."""
+    viewer.locator("#stage").focus()
+    before = position(viewer)
+    for key in ("ArrowLeft", "ArrowUp", "PageUp"):
+        viewer.keyboard.press(key)
+    frame(viewer)
+    assert np.subtract(position(viewer), before) == pytest.approx([SPACING] * 3, abs=0.11)
+
+
+def test_a_case_without_pet_shows_the_ct(page: Page, address: str) -> None:
+    page.goto(f"{address}#case={WITHOUT_PET}")
+    wait_for_case(page, WITHOUT_PET)
+    assert page.locator("#pet-map").is_disabled()
+    expect(page.locator("#notes")).to_contain_text(f"{WITHOUT_PET}__PT.nii.gz")
+    expect(page.locator("#readout")).not_to_contain_text("SUV")
+    assert near(stage(page), ALPHA_COLOUR).sum() > 100
+
+
+def test_an_uncertainty_map_covers_the_planes(viewer: Page) -> None:
+    """The map is 1 bit, the brightest yellow, in the box of the team's primary and nothing elsewhere."""
+    viewer.get_by_role("button", name="None").click()
+    at = middle(ALPHA_PRIMARY)
+    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
+    viewer.locator("#uncertainty-opacity").fill("1")
+    viewer.locator("#uncertainty").select_option(f"{ALPHA}: entropy")
+    expect(viewer.locator("#status")).to_have_text(f"Uncertainty of {ALPHA} shown: entropy.")
+    frame(viewer)
+    pixels = stage(viewer)
+    x, y = (round(value) for value in pixel_of(viewer, AXIAL, [at[0] + 3, at[1] + 3, at[2]]))
+    assert near(pixels[y, x], (253, 231, 37))
+    assert not near(pixels[y, round(pixel_of(viewer, AXIAL, [-45.0, 0.0, 0.0])[0])], (253, 231, 37))
