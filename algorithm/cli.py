@@ -198,6 +198,13 @@ def _remove_earlier(record: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor predict", description="Run one patient through the algorithm.")
     add_edition_options(parser)
+    _add_files(parser)
+    _add_run_options(parser)
+    return parser
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the case, the output, the model package and what is written beside the output."""
     parser.add_argument(
         "--input",
         type=Path,
@@ -219,6 +226,19 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
+    parser.add_argument(
+        "--uncertainty",
+        type=Path,
+        metavar="DIR",
+        help="also write uncertainty maps and values to this folder, outside --output",
+    )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="also write a record of the run (JSON), outside --output"
+    )
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the limits, the device, the method and the server."""
     parser.add_argument("--time-limit", type=positive_number(), help="time limit in seconds (default: the task's)")
     parser.add_argument(
         "--passes", type=whole_number(1), help="maximum number of passes (default: all that fit the time limit)"
@@ -235,15 +255,6 @@ def _parser() -> argparse.ArgumentParser:
         default="baseline",
         help="the model (baseline), or a comparator: PET threshold, clinical variables alone (default: %(default)s)",
     )
-    parser.add_argument(
-        "--uncertainty",
-        type=Path,
-        metavar="DIR",
-        help="also write uncertainty maps and values to this folder, outside --output",
-    )
-    parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="also write a record of the run (JSON), outside --output"
-    )
     parser.add_argument("--strict", action="store_true", help="stop on degenerate input instead of warning")
     parser.add_argument(
         "--serve",
@@ -257,4 +268,3 @@ def _parser() -> argparse.ArgumentParser:
         default=PORT,
         help="port for --serve, 0 for any free port (default: %(default)s)",
     )
-    return parser

@@ -12,6 +12,7 @@ from baseline.heads.cross_validation import KINDS
 from baseline.report.models import Coefficient, ModelEstimates, high_risk
 from baseline.report.uncertainty import MEASURES, LabelUncertainty
 from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.classes import confusion_matrices, confusion_row
 from evaluation.analyses.masks.detection import wilson_interval
 from evaluation.analyses.survival import curve_corners
 from evaluation.metrics.classification import calibration_table
@@ -152,45 +153,13 @@ def calibration(positive: Flags, kinds: Kinds, name: str) -> Analysis:
 
 def confusion(classes: Sequence[str], kinds: Kinds) -> Analysis:
     """The heads' answers against the reference, for each kind of cross-validation."""
-    rows: list[dict[str, Any]] = []
-    for kind, scored in kinds.items():
-        for actual, counts in zip(classes, scored["confusion"], strict=True):
-            total = sum(counts)
-            rows += [
-                {
-                    "kind": KIND_TITLES[kind],
-                    "actual": actual,
-                    "predicted": predicted,
-                    "patients": count,
-                    "fraction": count / total if total else None,
-                }
-                for predicted, count in zip(classes, counts, strict=True)
-            ]
-    return Analysis(
-        name="confusion",
-        title="Confusion matrices",
-        caption=(
-            "Patients by class in the reference (rows) and answer of the heads (columns), coloured by the fraction of "
-            "the row."
-        ),
-        columns={
-            "kind": "Cross-validation",
-            "actual": "Class in the reference",
-            "predicted": "Predicted class",
-            "patients": "Patients",
-            "fraction": "Fraction of the class",
-        },
-        rows=rows,
-        chart={
-            "kind": "matrix",
-            "x": "predicted",
-            "y": "actual",
-            "value": "fraction",
-            "text": "patients",
-            "facet": "kind",
-            "scale": "sequential",
-        },
-    )
+    rows = [
+        {"kind": KIND_TITLES[kind], **cell}
+        for kind, scored in kinds.items()
+        for actual, counts in zip(classes, scored["confusion"], strict=True)
+        for cell in confusion_row(actual, classes, counts)
+    ]
+    return confusion_matrices(rows, "kind", "Cross-validation")
 
 
 def weights_by_feature(weights: Sequence[Coefficient]) -> Analysis:
