@@ -114,7 +114,7 @@ def nnunet_mask(case: Path) -> np.ndarray:
 
 def test_the_phantom_needs_no_crop(phantom: Path) -> None:
     case = read_case(phantom, EDITION, SEGMENTATION, Notices())
-    assert network_grid(localise(case), load_package(DEFAULT_PACKAGE).spacing_mm) == case.ct.geometry
+    assert network_grid(localise(case), load_package(DEFAULT_PACKAGE).spacing_mm, case.ct.geometry) == case.ct.geometry
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_every_voxel_comes_back_in_its_place(
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
-    grid = network_grid(region, package.spacing_mm)
+    grid = network_grid(region, package.spacing_mm, ct)
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)
