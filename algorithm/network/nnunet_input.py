@@ -18,7 +18,7 @@ from algorithm.case.read import Case
 from algorithm.network.package import ModelPackage
 from algorithm.network.scale import Scale, normaliser
 from algorithm.region.interpolation import Spline, along_z, in_plane, lattice_weights
-from algorithm.region.lattice import Lattice, lattice_over
+from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -69,8 +69,12 @@ def nnunet_channels(case: Case, lattice: Lattice, package: ModelPackage) -> _Flo
 
 
 def nonzero_part(case: Case) -> Geometry:
-    """The box of CT voxels in which CT or PET is not zero, to which nnU-Net crops a scan; usually all of it."""
-    ct, read_pet = case.ct, _pet_reader(case.pet, case.ct.geometry)
+    """The box of CT voxels in which CT or PET is not zero, to which nnU-Net crops a scan; usually all of it.
+
+    Its axes run nearest to LPS, as the axes of the training's images do.
+    """
+    ct = oriented(case.ct)
+    read_pet = _pet_reader(case.pet, ct.geometry)
 
     def has_values(axis: int, number: int) -> bool:
         plane = tuple(slice(number, number + 1) if one == axis else slice(0, n) for one, n in enumerate(shape))
@@ -90,9 +94,9 @@ _Reader = Callable[[tuple[slice, ...]], _Float]
 
 def _ct_reader(case: Case, scan: Geometry) -> _Reader:
     """Reader of a box (z, y, x) of the part `scan` of the CT, in HU."""
-    matrix = case.ct.geometry.physical_to_index_matrix()
-    x, y, z = np.rint(matrix[:3, :3] @ np.asarray(scan.origin_mm) + matrix[:3, 3]).astype(int).tolist()
-    array = case.ct.array[z:, y:, x:]
+    ct = oriented(case.ct)
+    z, y, x = first_voxel(scan, ct.geometry)
+    array = ct.array[z:, y:, x:]
     return lambda box: np.asarray(array[box], dtype=np.float32)
 
 

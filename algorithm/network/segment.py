@@ -20,7 +20,7 @@ from algorithm.network.scale import OWN_SCALE, Scale, normaliser
 from algorithm.network.windows import Box
 from algorithm.region import grids
 from algorithm.region.interpolation import Restoration
-from algorithm.region.lattice import box_corners, is_axial, upright_grid
+from algorithm.region.lattice import box_corners, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -90,11 +90,8 @@ def segment(
 
 
 def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkInput:
-    """The case on the network's grid over a region, resampled and normalised as in the package's training.
-
-    nnU-Net does not turn images, so its own resampling is used only if the scan's axes run along the patient's.
-    """
-    if package.resamples_as_nnunet and is_axial(case.ct.geometry):
+    """The case on the network's grid over a region, resampled and normalised as in the package's training."""
+    if package.resamples_as_nnunet:
         lattice = nnunet_lattice(case, region, package)
         restoration = Restoration(lattice, spline_of(package.configuration, "probabilities", lattice))
         ct, pet = network_channels(case, lattice.grid)

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.region.lattice import Lattice
+from algorithm.region.lattice import Lattice, first_voxel, oriented
 from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 _Float = npt.NDArray[np.float32]
 _Voxels = tuple[int, int, int]
@@ -88,11 +89,12 @@ def restored_labels(logits: _Float, restoration: Restoration, ct: Geometry) -> n
 
     Args:
         logits: (label, z, y, x) on the lattice's grid.
-        restoration: of the CT, or of a part of it.
+        restoration: of the CT with its axes as `oriented` has them, or of a part of it.
         ct: the grid of the answer.
     """
     lattice, spline = restoration.lattice, restoration.spline
     result = np.zeros(ct.array_shape, dtype=np.uint8)
+    upright = oriented(Volume(result, ct))
     near = _near_foreground(logits, spline)
     if near is None:
         return result
@@ -111,8 +113,8 @@ def restored_labels(logits: _Float, restoration: Restoration, ct: Geometry) -> n
             return result
         parts.append(slice(int(answered[0]), int(answered[-1]) + 1))
         weights.append(AxisWeights(cut.start, rows[parts[-1]].astype(np.float32)))
-    window = _shifted(parts, _offset(lattice.scan, ct))
-    result[window] = _largest(along_z(in_plane(one[near], *weights[1:]), weights[0]) for one in logits)
+    window = _shifted(parts, first_voxel(lattice.scan, upright.geometry))
+    upright.array[window] = _largest(along_z(in_plane(one[near], *weights[1:]), weights[0]) for one in logits)
     return result
 
 
@@ -159,13 +161,6 @@ def _largest(values: Iterable[_Float]) -> npt.NDArray[np.uint8]:
         winner[wins] = number
         best[wins] = value[wins]
     return winner
-
-
-def _offset(scan: Geometry, ct: Geometry) -> _Voxels:
-    """First voxel (z, y, x) of `scan` in `ct`, of which it is a part."""
-    matrix = ct.physical_to_index_matrix()
-    x, y, z = np.rint(matrix[:3, :3] @ np.asarray(scan.origin_mm) + matrix[:3, 3]).astype(int).tolist()
-    return (z, y, x)
 
 
 def _shifted(parts: Iterable[slice], offset: _Voxels) -> _Box:

@@ -7,6 +7,7 @@ network's spacing is not interpolated at all.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from algorithm.region.grids import grid_over, triple
 from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 _Triple = tuple[float, float, float]
 _Voxels = tuple[int, int, int]
@@ -73,21 +75,36 @@ def upright_grid(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
     return lattice_over(upright, lower_mm, upper_mm, spacing_mm).grid
 
 
-def is_axial(scan: Geometry) -> bool:
-    """True if the array's axes run along the patient's x, y and z in this order, tilted or flipped or not."""
-    axes = np.abs(np.asarray(scan.direction).reshape(3, 3))
-    return bool(np.all(axes.argmax(axis=0) == np.arange(3)))
+def oriented(volume: Volume) -> Volume:
+    """The same voxels with axes reversed and exchanged so that they run nearest to LPS x, y, z; a view of the array."""
+    grid = volume.geometry
+    axes = np.asarray(grid.direction).reshape(3, 3)
+    order = max(itertools.permutations(range(3)), key=lambda one: float(np.abs(axes[range(3), one]).sum()))
+    turned = axes[range(3), order] < 0
+    array = volume.array.transpose([2 - order[axis] for axis in (2, 1, 0)])
+    array = array[tuple(slice(None, None, -1 if turned[axis] else 1) for axis in (2, 1, 0))]
+    first = np.zeros(3)
+    first[list(order)] = np.where(turned, np.asarray(grid.size)[list(order)] - 1, 0)
+    matrix = grid.index_to_physical_matrix()
+    origin = matrix[:3, :3] @ first + matrix[:3, 3]
+    direction = tuple(float(v) for v in (axes[:, order] * np.where(turned, -1, 1)).ravel())
+    size, spacing = (np.asarray(values)[list(order)] for values in (grid.size, grid.spacing_mm))
+    return Volume(array, Geometry(_voxels(size), triple(spacing), triple(origin), direction))
 
 
 def _upright(scan: Geometry) -> Geometry | None:
     """The same voxels with axes along LPS; None for an oblique scan."""
-    axes = np.asarray(scan.direction).reshape(3, 3)
-    order = np.abs(axes).argmax(axis=1)
-    if np.abs(np.abs(axes) - np.eye(3)[order]).max() > _AXIS_TOLERANCE:
+    grid = oriented(Volume(np.broadcast_to(np.uint8(0), scan.array_shape), scan)).geometry
+    if np.abs(np.asarray(grid.direction) - np.eye(3).ravel()).max() > _AXIS_TOLERANCE:
         return None
-    spacing = np.asarray(scan.spacing_mm)[order]
-    origin = scan.corners_mm().min(0) + spacing / 2
-    return Geometry(_voxels(np.asarray(scan.size)[order]), triple(spacing), triple(origin))
+    return Geometry(grid.size, grid.spacing_mm, grid.origin_mm)
+
+
+def first_voxel(part: Geometry, scan: Geometry) -> _Voxels:
+    """First voxel (z, y, x) of a part of a scan."""
+    matrix = scan.physical_to_index_matrix()
+    x, y, z = _voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
+    return (z, y, x)
 
 
 def box_corners(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> npt.NDArray[np.float64]:
