@@ -12,11 +12,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
+from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
 from nnunetv2.preprocessing.resampling.default_resampling import determine_do_sep_z_and_axis
 
 from algorithm.case.read import Case
 from algorithm.network.package import ModelPackage
 from algorithm.network.scale import Scale, normaliser
+from algorithm.network.windows import TILE_STEP
 from algorithm.region.interpolation import Spline, along_z, in_plane, lattice_weights
 from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
@@ -35,6 +37,32 @@ _SPACING_RATIO: Final = 3
 def nnunet_lattice(case: Case, region: Region, package: ModelPackage) -> Lattice:
     """nnU-Net's grid of the scan's part with values that are not zero, cropped to the region."""
     return lattice_over(nonzero_part(case), region.lower_mm, region.upper_mm, package.spacing_mm)
+
+
+def tiled(lattice: Lattice, patch: tuple[int, int, int]) -> Lattice:
+    """The smallest box around a lattice's box that nnU-Net's own tiles of the whole scan make up.
+
+    The network normalises each tile by itself, so tiles in other places give other logits. Tiles whose centre lies
+    outside the lattice's box are left out: their weights inside it are small. Patch in (z, y, x).
+    """
+    ranges = [
+        _tiles(n, size, start, start + count)
+        for n, size, start, count in zip(lattice.whole.size, patch[::-1], lattice.start, lattice.grid.size, strict=True)
+    ]
+    return lattice.box(tuple(first for first, _ in ranges), tuple(stop for _, stop in ranges))
+
+
+def _tiles(whole: int, patch: int, low: int, high: int) -> tuple[int, int]:
+    """First and last end of the tiles of an axis that are centred in the range from `low` to `high`, or reach into it.
+
+    A box from one tile's start to another's end is divided into the same tiles again.
+    """
+    if whole <= patch:
+        return 0, whole
+    starts = compute_steps_for_sliding_window((whole,), (patch,), TILE_STEP)[0]
+    centred = [start for start in starts if low <= start + patch / 2 <= high]
+    chosen = centred or [start for start in starts if start < high and start + patch > low]
+    return chosen[0], chosen[-1] + patch
 
 
 def spline_of(configuration: Mapping[str, Any], kind: str, lattice: Lattice) -> Spline:

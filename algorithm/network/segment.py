@@ -13,14 +13,14 @@ from algorithm.case.read import AIR_HU, Case
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
-from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of
+from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, tiled
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress
 from algorithm.network.scale import OWN_SCALE, Scale, normaliser
 from algorithm.network.windows import Box
 from algorithm.region import grids
 from algorithm.region.interpolation import Restoration
-from algorithm.region.lattice import box_corners, upright_grid
+from algorithm.region.lattice import box_corners, first_voxel, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -39,10 +39,11 @@ class NetworkInput:
     """A case as the network sees it.
 
     Attributes:
-        data: normalised channels (channel, z, y, x) on `grid`.
+        data: normalised channels (channel, z, y, x) on `tiles`.
         ct: HU on `grid`, for the features.
         pet: SUV on `grid`, None without a usable PET.
-        grid: the network's grid.
+        grid: the network's grid over the region.
+        tiles: the grid of all tiles, of which `grid` is a part.
         restoration: nnU-Net's way from the grid back to the scan; None for linear interpolation.
     """
 
@@ -50,7 +51,16 @@ class NetworkInput:
     ct: _Float
     pet: _Float | None
     grid: Geometry
+    tiles: Geometry
     restoration: Restoration | None = None
+
+    def on_grid(self, logits: _Float) -> _Float:
+        """The part of logits (label, z, y, x) of all tiles that lies on `grid`."""
+        if self.grid == self.tiles:
+            return logits
+        start = first_voxel(self.grid, self.tiles)
+        z, y, x = (slice(first, first + n) for first, n in zip(start, self.grid.array_shape, strict=True))
+        return logits[:, z, y, x]
 
 
 def segment(
@@ -70,7 +80,7 @@ def segment(
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
-        return Segmentation(progress.logits, image.ct, image.pet, image.grid, *made, image.restoration)
+        return Segmentation(image.on_grid(progress.logits), image.ct, image.pet, image.grid, *made, image.restoration)
 
     run = Passes(
         image.data,
@@ -78,9 +88,9 @@ def segment(
         ensemble.networks,
         deadline,
         ensemble.device,
-        focus=lambda: focus_box(threshold_segmentation(case, region), image.grid),
+        focus=lambda: focus_box(threshold_segmentation(case, region), image.tiles),
         on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
-        on_pass=on_pass,
+        on_pass=lambda step, logits: on_pass(step, image.on_grid(logits)),
     )
     try:
         return segmentation(run.run())
@@ -95,12 +105,13 @@ def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkI
         lattice = nnunet_lattice(case, region, package)
         restoration = Restoration(lattice, spline_of(package.configuration, "probabilities", lattice))
         ct, pet = network_channels(case, lattice.grid)
-        data = nnunet_channels(case, lattice, package)
-        return NetworkInput(data, ct, pet if pet.any() else None, lattice.grid, restoration)
+        tiles = tiled(lattice, package.patch_of(0))
+        data = nnunet_channels(case, tiles, package)
+        return NetworkInput(data, ct, pet if pet.any() else None, lattice.grid, tiles.grid, restoration)
     grid = network_grid(region, package.spacing_mm, case.ct.geometry)
     ct, pet = network_channels(case, grid)
     data = normalise((ct, pet), package, scan_channels(case, package))
-    return NetworkInput(data, ct, pet if pet.any() else None, grid)
+    return NetworkInput(data, ct, pet if pet.any() else None, grid, grid)
 
 
 def network_grid(region: Region, spacing_mm: tuple[float, float, float], scan: Geometry) -> Geometry:

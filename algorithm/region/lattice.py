@@ -42,6 +42,13 @@ class Lattice:
     start: _Voxels
     grid: Geometry
 
+    def box(self, start: tuple[int, ...], stop: tuple[int, ...]) -> Lattice:
+        """Another box of the same grid, voxels (x, y, z)."""
+        size = np.subtract(stop, start)
+        return Lattice(
+            self.scan, self.whole, _voxels(np.array(start)), self.whole.cropped(_voxels(np.array(start)), _voxels(size))
+        )
+
 
 def whole_lattice(scan: Geometry, spacing_mm: _Triple) -> Geometry:
     """The grid to which nnU-Net resamples a scan; `spacing_mm` along the scan's own axes (x, y, z)."""

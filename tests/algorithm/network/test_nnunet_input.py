@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from hypothesis import given
+from hypothesis import strategies as st
+from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
 from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from algorithm.case.read import Case
 from algorithm.network import nnunet_input
-from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, nonzero_part, spline_of
+from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, nonzero_part, spline_of, tiled
 from algorithm.network.package import ModelPackage
 from algorithm.network.segment import network_input
-from algorithm.region.lattice import lattice_over, oriented
+from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -51,7 +54,7 @@ def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     configuration = plans["configurations"]["3d_fullres"]
     configuration |= resampling | {"spacing": [3.0, 2.0, 2.0]}
     configuration["normalization_schemes"] = list(schemes or ("CTNormalization", "ZScoreNormalization"))
-    manifest = {"configuration": "3d_fullres", "resampling": "nnunet", "normalised_over": "scan"}
+    manifest = {"configuration": "3d_fullres", "resampling": "nnunet", "normalised_over": "scan", "folds": ["fold_0"]}
     return ModelPackage(Path(), manifest, plans, (), {})
 
 
@@ -160,4 +163,27 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     image = network_input(case, region, package)
     assert image.grid.direction == pytest.approx(case.ct.geometry.direction)
     assert image.restoration is not None
-    assert image.data.shape[1:] == image.ct.shape == image.grid.array_shape
+    assert image.ct.shape == image.grid.array_shape
+    assert image.data.shape[1:] == image.tiles.array_shape
+    places = np.arange(image.data[0].size, dtype=np.float32).reshape(1, *image.tiles.array_shape)
+    z, y, x = first_voxel(image.grid, image.tiles)
+    assert image.on_grid(places)[0, 0, 0, 0] == places[0, z, y, x]
+    assert image.on_grid(places).shape[1:] == image.grid.array_shape
+
+
+@given(st.integers(1, 400), st.sampled_from([16, 40, 64]), st.integers(0, 399), st.integers(1, 400))
+def test_a_box_of_tiles_is_divided_as_the_whole_is(whole: int, patch: int, low: int, length: int) -> None:
+    """The box covers the range, and its own tiles are those of the whole to the voxel that rounding may move."""
+    low = min(low, whole - 1)
+    high = min(low + length, whole)
+    grid = Geometry((whole, patch, patch), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    lattice = Lattice(grid, grid, (low, 0, 0), grid.cropped((low, 0, 0), (high - low, patch, patch)))
+    box = tiled(lattice, (patch, patch, patch))
+    start, size = box.start[0], box.grid.size[0]
+    assert start <= low
+    assert start + size >= high
+    if whole > patch:
+        steps = compute_steps_for_sliding_window((whole,), (patch,), 0.5)[0]
+        wanted = [step for step in steps if start <= step <= start + size - patch]
+        found = compute_steps_for_sliding_window((size,), (patch,), 0.5)[0]
+        np.testing.assert_allclose(np.add(found, start), wanted, atol=1)
