@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from algorithm.network.package import DEFAULT_PACKAGE, ModelPackage, load_package
@@ -42,7 +41,7 @@ PACKAGED_BOUNDS: Final = {
     "whole_body": (),
 }
 # Without the instructions that multiply bfloat16, the algorithm computes in float32 as nnU-Net does on a CPU.
-FLOAT32: Final = MappingProxyType({"ONEDNN_MAX_CPU_ISA": "AVX2"})
+FLOAT32: Final = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,12 +103,12 @@ def _ours(
     folder: Path,
     reference: Path,
     scratch: Path,
-    environment: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] | None = None,
 ) -> Work:
     command = algorithm_command("segmentation", model, input_dir, scratch, "--device", "cpu")
     mask = load_edition().algorithm("segmentation").answers[0].socket.path_under(scratch) / platform.MASK_FILE_NAME
     others = {"nnU-Net": _nnunet_mask(folder), "reference": reference}
-    return Command(command, environment, figures=partial(_agreement, mask, others))
+    return Command(command, environment or {}, figures=partial(_agreement, mask, others))
 
 
 def _nnunet_mask(folder: Path) -> Path:
