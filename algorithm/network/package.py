@@ -38,9 +38,7 @@ DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 RESAMPLINGS: Final = ("grid", "nnunet")
 # nnU-Net's functions that inference can compute for a part of a scan.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
-RESAMPLING_KEYS: Final = tuple(
-    f"resampling_fn_{kind}{end}" for kind in ("data", "probabilities") for end in ("", "_kwargs")
-)
+RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.
