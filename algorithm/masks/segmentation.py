@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.region import grids
+from algorithm.region.interpolation import Restoration, restored_labels
 from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry
@@ -20,7 +21,8 @@ _Float = npt.NDArray[np.float32]
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `plan` and `device` describe the passes of the network; both are empty for a threshold.
+    `plan` and `device` describe the passes of the network; both are empty for a threshold. `restoration` is nnU-Net's
+    way back to the scan, None for linear interpolation.
     """
 
     logits: _Float
@@ -31,6 +33,7 @@ class Segmentation:
     passes_planned: int = 1
     plan: str = ""
     device: str = ""
+    restoration: Restoration | None = None
 
     @property
     def by_network(self) -> bool:
@@ -54,6 +57,8 @@ class Segmentation:
 
     def mask_on(self, ct: Geometry) -> npt.NDArray[np.uint8]:
         """The label of each voxel of the CT's grid, (z, y, x); background beyond the segmenter's grid."""
+        if self.restoration is not None:
+            return restored_labels(self.logits, self.restoration, ct)
         return grids.restore_labels(self.logits, self.grid, ct)
 
 

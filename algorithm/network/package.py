@@ -11,6 +11,7 @@ A package is a folder::
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,11 @@ AVERAGES: Final = ("logits", "probabilities")
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
+# Resampling of the training's images: by `hecktor train prepare`, or by nnU-Net from the whole scan.
+RESAMPLINGS: Final = ("grid", "nnunet")
+# nnU-Net's functions that inference can compute for a part of a scan.
+RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
+RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.
@@ -99,6 +105,11 @@ class ModelPackage:
         return bool(self.manifest.get("normalised_over") == "scan")
 
     @property
+    def resamples_as_nnunet(self) -> bool:
+        """True if images and logits are resampled by the plans' own functions."""
+        return bool(self.manifest.get("resampling") == "nnunet")
+
+    @property
     def averages_probabilities(self) -> bool:
         """True if the passes' probabilities are averaged rather than their logits."""
         return bool(self.manifest.get("average") == "probabilities")
@@ -138,6 +149,8 @@ def load_package(root: Path) -> ModelPackage:
     manifest = _read_manifest(root)
     files = verified_files(root, manifest["files"])
     plans = _read_plans(files, (manifest["configuration"], *_fold_configurations(manifest)))
+    if manifest.get("resampling") == "nnunet":
+        _check_resampling(plans, _fold_configurations(manifest))
     folds = tuple(_listed(files, name) for name in manifest["folds"])
     heads = {
         Path(name).stem: read_head(read_json(path, error=ModelPackageError), name)
@@ -172,7 +185,8 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     _check_folds(manifest)
     if not isinstance(stand_ins := manifest.get("stand_ins", {}), dict):
         raise ModelPackageError(MANIFEST, f"stand_ins {stand_ins!r}", "a value for each head")
-    for key, choices in (("normalised_over", NORMALISED_OVER), ("average", AVERAGES)):
+    choices_of = {"normalised_over": NORMALISED_OVER, "average": AVERAGES, "resampling": RESAMPLINGS}
+    for key, choices in choices_of.items():
         if (value := manifest.get(key, choices[0])) not in choices:
             raise ModelPackageError(MANIFEST, f"{key} {value!r}", " or ".join(choices))
     return manifest
@@ -204,6 +218,19 @@ def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, An
         order = plans["transpose_forward"]
         raise ModelPackageError(PLANS, f"transpose_forward {order!r}", f"{_ORDER}, as `hecktor package` turns it")
     return plans
+
+
+def _check_resampling(plans: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Check that the configurations resample alike, by functions that inference can compute."""
+    first = plans["configurations"][names[0]]
+    for key in RESAMPLING_KEYS:
+        if (function := first.get(key)) not in RESAMPLING_FUNCTIONS:
+            raise ModelPackageError(PLANS, f"{key} {function!r}", " or ".join(RESAMPLING_FUNCTIONS))
+    for name, key in itertools.product(dict.fromkeys(names[1:]), RESAMPLING_KEYS):
+        other = plans["configurations"][name]
+        if any(other.get(one) != first.get(one) for one in (key, f"{key}_kwargs")):
+            expected = f"that of {names[0]!r}: the networks of one package see the same images"
+            raise ModelPackageError(PLANS, f"another {key} of {name!r}", expected)
 
 
 def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
-    CTNormalization,
-    ImageNormalization,
-    NoNormalization,
-    RescaleTo01Normalization,
-    ZScoreNormalization,
-)
 
 from algorithm.case.read import AIR_HU, Case
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
+from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, tiled
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress
+from algorithm.network.scale import OWN_SCALE, Scale, normaliser
 from algorithm.network.windows import Box
 from algorithm.region import grids
+from algorithm.region.interpolation import Restoration
+from algorithm.region.lattice import box_corners, first_voxel, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -35,10 +33,34 @@ SCAN_MM: Final = 4.0
 
 _Float = npt.NDArray[np.float32]
 
-_NORMALISATIONS: Final[dict[str, type[ImageNormalization]]] = {
-    scheme.__name__: scheme
-    for scheme in (CTNormalization, ZScoreNormalization, NoNormalization, RescaleTo01Normalization)
-}
+
+@dataclass(frozen=True)
+class NetworkInput:
+    """A case as the network sees it.
+
+    Attributes:
+        data: normalised channels (channel, z, y, x) on `tiles`.
+        ct: HU on `grid`, for the features.
+        pet: SUV on `grid`, None without a usable PET.
+        grid: the network's grid over the region.
+        tiles: the grid of all tiles, of which `grid` is a part.
+        restoration: nnU-Net's way from the grid back to the scan; None for linear interpolation.
+    """
+
+    data: _Float
+    ct: _Float
+    pet: _Float | None
+    grid: Geometry
+    tiles: Geometry
+    restoration: Restoration | None = None
+
+    def on_grid(self, logits: _Float) -> _Float:
+        """The part of logits (label, z, y, x) of all tiles that lies on `grid`."""
+        if self.grid == self.tiles:
+            return logits
+        start = first_voxel(self.grid, self.tiles)
+        z, y, x = (slice(first, first + n) for first, n in zip(start, self.grid.array_shape, strict=True))
+        return logits[:, z, y, x]
 
 
 def segment(
@@ -54,24 +76,21 @@ def segment(
         StoppedError: the deadline stopped the passes before the first one was complete.
     """
     package = ensemble.networks.package
-    grid = network_grid(region, package.spacing_mm)
-    ct, pet = network_channels(case, grid)
-    shown_pet = pet if pet.any() else None
+    image = network_input(case, region, package)
 
     def segmentation(progress: Progress) -> Segmentation:
-        return Segmentation(
-            progress.logits, ct, shown_pet, grid, progress.done, progress.planned, progress.plan, progress.backend
-        )
+        made = progress.done, progress.planned, progress.plan, progress.backend
+        return Segmentation(image.on_grid(progress.logits), image.ct, image.pet, image.grid, *made, image.restoration)
 
     run = Passes(
-        normalise((ct, pet), package, scan_channels(case, package)),
+        image.data,
         ensemble.passes,
         ensemble.networks,
         deadline,
         ensemble.device,
-        focus=lambda: focus_box(threshold_segmentation(case, region), grid),
+        focus=lambda: focus_box(threshold_segmentation(case, region), image.tiles),
         on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
-        on_pass=on_pass,
+        on_pass=lambda step, logits: on_pass(step, image.on_grid(logits)),
     )
     try:
         return segmentation(run.run())
@@ -80,9 +99,28 @@ def segment(
         return threshold_segmentation(case, region)
 
 
-def network_grid(region: Region, spacing_mm: tuple[float, float, float]) -> Geometry:
-    """The network's grid over a region: axis-aligned in LPS, spacing (x, y, z) in mm."""
-    return grids.grid_over(region.lower_mm, region.upper_mm, spacing_mm)
+def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkInput:
+    """The case on the network's grid over a region, resampled and normalised as in the package's training."""
+    if package.resamples_as_nnunet:
+        lattice = nnunet_lattice(case, region, package)
+        restoration = Restoration(lattice, spline_of(package.configuration, "probabilities", lattice))
+        ct, pet = network_channels(case, lattice.grid)
+        tiles = tiled(lattice, package.patch_of(0))
+        data = nnunet_channels(case, tiles, package)
+        return NetworkInput(data, ct, pet if pet.any() else None, lattice.grid, tiles.grid, restoration)
+    grid = network_grid(region, package.spacing_mm, case.ct.geometry)
+    ct, pet = network_channels(case, grid)
+    data = normalise((ct, pet), package, scan_channels(case, package))
+    return NetworkInput(data, ct, pet if pet.any() else None, grid, grid)
+
+
+def network_grid(region: Region, spacing_mm: tuple[float, float, float], scan: Geometry) -> Geometry:
+    """The network's grid over a region of a scan: axis-aligned in LPS, spacing (x, y, z) in mm.
+
+    The scan's field is divided into whole voxels, as nnU-Net does, so the spacing differs from `spacing_mm` by less
+    than half a voxel over the whole field.
+    """
+    return upright_grid(scan, region.lower_mm, region.upper_mm, spacing_mm)
 
 
 def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
@@ -103,51 +141,36 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
             scale from `channels`.
     """
     schemes = package.configuration["normalization_schemes"]
-    properties = package.plans["foreground_intensity_properties_per_channel"]
     if len(schemes) != len(channels):
         raise ModelPackageError("plans.json", f"{len(schemes)} channels", f"{len(channels)} (CT and PET)")
-    stacked = []
-    for number, (channel, scheme) in enumerate(zip(channels, schemes, strict=True)):
-        if scheme not in _NORMALISATIONS:
-            raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{', '.join(_NORMALISATIONS)}")
-        if scan is not None and scheme in _OWN_SCALE:
-            stacked.append(_OWN_SCALE[scheme](channel, scan[number]))
-        else:
-            normaliser = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties[str(number)])
-            stacked.append(normaliser.run(channel.copy(), None))
+    scales = [None] * len(channels) if scan is None else [Scale.of(channel) for channel in scan]
+    stacked = [
+        normaliser(package, number, scale)(channel)
+        for number, (channel, scale) in enumerate(zip(channels, scales, strict=True))
+    ]
     return np.stack(stacked).astype(np.float32, copy=False)
 
 
 def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | None:
     """Coarse CT and PET over all of the CT, if the package takes an image's own scale from the whole scan."""
-    if not package.normalised_over_scan or not _OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
+    if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
         return None
     corners = case.ct.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
     return network_channels(case, grid)
 
 
-def _z_score(channel: _Float, scan: _Float) -> _Float:
-    return np.asarray((channel - scan.mean()) / max(float(scan.std()), 1e-8))
-
-
-def _from_0_to_1(channel: _Float, scan: _Float) -> _Float:
-    return np.asarray((channel - scan.min()) / max(float(np.ptp(scan)), 1e-8))
-
-
-_OWN_SCALE: Final = {"ZScoreNormalization": _z_score, "RescaleTo01Normalization": _from_0_to_1}
-
-
 def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
-    """The box of `grid` (z, y, x) around all lesions, with a margin, or None; both grids are axis-aligned in LPS."""
+    """The box of `grid` (z, y, x) around all lesions, with a margin, or None; the lesions' grid is axis-aligned."""
     hot = np.argwhere(lesions.mask())[:, ::-1]
     if not len(hot):
         return None
     spacing, origin = np.asarray(lesions.grid.spacing_mm), np.asarray(lesions.grid.origin_mm)
     low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
     high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
-    step, start = np.asarray(grid.spacing_mm), np.asarray(grid.origin_mm)
-    first = np.clip(np.floor((low_mm - start) / step), 0, np.asarray(grid.size) - 1).astype(int)
-    last = np.clip(np.ceil((high_mm - start) / step), first, np.asarray(grid.size) - 1).astype(int)
+    matrix = grid.physical_to_index_matrix()
+    corners = box_corners(low_mm, high_mm) @ matrix[:3, :3].T + matrix[:3, 3]
+    first = np.clip(np.floor(corners.min(0)), 0, np.asarray(grid.size) - 1).astype(int)
+    last = np.clip(np.ceil(corners.max(0)), first, np.asarray(grid.size) - 1).astype(int)
     x, y, z = (slice(int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
     return (z, y, x)

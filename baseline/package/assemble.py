@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from algorithm.heads.classes import ClassHead, Head, read_head
 from algorithm.heads.linear import Term
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
+from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import stand_ins_of
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.checkpoint import Checkpoint, read_checkpoint
@@ -129,6 +130,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "edition": edition.name,
             **({"stand_ins": stand_ins} if stand_ins else {}),
             "normalised_over": request.normalised_over,
+            "resampling": _resampling(trained, request.normalised_over),
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*mirror_axes)),
@@ -138,6 +140,13 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     notes = (note for one in trained for note in one.notes())
     own = _notes(trained[0].plans, request.normalised_over)
     return WrittenPackage(export_contents(request.output, contents), (*own, *notes))
+
+
+def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
+    """`nnunet` for trainings on whole scans by functions that inference can compute, else `grid`."""
+    configurations = [one.plans["configurations"][one.first.configuration] for one in trained]
+    known = all(one.get(key) in RESAMPLING_FUNCTIONS for one in configurations for key in RESAMPLING_KEYS)
+    return "nnunet" if known and normalised_over == "scan" else "grid"
 
 
 def _trained(folder: Path, request: PackageRequest) -> _Trained:

@@ -26,8 +26,16 @@ from contract.files import write_json
 
 # The keys that inference reads; others describe the machine that planned.
 _PLAN_KEYS: Final = ("plans_name", INTENSITIES, "label_manager")
-# Entries of a manifest that belong to the networks; the last four are optional.
-_OF_NETWORKS: Final = ("configuration", "folds", "fold_configurations", "mirror_axes", "average", "normalised_over")
+# Entries of a manifest that belong to the networks; the last five are optional.
+_OF_NETWORKS: Final = (
+    "configuration",
+    "folds",
+    "fold_configurations",
+    "mirror_axes",
+    "average",
+    "normalised_over",
+    "resampling",
+)
 
 
 @dataclass(frozen=True)

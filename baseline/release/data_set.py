@@ -25,7 +25,7 @@ from contract.images.volumes import Volume, read_volume, write_volume
 
 CHANNELS = ("CT", "PET")
 # Increment when the same images and options give other prepared images.
-_PREPARE_VERSION = 2
+_PREPARE_VERSION = 3
 _FOLDERS = ("imagesTr", "imagesTs", "labelsTr", "notes")
 Spacing = tuple[float, float, float]
 
@@ -107,7 +107,7 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
     key = _key(case, spacing_mm)
     notices = Notices()
     images, region = read_training_case(case, notices)
-    grid = network_grid(region, spacing_mm)
+    grid = network_grid(region, spacing_mm, images.ct.geometry)
     for number, channel in enumerate(network_channels(images, grid)):
         write_volume(image_path(raw, case, number), Volume(channel, grid))
     inside = None

@@ -9,8 +9,8 @@ import numpy as np
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import Case, read_case
+from algorithm.network import segment
 from algorithm.network.package import ModelPackage
-from algorithm.region import grids
 from algorithm.region.localise import localise
 from contract.editions import load_edition
 from contract.images.geometry import Geometry
@@ -24,8 +24,7 @@ def patient_case(input_dir: Path) -> Case:
 
 def network_grid(case: Case, package: ModelPackage) -> Geometry:
     """The network's grid over the localised region."""
-    region = localise(case)
-    return grids.grid_over(region.lower_mm, region.upper_mm, package.spacing_mm)
+    return segment.network_grid(localise(case), package.spacing_mm, case.ct.geometry)
 
 
 def tiles_per_pass(grid: Geometry, package: ModelPackage) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.network.package import DEFAULT_PACKAGE, ModelPackage, load_package
+from baseline.package.assemble import PackageRequest, package_training
 from benchmarks.cases.algorithm import algorithm_command
 from benchmarks.cases.data import SIZES, BenchData, bench_data, describe, facts, make_patient
 from benchmarks.harness.bounds import MEMORY_RATIO, PEAK_GB, TIME_RATIO, Bound
@@ -34,6 +35,14 @@ BOUNDS: Final = {
     "whole_body": (Bound(TIME_RATIO, "at most", 1 / 3), Bound(MEMORY_RATIO, "at most", 0.5)),
 }
 
+# nnU-Net's own package: the same lesions where the region holds the body.
+PACKAGED_BOUNDS: Final = {
+    "head_and_neck": tuple(Bound(f"Dice {label} with nnU-Net", "at least", 0.99) for label in ("GTVp", "GTVn")),
+    "whole_body": (),
+}
+# Without the instructions that multiply bfloat16, the algorithm computes in float32 as nnU-Net does on a CPU.
+FLOAT32: Final = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and report; a bound that does not hold is reported and does not change the exit status."""
@@ -52,7 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measurements(package: ModelPackage, data: BenchData, results: PeerResults) -> Iterator[Measurement]:
-    """Every way of sharing out nnU-Net's work, then ours against the best of them."""
+    """Every way of sharing out nnU-Net's work, then ours against the best of them, then ours as nnU-Net computes.
+
+    The last one takes nnU-Net's results as `hecktor package` converts them, in float32, so that the masks compare.
+    """
+    converted = package_training(PackageRequest((results.folder,), None, results.root.parent / "package")).path
     for size in SIZES:
         folder = results.root.parent / size
         nnunet.nnunet_input(data.input_dir(size), folder / "input", CASE)
@@ -63,6 +76,8 @@ def measurements(package: ModelPackage, data: BenchData, results: PeerResults) -
         ours = partial(_ours, package.root, data.input_dir(size), folder, data.reference(size))
         against = tuple(f"{size}/{name}" for name in names.values())
         yield Measurement(size, "hecktor", ours, against, BOUNDS[size], PROCESS)
+        work = partial(_ours, converted, data.input_dir(size), folder, data.reference(size), environment=FLOAT32)
+        yield Measurement(size, "hecktor, nnU-Net's package", work, against, PACKAGED_BOUNDS[size], ONCE)
 
 
 def predict_command(results: PeerResults, input_dir: Path, output_dir: Path, processes: int) -> list[str]:
@@ -82,11 +97,18 @@ def _nnunet(results: PeerResults, folder: Path, reference: Path, processes: int,
     return Command(tuple(command), environment, MEMORY_LIMIT_MIB, figures)
 
 
-def _ours(model: Path, input_dir: Path, folder: Path, reference: Path, scratch: Path) -> Work:
+def _ours(
+    model: Path,
+    input_dir: Path,
+    folder: Path,
+    reference: Path,
+    scratch: Path,
+    environment: Mapping[str, str] | None = None,
+) -> Work:
     command = algorithm_command("segmentation", model, input_dir, scratch, "--device", "cpu")
     mask = load_edition().algorithm("segmentation").answers[0].socket.path_under(scratch) / platform.MASK_FILE_NAME
     others = {"nnU-Net": _nnunet_mask(folder), "reference": reference}
-    return Command(command, figures=partial(_agreement, mask, others))
+    return Command(command, environment or {}, figures=partial(_agreement, mask, others))
 
 
 def _nnunet_mask(folder: Path) -> Path:

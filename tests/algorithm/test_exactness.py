@@ -29,7 +29,7 @@ from algorithm.network import windows
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
-from algorithm.network.segment import network_grid
+from algorithm.network.segment import network_grid, network_input
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.localise import localise
@@ -114,7 +114,7 @@ def nnunet_mask(case: Path) -> np.ndarray:
 
 def test_the_phantom_needs_no_crop(phantom: Path) -> None:
     case = read_case(phantom, EDITION, SEGMENTATION, Notices())
-    assert network_grid(localise(case), load_package(DEFAULT_PACKAGE).spacing_mm) == case.ct.geometry
+    assert network_grid(localise(case), load_package(DEFAULT_PACKAGE).spacing_mm, case.ct.geometry) == case.ct.geometry
 
 
 @pytest.mark.slow
@@ -195,27 +195,36 @@ def depth_mm(points: np.ndarray, grid: Geometry) -> np.ndarray:
     return np.asarray((inner * grid.spacing_mm).min(-1))
 
 
-def half_voxel_mm(normal: np.ndarray, network_mm: tuple[float, ...], ct: Geometry) -> float:
+def half_voxel_mm(normal: np.ndarray, grid: Geometry, ct: Geometry) -> float:
     """How far from a plane with this normal the label of a CT voxel may be wrong; see the test."""
-    step = np.asarray(network_mm)
-    reach = np.abs(np.asarray(ct.direction).reshape(3, 3) * ct.spacing_mm).max(axis=1)
+    step, to_grid = np.asarray(grid.spacing_mm), np.asarray(grid.direction).reshape(3, 3).T
+    reach = np.abs(to_grid @ (np.asarray(ct.direction).reshape(3, 3) * ct.spacing_mm)).max(axis=1)
     block = np.maximum(np.floor(reach / step + 1e-6), 1) * step
-    return float(np.sqrt((normal**2 * (block**2 / 4 + (block**2 - step**2) / 12)).sum()))
+    return float(np.sqrt(((to_grid @ normal) ** 2 * (block**2 / 4 + (block**2 - step**2) / 12)).sum()))
 
 
-@pytest.fixture(scope="module", params=[(3.0, 3.0, 3.0), (4.0, 2.5, 2.0)], ids=["3 mm", "4 x 2.5 x 2 mm"])
+@pytest.fixture(
+    scope="module",
+    params=[((3.0, 3.0, 3.0), "grid"), ((4.0, 2.5, 2.0), "grid"), ((3.0, 3.0, 3.0), "nnunet")],
+    ids=["3 mm", "4 x 2.5 x 2 mm", "nnU-Net's resampling"],
+)
 def layers_model(request: pytest.FixtureRequest, tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package that shows its network HU and SUV as they are, on a grid of this spacing (x, y, z)."""
+    spacing, resampling = request.param
+    linear = "resample_torch_fornnunet", {"force_separate_z": False}
     root = Path(shutil.copytree(tiny_package, tmp_path_factory.mktemp("layers") / "model"))
     plans = json.loads((root / "plans.json").read_text())
     plans["configurations"]["3d_fullres"] |= {
-        "spacing": list(request.param[::-1]),
+        "spacing": list(spacing[::-1]),
+        **{f"resampling_fn_{kind}": linear[0] for kind in ("data", "probabilities")},
+        **{f"resampling_fn_{kind}_kwargs": linear[1] for kind in ("data", "probabilities")},
         "patch_size": [32, 24, 28],
         "normalization_schemes": ["NoNormalization"] * 2,
     }
     write_json(root / "plans.json", plans)
     manifest = json.loads((root / "manifest.json").read_text())
     manifest["files"]["plans.json"] = file_entry(root / "plans.json")
+    manifest["resampling"] = resampling
     write_json(root / "manifest.json", manifest)
     return root
 
@@ -275,15 +284,15 @@ def test_every_voxel_comes_back_in_its_place(
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
-    grid = network_grid(region, package.spacing_mm)
+    grid = network_input(read_case(case, EDITION, SEGMENTATION, Notices()), region, package).grid
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)
-    voxel = max(*package.spacing_mm, *ct_spacing)
+    voxel = max(*grid.spacing_mm, *ct_spacing)
     in_pet, in_region = depth_mm(points, pet), depth_mm(points, grid)
     truth[(in_pet < 0) | (in_region < 0)] = 0
     from_face = np.abs(value[..., None] - (GTVP_FROM, GTVN_FROM, GTVN_TO)).min(-1)
-    checked = from_face > half_voxel_mm(normal, package.spacing_mm, ct) + ROUNDING_MM
+    checked = from_face > half_voxel_mm(normal, grid, ct) + ROUNDING_MM
     checked &= (np.abs(in_pet) > math.sqrt(3) * max(voxel, *pet_spacing)) & (np.abs(in_region) > math.sqrt(3) * voxel)
     assert np.count_nonzero(checked) > 0.1 * checked.size
     np.testing.assert_array_equal(found[checked], truth[checked])

@@ -94,6 +94,7 @@ def test_a_truncated_file_is_noticed_by_its_size(root: Path) -> None:
         ),
         ({"fold_configurations": [1, 2]}, r"fold_configurations \[1, 2\], expected the name"),
         ({"fold_configurations": None}, "fold_configurations None"),
+        ({"resampling": "cubic"}, "resampling 'cubic', expected grid or nnunet"),
         ({"files": []}, "`files` is a list, expected an object"),
         ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
@@ -241,3 +242,28 @@ def test_stand_ins_of_the_training_are_an_object(
     sign_package(root, stand_ins=value)
     with pytest.raises(ModelPackageError, match=r"^manifest\.json: stand_ins .*, expected a value for each head"):
         load_package(root)
+
+
+def test_nnunets_resampling_needs_known_functions_and_the_same_of_all(
+    pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> None:
+    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
+    of_folds = load_package(root).manifest["fold_configurations"]
+
+    def signed(first: str, second: str) -> Path:
+        functions = {"resampling_fn_data": first, "resampling_fn_probabilities": "resample_torch_fornnunet"}
+
+        def change(plans: dict[str, Any]) -> None:
+            plans["configurations"][of_folds[0]].update(functions)
+            plans["configurations"][of_folds[1]].update(functions | {"resampling_fn_data": second})
+
+        edit_json(root / "plans.json", change)
+        sign_package(root, fold_configurations=of_folds, resampling="nnunet")
+        return root
+
+    cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
+    assert load_package(signed(cubic, cubic)).resamples_as_nnunet
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: another resampling_fn_data of .*, expected that of"):
+        load_package(signed(cubic, torch))
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine', expected resample_data"):
+        load_package(signed("mine", "mine"))

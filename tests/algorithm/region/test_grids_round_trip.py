@@ -95,7 +95,7 @@ def round_trip(case: Case, channel: int) -> tuple[np.ndarray, Geometry]:
     """What a perfect network would answer that marks what is bright in one channel (0 CT, 1 PET) above 0.5."""
     corners = case.ct.geometry.corners_mm()
     region = Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
-    grid = network_grid(region, NETWORK_SPACING_MM)
+    grid = network_grid(region, NETWORK_SPACING_MM, case.ct.geometry)
     ct, pet = network_channels(case, grid)
     bright = np.clip((ct, pet)[channel], 0, 1) - 0.5
     logits = np.stack([-bright, bright, np.full_like(bright, -1e3)])

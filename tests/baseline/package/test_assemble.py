@@ -88,10 +88,16 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     assert model.spacing_mm == (4.5, 18.0, 6.0)
     assert model.configuration["spacing"] == SPACING
     assert model.manifest["mirror_axes"] == [1, 2]
+    assert model.resamples_as_nnunet
     assert model.manifest["average"] == "logits"
     assert model.plans["transpose_forward"] == [0, 1, 2]
     patch = plans["configurations"]["3d_fullres"]["patch_size"]
     assert model.configuration["patch_size"] == [patch[1], patch[0], patch[2]]
+
+
+def test_images_that_prepare_made_are_not_resampled_again(trained: dict[str, Path], tmp_path: Path) -> None:
+    assert package(trained["plain"], tmp_path / "model", "--normalised-over", "region") == 0
+    assert load_package(tmp_path / "model").manifest["resampling"] == "grid"
 
 
 def test_the_archive_is_what_the_platform_unpacks(trained: dict[str, Path], tmp_path: Path) -> None:

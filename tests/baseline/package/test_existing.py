@@ -128,7 +128,7 @@ def test_copied_networks_keep_their_settings(
     """Average, mirror axes, scale and the order of several configurations decide what the networks answer."""
     source = Path(shutil.copytree(pair_package, tmp_path / "source"))
     of_folds = load_package(pair_package).manifest["fold_configurations"]
-    settings = {"average": "probabilities", "mirror_axes": [1], "normalised_over": "scan"}
+    settings = {"average": "probabilities", "mirror_axes": [1], "normalised_over": "scan", "resampling": "grid"}
     sign_package(source, fold_configurations=of_folds, **settings)
     about = {"name": "copy", "purpose": "test"}
     copy = load_package(export_folder(tmp_path / "copy", PackageContents(load_package(source), {}, about)))

@@ -1,0 +1,200 @@
+"""The image that nnU-Net would show its network: normalised over the whole scan, then resampled, here for a region.
+
+A whole scan is read in slabs, so that only the region's slices are ever in memory as floating-point numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
+from nnunetv2.preprocessing.resampling.default_resampling import determine_do_sep_z_and_axis
+
+from algorithm.case.read import Case
+from algorithm.network.package import ModelPackage
+from algorithm.network.scale import Scale, normaliser
+from algorithm.network.windows import TILE_STEP
+from algorithm.region.interpolation import Spline, along_z, in_plane, lattice_weights
+from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
+from algorithm.region.localise import Region
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+
+_Float = npt.NDArray[np.float32]
+_Normaliser = Callable[[_Float], _Float]
+# Voxels of a slab: 16 MB in float32.
+_SLAB_VOXELS: Final = 2**22
+# nnU-Net's splines by the name of the resampling function: default order, and default of `force_separate_z`.
+_DEFAULTS: Final = {"resample_data_or_seg_to_shape": (3, False), "resample_torch_fornnunet": (1, None)}
+_SPACING_RATIO: Final = 3
+
+
+def nnunet_lattice(case: Case, region: Region, package: ModelPackage) -> Lattice:
+    """nnU-Net's grid of the scan's part with values that are not zero, cropped to the region."""
+    return lattice_over(nonzero_part(case), region.lower_mm, region.upper_mm, package.spacing_mm)
+
+
+def tiled(lattice: Lattice, patch: tuple[int, int, int]) -> Lattice:
+    """The smallest box around a lattice's box that nnU-Net's own tiles of the whole scan make up.
+
+    The network normalises each tile by itself, so tiles in other places give other logits. Tiles whose centre lies
+    outside the lattice's box are left out: their weights inside it are small. Patch in (z, y, x).
+    """
+    ranges = [
+        _tiles(n, size, start, start + count)
+        for n, size, start, count in zip(lattice.whole.size, patch[::-1], lattice.start, lattice.grid.size, strict=True)
+    ]
+    return lattice.box(tuple(first for first, _ in ranges), tuple(stop for _, stop in ranges))
+
+
+def _tiles(whole: int, patch: int, low: int, high: int) -> tuple[int, int]:
+    """First and last end of the tiles of an axis that are centred in the range from `low` to `high`, or reach into it.
+
+    A box from one tile's start to another's end is divided into the same tiles again.
+    """
+    if whole <= patch:
+        return 0, whole
+    starts = compute_steps_for_sliding_window((whole,), (patch,), TILE_STEP)[0]
+    centred = [start for start in starts if low <= start + patch / 2 <= high]
+    chosen = centred or [start for start in starts if start < high and start + patch > low]
+    return chosen[0], chosen[-1] + patch
+
+
+def spline_of(configuration: Mapping[str, Any], kind: str, lattice: Lattice) -> Spline:
+    """nnU-Net's interpolation between a scan and its lattice.
+
+    Args:
+        configuration: of the plans.
+        kind: `data` from the scan to the lattice, `probabilities` back.
+        lattice: gives the scan's spacing.
+    """
+    order, separate = _DEFAULTS[configuration[f"resampling_fn_{kind}"]]
+    options = configuration.get(f"resampling_fn_{kind}_kwargs") or {}
+    order = options.get("order", order)
+    spacings = lattice.scan.array_spacing_mm, tuple(configuration["spacing"])
+    by_slice, axis = determine_do_sep_z_and_axis(
+        options.get("force_separate_z", separate),
+        *(spacings if kind == "data" else spacings[::-1]),
+        options.get("separate_z_anisotropy_threshold", _SPACING_RATIO),
+    )
+    orders = [order] * 3
+    if by_slice:
+        orders[int(axis)] = options.get("order_z", 0)
+    z, y, x = orders
+    return Spline((z, y, x), by_slice and int(axis) == 0)
+
+
+def nnunet_channels(case: Case, lattice: Lattice, package: ModelPackage) -> _Float:
+    """CT and PET (channel, z, y, x) on the lattice, each normalised over the whole scan before it is resampled."""
+    spline = spline_of(package.configuration, "data", lattice)
+    readers = (_ct_reader(case, lattice.scan), _pet_reader(case.pet, lattice.scan))
+    return np.stack([_channel(number, read, lattice, spline, package) for number, read in enumerate(readers)])
+
+
+def nonzero_part(case: Case) -> Geometry:
+    """The box of CT voxels in which CT or PET is not zero, to which nnU-Net crops a scan; usually all of it.
+
+    Its axes run nearest to LPS, as the axes of the training's images do.
+    """
+    ct = oriented(case.ct)
+    read_pet = _pet_reader(case.pet, ct.geometry)
+
+    def has_values(axis: int, number: int) -> bool:
+        plane = tuple(slice(number, number + 1) if one == axis else slice(0, n) for one, n in enumerate(shape))
+        return bool(ct.array[plane].any()) or bool(read_pet(plane).any())
+
+    shape = ct.array.shape
+    low, high = [0, 0, 0], list(shape)
+    for axis, n in enumerate(shape):
+        low[axis] = next((number for number in range(n) if has_values(axis, number)), 0)
+        high[axis] = next((number + 1 for number in range(n - 1, low[axis], -1) if has_values(axis, number)), n)
+    start, size = low[::-1], [last - first for first, last in zip(low, high, strict=True)][::-1]
+    return ct.geometry.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2]))
+
+
+_Reader = Callable[[tuple[slice, ...]], _Float]
+
+
+def _ct_reader(case: Case, scan: Geometry) -> _Reader:
+    """Reader of a box (z, y, x) of the part `scan` of the CT, in HU."""
+    ct = oriented(case.ct)
+    z, y, x = first_voxel(scan, ct.geometry)
+    array = ct.array[z:, y:, x:]
+    return lambda box: np.asarray(array[box], dtype=np.float32)
+
+
+def _pet_reader(pet: Volume | None, scan: Geometry) -> _Reader:
+    """Reader of a box (z, y, x) of the PET, interpolated linearly on the CT's voxels; zero beyond the PET."""
+    if pet is None:
+        return lambda box: np.zeros([part.stop - part.start for part in box], dtype=np.float32)
+    image = to_sitk(pet)
+
+    def read(box: tuple[slice, ...]) -> _Float:
+        z, y, x = box
+        part = scan.cropped((x.start, y.start, z.start), (x.stop - x.start, y.stop - y.start, z.stop - z.start))
+        resampled = sitk.Resample(
+            image,
+            list(part.size),
+            sitk.Transform(),
+            sitk.sitkLinear,
+            list(part.origin_mm),
+            list(part.spacing_mm),
+            list(part.direction),
+            0.0,
+            sitk.sitkFloat32,
+        )
+        return np.asarray(sitk.GetArrayFromImage(resampled), dtype=np.float32)
+
+    return read
+
+
+def _channel(number: int, read: _Reader, lattice: Lattice, spline: Spline, package: ModelPackage) -> _Float:
+    """One channel on the lattice. Values beyond the range of the scan, or of a slice, are clipped as nnU-Net does."""
+    z, y, x = lattice_weights(lattice, spline)
+    range_of = _range_of(read, lattice.scan.array_shape)
+    normalise = normaliser(package, number, range_of.scale)
+    slices = np.empty((z.matrix.shape[1], y.matrix.shape[0], x.matrix.shape[0]), dtype=np.float32)
+    for planes in _slabs((slices.shape[0], y.matrix.shape[1], x.matrix.shape[1])):
+        box = (slice(z.first + planes.start, z.first + planes.stop), y.source, x.source)
+        slices[planes] = in_plane(normalise(read(box)), y, x)
+    if not spline.by_slice:
+        low, high = normalise(np.array([range_of.low.min(), range_of.high.max()], dtype=np.float32))
+        return np.clip(along_z(slices, z), low, high)
+    low, high = (normalise(values[z.source])[:, None, None] for values in (range_of.low, range_of.high))
+    return along_z(np.clip(slices, low, high), z)
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Scale of a whole channel, and the smallest and largest value of each of its slices."""
+
+    scale: Scale
+    low: _Float
+    high: _Float
+
+
+def _range_of(read: _Reader, shape: tuple[int, int, int]) -> _Range:
+    lows, highs, total, squares = [], [], 0.0, 0.0
+    for planes in _slabs(shape):
+        slab = read((planes, slice(0, shape[1]), slice(0, shape[2])))
+        lows.append(slab.min(axis=(1, 2)))
+        highs.append(slab.max(axis=(1, 2)))
+        total += float(slab.sum(dtype=np.float64))
+        squares += float(np.einsum("zyx,zyx->", slab, slab, dtype=np.float64))
+    low, high = np.concatenate(lows), np.concatenate(highs)
+    count = float(np.prod(shape))
+    mean = total / count
+    spread = max(squares / count - mean**2, 0.0) ** 0.5
+    return _Range(Scale(mean, spread, float(low.min()), float(high.max())), low, high)
+
+
+def _slabs(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Ranges of planes that together make `shape`, each with a bounded number of voxels."""
+    step = max(_SLAB_VOXELS // (shape[1] * shape[2]), 1)
+    for start in range(0, shape[0], step):
+        yield slice(start, min(start + step, shape[0]))
