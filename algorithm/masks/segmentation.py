@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
+from algorithm.masks.decided import DecidedLesions
 from algorithm.region import grids
 from algorithm.region.localise import Region
 from contract import labels
@@ -20,7 +21,8 @@ _Float = npt.NDArray[np.float32]
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `plan` and `device` describe the passes of the network; both are empty for a threshold.
+    `plan` and `device` describe the passes of the network; both are empty for a threshold. `decided` is what the
+    package's rules on lesions did, None without any; the logits are then those of the decided mask.
     """
 
     logits: _Float
@@ -31,6 +33,7 @@ class Segmentation:
     passes_planned: int = 1
     plan: str = ""
     device: str = ""
+    decided: DecidedLesions | None = None
 
     @property
     def by_network(self) -> bool:

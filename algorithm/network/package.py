@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.decisions.rules import Decisions, read_decisions
 from algorithm.heads.classes import Head, read_head
 from contract import labels, platform
 from contract.editions import DEFAULT_EDITION
@@ -99,6 +100,12 @@ class ModelPackage:
         return bool(self.manifest.get("normalised_over") == "scan")
 
     @property
+    def decisions(self) -> Decisions | None:
+        """The rules on lesions; None for the argmax."""
+        content = self.manifest.get("decisions")
+        return None if content is None else read_decisions(content, MANIFEST)
+
+    @property
     def averages_probabilities(self) -> bool:
         """True if the passes' probabilities are averaged rather than their logits."""
         return bool(self.manifest.get("average") == "probabilities")
@@ -172,6 +179,8 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     _check_folds(manifest)
     if not isinstance(stand_ins := manifest.get("stand_ins", {}), dict):
         raise ModelPackageError(MANIFEST, f"stand_ins {stand_ins!r}", "a value for each head")
+    if "decisions" in manifest:
+        read_decisions(manifest["decisions"], MANIFEST)
     for key, choices in (("normalised_over", NORMALISED_OVER), ("average", AVERAGES)):
         if (value := manifest.get(key, choices[0])) not in choices:
             raise ModelPackageError(MANIFEST, f"{key} {value!r}", " or ".join(choices))

@@ -17,6 +17,7 @@ from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
 
 from algorithm.case.read import AIR_HU, Case
 from algorithm.deadline import Deadline
+from algorithm.decisions.apply import decided
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.package import ModelPackage
@@ -59,9 +60,8 @@ def segment(
     shown_pet = pet if pet.any() else None
 
     def segmentation(progress: Progress) -> Segmentation:
-        return Segmentation(
-            progress.logits, ct, shown_pet, grid, progress.done, progress.planned, progress.plan, progress.backend
-        )
+        done = progress.done, progress.planned, progress.plan, progress.backend
+        return decided(Segmentation(progress.logits, ct, shown_pet, grid, *done), package.decisions)
 
     run = Passes(
         normalise((ct, pet), package, scan_channels(case, package)),
@@ -74,7 +74,10 @@ def segment(
         on_pass=on_pass,
     )
     try:
-        return segmentation(run.run())
+        final = segmentation(run.run())
+        if final.decided is not None:
+            LOGGER.info("decisions: %s", final.decided.summary())
+        return final
     except NoPassFitsError as reason:
         LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
         return threshold_segmentation(case, region)
