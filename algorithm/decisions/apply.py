@@ -146,5 +146,5 @@ def _with_fates(logits: _Float, places: npt.NDArray[np.uint8]) -> _Float:
         inside = fates == label + RELABELLED
         beside = inside | ((fates == 0) & ndimage.binary_dilation(inside, structure=TOUCHING))
         high, low = local[1:, beside].max(0), local[1:, beside].min(0)
-        local[label, beside], local[other, beside] = high, low
+        local[label, beside], local[other, beside] = high, low - 1  # equal ones must not tie
     return result

@@ -19,7 +19,7 @@ from contract.images.geometry import Geometry
 
 _Float = npt.NDArray[np.float32]
 _Labels = npt.NDArray[np.uint8]
-_Numbers = npt.NDArray[np.int32]
+_Numbers = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)

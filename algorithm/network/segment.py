@@ -75,12 +75,12 @@ def segment(
     )
     try:
         final = segmentation(run.run())
-        if final.decided is not None:
-            LOGGER.info("decisions: %s", final.decided.summary())
-        return final
     except NoPassFitsError as reason:
         LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
         return threshold_segmentation(case, region)
+    if final.decided is not None:
+        LOGGER.info("decisions: %s", final.decided.summary())
+    return final
 
 
 def network_grid(region: Region, spacing_mm: tuple[float, float, float]) -> Geometry:

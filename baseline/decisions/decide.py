@@ -29,6 +29,7 @@ from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
 FORMAT_VERSION: Final = 1
 # With fewer patients one lesion moves the score by more than any rule gains.
 LEAST_PATIENTS: Final = 30
+GAIN_HEADS: Final = ("Rules found with", "Metric", "Undecided", "Decided", "Difference (95% interval)")
 
 
 def decide(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
@@ -76,6 +77,19 @@ def rules_in_use(work: WorkFolders) -> dict[str, Any] | None:
     return read_decisions(document["rules"], work.decisions_json.name).as_json()
 
 
+def gain_rows(work: WorkFolders) -> list[list[str]]:
+    """A row of `GAIN_HEADS` for each metric, with rules found without the patient's fold, and without the centre."""
+    document = work.read(work.decisions_json)
+    rows = []
+    for split, figures in document["cross_fitted"].items():
+        for name, one in figures.items():
+            low, high = one["difference"]["ci95_low"], one["difference"]["ci95_high"]
+            gain = f"{one['difference']['value']:+.4f} ({low:+.4f} to {high:+.4f})"
+            title = document["titles"].get(name, name)
+            rows.append([f"{split} left out", title, f"{one['undecided']:.4f}", f"{one['decided']:.4f}", gain])
+    return rows
+
+
 def decision_lines(work: WorkFolders) -> str:
     """What was decided, for a person: each rule, and the gain of the score with its interval."""
     document = work.read(work.decisions_json)
@@ -87,7 +101,7 @@ def decision_lines(work: WorkFolders) -> str:
         one = figures[SCORE]
         change = one["difference"]
         lines.append(
-            f"  score, rules found without the {split[:-1]}: {one['undecided']:.4f} to {one['decided']:.4f} "
+            f"  score, rules found without the patient's {split[:-1]}: {one['undecided']:.4f} to {one['decided']:.4f} "
             f"(difference {change['value']:+.4f}, {change['ci95_low']:+.4f} to {change['ci95_high']:+.4f})"
         )
     return "\n".join(lines)
@@ -161,7 +175,7 @@ def _fault(rules: Decisions, crossed: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _titles(score: Score) -> dict[str, str]:
-    return {SCORE: "Score, as far as masks change it", **{name: score.titles.get(name, name) for name in score.weights}}
+    return {SCORE: "Score, as far as masks change it", **score.titles}
 
 
 def _apply(

@@ -62,9 +62,9 @@ def decide_patient(case: ReleaseCase, work: WorkFolders, rules: Decisions) -> tu
 
 
 def follow(mask: Volume, places: _Labels, grid: Geometry) -> _Labels:
-    """A mask on the CT's grid in which each voxel has the fate of the nearest lesion in `places`, on the network's grid.
+    """A mask on the CT's grid in which each voxel has the fate of the nearest lesion in `places`.
 
-    `places` is as in `DecidedLesions`.
+    `places` is on the network's grid, as in `DecidedLesions`.
     """
     result = mask.array.copy()
     index = np.argwhere(result)[:, ::-1]

@@ -79,10 +79,12 @@ def read_logits(work: WorkFolders, patient_id: str) -> _Float:
         with np.load(path) as content:
             gtvp, gtvn = content["gtvp"], content["gtvn"]
     except (OSError, ValueError, KeyError, EOFError) as problem:
-        raise InputError(path.name, f"unreadable ({problem})", "probabilities, as `hecktor train heads` writes") from None
+        raise InputError(
+            path.name, f"unreadable ({problem})", "probabilities, as `hecktor train heads` writes"
+        ) from None
     background = _STEPS - np.minimum(gtvp.astype(np.float32) + gtvn, _STEPS)
     whole = np.stack([background, gtvp.astype(np.float32), gtvn.astype(np.float32)])
-    return np.log(np.maximum(whole, np.float32(0.5)) / np.float32(_STEPS))
+    return np.asarray(np.log(np.maximum(whole, np.float32(0.5)) / np.float32(_STEPS)))
 
 
 def read_scans(work: WorkFolders, case: ReleaseCase) -> Scans:
