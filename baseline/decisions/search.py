@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -37,6 +38,14 @@ GRID: Final[Mapping[str, tuple[Any, ...]]] = {
     "gtvp_threshold": tuple(value for value in GTVP_THRESHOLDS if value != 0.5),
 }
 
+# A lower threshold finds faint lesions and true borders alike; with a rule on faint lesions only the borders stay.
+PAIRS: Final = tuple(
+    ("foreground_threshold", f"{label}_{measure}")
+    for label in ("gtvp", "gtvn")
+    for measure in ("max_probability", "mean_probability")
+)
+_MOVES: Final[tuple[tuple[str, ...], ...]] = (*((rule,) for rule in GRID), *PAIRS)
+
 
 def search(evaluations: Evaluations, members: Floats) -> Decisions:
     """The rules for the patients with weight 1 in `members`, (patients,); none where nothing gains.
@@ -53,7 +62,7 @@ def search(evaluations: Evaluations, members: Floats) -> Decisions:
 
 def _step(evaluations: Evaluations, members: Floats, current: Decisions) -> Decisions | None:
     """The best next setting, None if no rule gains and holds."""
-    settings = {rule: list(_values(current, rule)) for rule in GRID}
+    settings = {move: list(_values(current, move)) for move in _MOVES}
     evaluations.counts([current, *(one for of_rule in settings.values() for one in of_rule)])
     before = _score(evaluations, current, members)
     best, chosen = 0.0, None
@@ -66,10 +75,10 @@ def _step(evaluations: Evaluations, members: Floats, current: Decisions) -> Deci
     return chosen
 
 
-def _values(current: Decisions, rule: str) -> Iterator[Decisions]:
-    """The current setting with each other value of a rule, as far as its components were measured."""
-    for value in GRID[rule]:
-        setting = replace(current, **{rule: value})
+def _values(current: Decisions, move: Sequence[str]) -> Iterator[Decisions]:
+    """The current setting with all other values of one or two rules, as far as their components were measured."""
+    for values in itertools.product(*(GRID[rule] for rule in move)):
+        setting = replace(current, **dict(zip(move, values, strict=True)))
         if setting != current and setting.thresholds in ALL_THRESHOLDS:
             yield setting
 
