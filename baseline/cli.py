@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
-from baseline.decisions.decide import decide, decision_lines
+from baseline.decisions.record import decision_lines
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
@@ -17,6 +17,7 @@ from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
     TrainingOptions,
+    decide_lesions,
     export_model,
     features_for_heads,
     fit_heads,
@@ -93,7 +94,7 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if not work.networks.is_dir() and not work.plan_json.is_file():
         _show("no decisions on lesions: there are no networks whose probabilities could be measured")
         return 0
-    decide(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+    decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
     _show(decision_lines(work))
     return 0
 

@@ -16,7 +16,7 @@ from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import Features
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
-from baseline.decisions.decide import decide, decision_lines, leave_undecided, rules_in_use
+from baseline.decisions.record import decision_lines, rules_in_use
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.cross_validation import FORMAT_VERSION, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
@@ -91,7 +91,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         plan_networks(work, options.plan, jobs)
         show(f"plans in {work.plans}")
         train_networks(work, options.machine)
-    features = decide(work, measure_out_of_fold(work, options.machine.device), jobs)
+    features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
     show(decision_lines(work))
     show(fit_heads(work, features))
     show(f"report: {make_report(work, jobs)}")
@@ -108,8 +108,8 @@ def train_networks(work: WorkFolders, machine: Machine) -> None:
 def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Features]:
     """Segment each patient with the networks that never saw it, and measure the lesions.
 
-    Returns features by patient ID, also written below `out_of_fold/undecided` with the masks; `decide` or
-    `features_for_heads` give those of the later steps.
+    Returns features by patient ID, also written below `out_of_fold/undecided` with the masks; `decide_lesions`
+    and `features_for_heads` give those of the later steps.
 
     Raises:
         HecktorError: a network is not trained, or networks of a package expect another spacing.
@@ -131,8 +131,17 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     return features
 
 
+def decide_lesions(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
+    """Find rules on lesions, and apply them to the out-of-fold masks (`decisions.json`); returns the new features."""
+    from baseline.decisions.decide import decide
+
+    return decide(work, measured, jobs)
+
+
 def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """The features that heads are fitted on: after the decisions, if `decide` was run before; else as measured."""
+    """The features that heads are fitted on: after the decisions, if there are any; else as measured."""
+    from baseline.decisions.decide import decide, leave_undecided
+
     return decide(work, measured, jobs) if work.decisions_json.is_file() else leave_undecided(work, measured)
 
 

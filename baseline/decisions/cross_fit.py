@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from algorithm.decisions.rules import NO_DECISIONS, Decisions
 from baseline.decisions.cohort import Counts
+from baseline.decisions.record import SCORE
 from baseline.decisions.score import Evaluations
 from baseline.decisions.search import assembled, everyone, search
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, estimate
 
 Groups = Mapping[str, Sequence[str]]
-SCORE: Final = "score"
 
 
 def cross_fitted(evaluations: Evaluations, groups: Groups) -> tuple[Counts, dict[str, Decisions]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from algorithm.decisions.rules import WORDS
 from algorithm.network.package import ModelPackage
-from baseline.decisions.decide import GAIN_HEADS, gain_rows, rules_in_use
+from baseline.decisions.record import GAIN_HEADS, gain_rows, rules_in_use
 from baseline.network.plans import read_plan
 from baseline.package.card.data import (
     TrainingScans,

@@ -11,8 +11,9 @@ from algorithm.heads.measure import Features
 from algorithm.masks.decided import DROPPED, RELABELLED
 from baseline.cache import cache
 from baseline.cli import main
-from baseline.decisions.decide import decide, decision_lines, gain_rows, leave_undecided, rules_in_use
+from baseline.decisions.decide import decide, leave_undecided
 from baseline.decisions.masks import follow
+from baseline.decisions.record import decision_lines, gain_rows, rules_in_use
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.data_set import label_path
 from baseline.release.splits import load_or_make_splits

@@ -7,7 +7,8 @@ import pytest
 
 from algorithm.decisions.rules import NO_DECISIONS, Decisions
 from baseline.decisions.cohort import Cohort
-from baseline.decisions.cross_fit import SCORE, cross_fitted, gains
+from baseline.decisions.cross_fit import cross_fitted, gains
+from baseline.decisions.record import SCORE
 from baseline.decisions.score import Evaluations, score_of
 from baseline.decisions.search import GRID, assembled, everyone, search
 from baseline.decisions.tables import ALL_THRESHOLDS, COLUMNS, LesionTable, PatientTables
