@@ -8,6 +8,7 @@ from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.pipeline import (
     TrainingOptions,
+    decide_lesions,
     export_model,
     fit_heads,
     measure_out_of_fold,
@@ -26,6 +27,7 @@ __all__ = [
     "TrainingOptions",
     "WorkFolders",
     "check_release",
+    "decide_lesions",
     "export_model",
     "fit_heads",
     "make_report",

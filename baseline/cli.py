@@ -8,13 +8,23 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
+from baseline.decisions.record import decision_lines
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import use_networks
-from baseline.pipeline import TrainingOptions, export_model, fit_heads, measure_masks, measure_out_of_fold, train
+from baseline.pipeline import (
+    TrainingOptions,
+    decide_lesions,
+    export_model,
+    features_for_heads,
+    fit_heads,
+    measure_masks,
+    measure_out_of_fold,
+    train,
+)
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
 from baseline.release.problems import as_text
 from baseline.report.report import make_report
@@ -78,15 +88,28 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
     return 0
 
 
+def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.networks is not None:
+        use_networks(work, arguments.networks)
+    if not work.networks.is_dir() and not work.plan_json.is_file():
+        _show("no decisions on lesions: there are no networks whose probabilities could be measured")
+        return 0
+    decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+    _show(decision_lines(work))
+    return 0
+
+
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.masks is not None:
         if arguments.networks is not None:
             raise HecktorError("--masks", "found with --networks", "one of them")
+        _show("no decisions on lesions: masks of your own have no probabilities")
         _show(fit_heads(work, measure_masks(work, arguments.masks, arguments.jobs)))
         return 0
     if arguments.networks is not None:
         use_networks(work, arguments.networks)
-    _show(fit_heads(work, measure_out_of_fold(work, arguments.device)))
+    measured = measure_out_of_fold(work, arguments.device)
+    _show(fit_heads(work, features_for_heads(work, measured, arguments.jobs)))
     return 0
 
 
@@ -186,6 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
+    step("decide", _decide, [device, networks], "find rules that keep or drop lesions of the out-of-fold masks")
     heads = step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",

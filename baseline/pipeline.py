@@ -1,4 +1,4 @@
-"""The training, step by step: check, prepare, plan, train, measure, fit, report, export.
+"""The training, step by step: check, prepare, plan, train, measure, decide, fit, report, export.
 
 Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
 continues when it is started again. With the networks of an existing package, plan and train are left out.
@@ -16,6 +16,7 @@ from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import Features
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
+from baseline.decisions.record import decision_lines, rules_in_use
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.cross_validation import FORMAT_VERSION, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
@@ -90,7 +91,8 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         plan_networks(work, options.plan, jobs)
         show(f"plans in {work.plans}")
         train_networks(work, options.machine)
-    features = measure_out_of_fold(work, options.machine.device)
+    features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
+    show(decision_lines(work))
     show(fit_heads(work, features))
     show(f"report: {make_report(work, jobs)}")
     export_model(work, options.output, description)
@@ -106,26 +108,41 @@ def train_networks(work: WorkFolders, machine: Machine) -> None:
 def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Features]:
     """Segment each patient with the networks that never saw it, and measure the lesions.
 
-    Returns features by patient ID, also written to `features.json`; masks and uncertainties are written beside it.
+    Returns features by patient ID, also written below `out_of_fold/undecided` with the masks; `decide_lesions`
+    and `features_for_heads` give those of the later steps.
 
     Raises:
         HecktorError: a network is not trained, or networks of a package expect another spacing.
     """
-    from baseline.network.out_of_fold import MEASURE_VERSION, segment_out_of_fold
+    from baseline.network.out_of_fold import MEASURE_VERSION, is_segmented, segment_out_of_fold
 
     cases, existing = read_cases(work), existing_networks(work)
     run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
     patients = [case.patient_id for case in cases]
     made_from = {"networks": run.made_from, "patients": patients, "version": MEASURE_VERSION}
     key = key_of([case.dose for case in cases], made_from)
-    features: dict[str, Features] | None = load_cached(work.features_json, key)
-    paths = [path(name) for name in patients for path in (work.mask, work.uncertainty)]
-    if features is None or not all(path.is_file() for path in paths):
+    features: dict[str, Features] | None = load_cached(work.undecided_features_json, key)
+    complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
+    if features is None or not complete:
         measured = segment_out_of_fold(work, cases, run)
         if features is None:
-            cache(work.features_json, key, measured)
+            cache(work.undecided_features_json, key, measured)
         features = measured
     return features
+
+
+def decide_lesions(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
+    """Find rules on lesions, and apply them to the out-of-fold masks (`decisions.json`); returns the new features."""
+    from baseline.decisions.decide import decide
+
+    return decide(work, measured, jobs)
+
+
+def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
+    """The features that heads are fitted on: after the decisions, if there are any; else as measured."""
+    from baseline.decisions.decide import decide, leave_undecided
+
+    return decide(work, measured, jobs) if work.decisions_json.is_file() else leave_undecided(work, measured)
 
 
 def measure_masks(work: WorkFolders, folder: Path, jobs: int = 1) -> dict[str, Features]:
@@ -199,9 +216,11 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
         for name, record in records.items()
     }
+    rules = rules_in_use(work)
     manifest = {
         **description,
         "edition": edition.name,
+        **({} if rules is None else {"decisions": rules}),
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
         "stand_ins": stand_ins_of(edition, records),

@@ -21,6 +21,7 @@ _STEPS: Final = {
     "prepare.json": "prepare",
     "plan.json": "plan",
     f"{PLANS_NAME}.json": "plan",
+    "decisions.json": "decide",
     "heads.json": "heads",
     "cross_validation.json": "heads",
 }
@@ -46,6 +47,9 @@ class WorkFolders:
         self.report_json = self.report / "report.json"
         self.segmentation = self.report / "task1"  # evaluation of the out-of-fold masks
         self.masks = root / "out_of_fold" / "masks"  # in the layout of a submission
+        self.undecided = root / "out_of_fold" / "undecided"  # masks and features before the decisions on lesions
+        self.undecided_features_json = self.undecided / "features.json"
+        self.decisions_json = root / "decisions.json"
         self.nnunet = root / "nnunet"
         self.raw = self.nnunet / "raw" / DATASET_NAME
         self.preprocessed = self.nnunet / "preprocessed" / DATASET_NAME
@@ -56,8 +60,16 @@ class WorkFolders:
         """A patient's out-of-fold mask on the CT's own grid."""
         return self.masks / f"{patient_id}.nii.gz"
 
+    def undecided_mask(self, patient_id: str) -> Path:
+        """The same mask before the decisions on lesions."""
+        return self.undecided / "masks" / f"{patient_id}.nii.gz"
+
+    def probabilities(self, patient_id: str) -> Path:
+        """A patient's out-of-fold probabilities: `gtvp` and `gtvn`, uint8 of 255, (z, y, x) on the network's grid."""
+        return self.root / "out_of_fold" / "probabilities" / f"{patient_id}.npz"
+
     def features(self, patient_id: str) -> Path:
-        """A patient's features; written after the mask, so the file stands for both."""
+        """A patient's undecided features; written after mask and probabilities, so the file stands for all."""
         return self.root / "out_of_fold" / "features" / f"{patient_id}.json"
 
     def uncertainty(self, patient_id: str) -> Path:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.decisions.rules import Decisions, read_decisions
 from algorithm.heads.classes import Head, read_head
 from contract import labels, platform
 from contract.editions import DEFAULT_EDITION
@@ -110,6 +111,12 @@ class ModelPackage:
         return bool(self.manifest.get("resampling") == "nnunet")
 
     @property
+    def decisions(self) -> Decisions | None:
+        """The rules on lesions; None for the argmax."""
+        content = self.manifest.get("decisions")
+        return None if content is None else read_decisions(content, MANIFEST)
+
+    @property
     def averages_probabilities(self) -> bool:
         """True if the passes' probabilities are averaged rather than their logits."""
         return bool(self.manifest.get("average") == "probabilities")
@@ -185,6 +192,8 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     _check_folds(manifest)
     if not isinstance(stand_ins := manifest.get("stand_ins", {}), dict):
         raise ModelPackageError(MANIFEST, f"stand_ins {stand_ins!r}", "a value for each head")
+    if "decisions" in manifest:
+        read_decisions(manifest["decisions"], MANIFEST)
     choices_of = {"normalised_over": NORMALISED_OVER, "average": AVERAGES, "resampling": RESAMPLINGS}
     for key, choices in choices_of.items():
         if (value := manifest.get(key, choices[0])) not in choices:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import AIR_HU, Case
 from algorithm.deadline import Deadline
+from algorithm.decisions.apply import decided
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, tiled
@@ -80,7 +81,9 @@ def segment(
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
-        return Segmentation(image.on_grid(progress.logits), image.ct, image.pet, image.grid, *made, image.restoration)
+        logits = image.on_grid(progress.logits)
+        undecided = Segmentation(logits, image.ct, image.pet, image.grid, *made, image.restoration)
+        return decided(undecided, package.decisions)
 
     run = Passes(
         image.data,
@@ -93,10 +96,13 @@ def segment(
         on_pass=lambda step, logits: on_pass(step, image.on_grid(logits)),
     )
     try:
-        return segmentation(run.run())
+        final = segmentation(run.run())
     except NoPassFitsError as reason:
         LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
         return threshold_segmentation(case, region)
+    if final.decided is not None:
+        LOGGER.info("decisions: %s", final.decided.summary())
+    return final
 
 
 def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkInput:

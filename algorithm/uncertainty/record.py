@@ -84,7 +84,7 @@ def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str
 
     All figures are measured on the network's grid. A figure is None without the one or two passes that it needs, and
     so is the expected DSC of a label that the mask does not have. At most the 500 largest lesions of a label are
-    listed.
+    listed. `decisions`, only with a package that has rules on lesions, lists the lesions that they dropped.
     """
     mask = segmentation.mask()
     known = disagreement if segmentation.by_network and disagreement.passes else None
@@ -100,6 +100,7 @@ def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str
         "why_not": disagreement.fault or (None if known else "no pass of the network was made"),
         "labels": {labels.NAMES[label]: _label(mask, label, segmentation.grid, known) for label in labels.FOREGROUND},
         "lesions": lesions,
+        **({} if segmentation.decided is None else {"decisions": segmentation.decided.as_json()}),
     }
 
 
@@ -185,6 +186,8 @@ def answers_over_folds(
         if deadline.overdue():
             break
         mask = disagreement.mask(number)
+        if segmentation.decided is not None:
+            mask = segmentation.decided.applied_to(mask)
         image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose)
         features[fold] = image | clinical_features(case.patient, clinical)
     left_out = len(unmirrored) - len(features)

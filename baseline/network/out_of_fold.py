@@ -29,6 +29,7 @@ from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import CHANNELS, image_path, label_path, read_training_case
 from baseline.work import WorkFolders
 from contract import labels
+from contract.files import atomic_path
 from contract.images.volumes import read_header, read_volume, write_mask
 
 _Float = npt.NDArray[np.float32]
@@ -67,13 +68,14 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
 
     These are the networks of the fold that held the patient out. Features are then measured on the network's grid and
     without mirroring; one more pass per mirror axis gives the uncertainty. If no network has seen a patient, all of
-    them make all passes of inference. Cached results of the same networks and images are reused.
+    them make all passes of inference. Masks are undecided: they and the probabilities are what `hecktor train decide`
+    reads. Cached results of the same networks and images are reused.
     """
     keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
     uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, keys[case.patient_id]) for case in cases}
     cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     rows: dict[str, Features] = {
-        name: row for name, row in cached.items() if row is not None and work.mask(name).is_file()
+        name: row for name, row in cached.items() if row is not None and is_segmented(work, name)
     }
     complete = {name for name in rows if load_cached(work.uncertainty(name), uncertainty_keys[name]) is not None}
     waiting = [case for case in cases if case.patient_id not in complete]
@@ -84,11 +86,25 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
             segmentation, passes = _segment(case, run.fold(name), networks, work, device)
             if name not in rows:
                 grid = read_header(case.ct).geometry
-                write_mask(work.mask(name), segmentation.mask_on(grid), grid)
+                write_mask(work.undecided_mask(name), segmentation.mask_on(grid), grid)
+                write_probabilities(work.probabilities(name), softmax(segmentation.logits))
                 rows[name] = features_of(case, segmentation)
                 cache(work.features(name), keys[name], rows[name])
             cache(work.uncertainty(name), uncertainty_keys[name], _uncertainty(case, work, segmentation, passes))
     return {case.patient_id: rows[case.patient_id] for case in cases}
+
+
+def is_segmented(work: WorkFolders, name: str) -> bool:
+    """True if a patient has an undecided mask and probabilities."""
+    return work.undecided_mask(name).is_file() and work.probabilities(name).is_file()
+
+
+def write_probabilities(path: Path, probabilities: _Float) -> None:
+    """Write the foreground of probabilities (label, z, y, x) as uint8 of 255."""
+    whole = np.rint(probabilities[1:] * np.float32(255)).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, gtvp=whole[0], gtvn=whole[1])
 
 
 def _key(case: ReleaseCase, work: WorkFolders, made_from: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from algorithm.decisions.rules import read_decisions
 from algorithm.heads.classes import ClassHead, Head, read_head
 from algorithm.heads.linear import Term
 from algorithm.heads.measure import clinical_names, image_features
@@ -50,6 +51,7 @@ class PackageRequest:
         edition: name of the edition, or path of its declaration; it defines the heads.
         channels: numbers of CT and PET in the training; None if it has them in this order.
         labels: numbers of GTVp and GTVn in the training; None for 1 and 2.
+        decisions: `decisions.json` of `hecktor train decide`; None keeps every lesion.
     """
 
     nnunet: tuple[Path, ...]
@@ -63,6 +65,7 @@ class PackageRequest:
     edition: str = DEFAULT_EDITION
     channels: tuple[int, ...] | None = None
     labels: tuple[int, ...] | None = None
+    decisions: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = load_edition(request.edition)
     heads = {} if request.heads is None else read_heads(request.heads, edition)
     stand_ins = {} if request.heads is None else read_stand_ins(request.heads, edition)
+    decisions = {} if request.decisions is None else read_rules(request.decisions)
     trained = [_trained(folder, request) for folder in request.nnunet]
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -129,6 +133,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
             **({"stand_ins": stand_ins} if stand_ins else {}),
+            **({"decisions": decisions} if decisions else {}),
             "normalised_over": request.normalised_over,
             "resampling": _resampling(trained, request.normalised_over),
             "average": "logits",  # as nnU-Net averages folds and mirrors
@@ -186,6 +191,17 @@ def read_stand_ins(path: Path, edition: Edition) -> dict[str, Any]:
     """The stand-ins in a `heads.json` of a training, by the name of the head; plain heads have none."""
     records = read_json(path, error=ModelPackageError)
     return stand_ins_of(edition, {name: one for name, one in records.items() if isinstance(one, dict)})
+
+
+def read_rules(path: Path) -> dict[str, Any]:
+    """The rules on lesions in a `decisions.json`, or in a plain object of rules.
+
+    Raises:
+        ModelPackageError: no rules that the algorithm could apply.
+    """
+    content = read_json(path, error=ModelPackageError)
+    rules = content.get("rules", content) if isinstance(content, dict) else content
+    return read_decisions(rules, path.name).as_json()
 
 
 def _terms(head: Head) -> tuple[Term, ...]:

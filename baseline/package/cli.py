@@ -64,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     heads.add_argument(
         "--without-heads", action="store_true", help="pack only the segmentation; other tasks will be refused"
     )
+    parser.add_argument(
+        "--decisions", type=Path, help="JSON file with rules on lesions, such as decisions.json of `hecktor train`"
+    )
     parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
     parser.add_argument(
         "--checkpoint",

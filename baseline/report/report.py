@@ -12,6 +12,7 @@ from baseline.heads.models.targets import targets_of
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
+from baseline.report.decisions import decisions_section
 from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section, uncertainty_section
 from baseline.report.segmentation import WorstCase, score_masks, worst_cases
@@ -55,6 +56,7 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
         raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` before")
     records = [path if path.is_file() else None for path in (work.uncertainty(case.patient_id) for case in scored)]
     sources = [*masks, *(case.mask for case in scored), *records, work.cross_validation_json, work.heads_json]
+    sources += [work.decisions_json] if work.decisions_json.is_file() else []
     return key_of(sources, {"version": FORMAT_VERSION})
 
 
@@ -74,6 +76,10 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
         Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
         Section("uncertainty", "Uncertainty", content),
     ]
+    if work.decisions_json.is_file():
+        decisions = work.read(work.decisions_json)
+        sections.insert(1, Section("decisions", "Decisions on lesions", decisions_section(decisions)))
+        figures["decisions"] = decisions.get("cross_fitted", {})
     for target in targets_of(edition):
         name = target.name
         content, figures[name] = target_section(target, document[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed)

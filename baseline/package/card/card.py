@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from algorithm.decisions.rules import WORDS
 from algorithm.network.package import ModelPackage
+from baseline.decisions.record import GAIN_HEADS, gain_rows, rules_in_use
 from baseline.network.plans import read_plan
 from baseline.package.card.data import (
     TrainingScans,
@@ -62,6 +64,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
         section(3, "Scans", _SCANS, scans.table(), scans.note()),
         section(3, "Clinical variables", variables_table(variables, len(cases))),
         section(2, "Training", *_training(work)),
+        *_decisions(work),
         section(2, "Expected performance", _EXPECT, results(work)),
         section(2, "Limits", bullets(_limits(work, cases, edition, scans, variables))),
     ]
@@ -78,6 +81,17 @@ def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edi
     if prepared["mended"]:
         counts.append(f"With images corrected as in inference: {len(prepared['mended'])}.")
     return [_sentence(description), " ".join(counts), centres_table(cases, head_answers(edition))]
+
+
+def _decisions(work: WorkFolders) -> list[str]:
+    """The rules on lesions with their cross-fitted gains; nothing without rules."""
+    rules = rules_in_use(work)
+    if rules is None:
+        return []
+    listed = table(
+        ["Rule", "Value"], [[WORDS[rule], "yes" if value is True else value] for rule, value in rules.items()]
+    )
+    return [section(3, "Decisions on lesions", listed, table(GAIN_HEADS, gain_rows(work)))]
 
 
 def _training(work: WorkFolders) -> list[str]:

@@ -1,0 +1,68 @@
+"""Prepared patients of random lesions, with references that share some of them, and their stored probabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from baseline.network.out_of_fold import write_probabilities
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import image_path, label_path
+from baseline.work import WorkFolders
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_mask, write_volume
+from contract.patient import Patient
+
+GRID = Geometry((22, 20, 18), (4.0, 4.0, 4.0), (-44.0, -40.0, -36.0))
+CENTRES = ("CHUM", "HMR", "MDA")
+
+
+def smooth(rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """A random field with blobs of a few voxels, of standard deviation 1."""
+    field = ndimage.gaussian_filter(rng.normal(size=GRID.array_shape), 1.3)
+    return np.asarray(field / field.std())
+
+
+def without_small(mask: npt.NDArray[np.uint8], smallest: int) -> npt.NDArray[np.uint8]:
+    """The mask without lesions of fewer voxels."""
+    result = mask.copy()
+    for label in (1, 2):
+        parts, count = ndimage.label(mask == label, structure=np.ones((3, 3, 3)))
+        sizes = np.bincount(parts.ravel(), minlength=count + 1)
+        result[(parts > 0) & (sizes[parts] < smallest)] = 0
+    return result
+
+
+def write_patients(
+    root: Path,
+    count: int,
+    rng: np.random.Generator,
+    centres: tuple[str, ...] = CENTRES,
+    noise: float = 0.35,
+    smallest: int = 0,
+) -> tuple[list[ReleaseCase], WorkFolders]:
+    """Patients with probabilities that follow the reference but for `noise`, and lesions below `smallest` voxels."""
+    work, cases = WorkFolders(root), []
+    for number in range(count):
+        centre = centres[number % len(centres)]
+        name = f"{centre}-{number:03d}"
+        ct = root / f"{name}__CT.nii.gz"
+        case = ReleaseCase(name, centre, ct, ct, root / f"{name}.nii.gz", Patient())
+        write_volume(ct, Volume(np.zeros(GRID.array_shape, np.int16), GRID))
+        truth = np.stack([np.full(GRID.array_shape, 1.6), smooth(rng), smooth(rng)])
+        reference = without_small(truth.argmax(0).astype(np.uint8), smallest)
+        noisy = truth + noise * np.stack([smooth(rng) for _ in range(3)])
+        logits = (3 * noisy).astype(np.float32)
+        powers = np.exp(logits - logits.max(0))
+        write_probabilities(work.probabilities(name), powers / powers.sum(0))
+        write_volume(image_path(work.raw, case, 0), Volume(np.zeros(GRID.array_shape, np.float32), GRID))
+        uptake = (3 + smooth(rng)).clip(0).astype(np.float32)
+        write_volume(image_path(work.raw, case, 1), Volume(uptake, GRID))
+        write_mask(label_path(work.raw, case), reference, GRID)
+        write_mask(root / f"{name}.nii.gz", reference, GRID)
+        write_mask(work.undecided_mask(name), logits.argmax(0).astype(np.uint8), GRID)
+        cases.append(case)
+    return cases, work

@@ -1,0 +1,163 @@
+"""`decide` on a working directory: rules, masks and features for the later steps, or a plain line why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.heads.measure import Features
+from algorithm.masks.decided import DROPPED, RELABELLED
+from baseline.cache import cache
+from baseline.cli import main
+from baseline.decisions.decide import decide, leave_undecided
+from baseline.decisions.masks import follow
+from baseline.decisions.record import decision_lines, gain_rows, rules_in_use
+from baseline.release.cases import ReleaseCase, write_cases
+from baseline.release.data_set import label_path
+from baseline.release.splits import load_or_make_splits
+from baseline.report.decisions import decisions_section
+from baseline.work import WorkFolders
+from contract import labels
+from contract.files import read_json, write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_mask
+from tests.baseline.decisions.patients import GRID, write_patients
+
+Directory = tuple[list[ReleaseCase], WorkFolders, dict[str, Features]]
+CENTRES = ("CHUM", "HMR", "MDA")
+
+
+def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> Directory:
+    """A measured working directory, ready for `decide`."""
+    cases, work = write_patients(root, patients, np.random.default_rng(1), centres, noise=0.05, smallest=12)
+    write_cases(work, cases)
+    write_json(work.prepare_json, {"options": {"edition": "hecktor2025", "spacing_mm": [4, 4, 4]}})
+    load_or_make_splits(work.splits_json, cases, (), folds=3, seed=7)
+    features: dict[str, Features] = {case.patient_id: {"gtvn_count": -1.0} for case in cases}
+    cache(work.undecided_features_json, "measured", features)
+    return cases, work, features
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[str, Features]]:
+    """36 patients whose masks have many small false lesions."""
+    made = directory(tmp_path_factory.mktemp("work"), 36)
+    return made, decide(made[1], made[2])
+
+
+def test_rules_masks_and_features_are_written(decided: tuple[Directory, dict[str, Features]]) -> None:
+    (cases, work, measured), features = decided
+    document = read_json(work.decisions_json)
+    assert document["why_not"] == ""
+    assert document["rules"] == rules_in_use(work) != {}
+    assert document["patients"] == 36
+    assert read_json(work.features_json)["result"] == features
+    dropped = {one["patient"] for one in document["lesions"] if one["rule"]}
+    for case in cases:
+        name = case.patient_id
+        before, after = (read_volume(path, np.uint8).array for path in (work.undecided_mask(name), work.mask(name)))
+        assert (after != before).any() == (name in dropped)
+        assert not after[before == 0].any()
+        assert (features[name] == measured[name]) == (name not in dropped)
+
+
+def test_the_cross_fitted_figures_cover_folds_and_centres(decided: tuple[Directory, dict[str, Features]]) -> None:
+    (_, work, _), _ = decided
+    document = read_json(work.decisions_json)
+    assert set(document["cross_fitted"]) == {"folds", "centres"}
+    assert set(document["rules_by_group"]["centres"]) == set(CENTRES)
+    gain = document["cross_fitted"]["centres"]["score"]
+    assert gain["decided"] - gain["undecided"] == pytest.approx(gain["difference"]["value"])
+    assert gain["difference"]["value"] > 0
+    assert "score, rules found without the patient's centre" in decision_lines(work)
+    assert len(gain_rows(work)) == 8  # the score and three metrics, with folds and with centres left out
+
+
+def test_the_fate_of_each_lesion_is_recorded(decided: tuple[Directory, dict[str, Features]]) -> None:
+    """A dropped false GTVn takes its voxels along: recounted from masks and references."""
+    (cases, work, _), _ = decided
+    lesions = read_json(work.decisions_json)["lesions"]
+    assert {one["label"] for one in lesions} == {"GTVp", "GTVn"}
+    for case in cases[:6]:
+        reference = read_volume(label_path(work.raw, case), np.uint8).array
+        mask = read_volume(work.mask(case.patient_id), np.uint8).array
+        kept = [one for one in lesions if one["patient"] == case.patient_id and not one["rule"]]
+        true = [one for one in kept if one["label"] == "GTVp" and one["true"]]
+        meets = bool(((mask == labels.GTVP) & (reference == labels.GTVP)).any())
+        assert bool(true) == meets
+    html = decisions_section(read_json(work.decisions_json))
+    assert "Dropped lesions" in html
+    assert "Kept, true" in html
+
+
+def test_the_step_is_skipped_when_nothing_changed(decided: tuple[Directory, dict[str, Features]]) -> None:
+    (_, work, measured), features = decided
+    stamp = work.decisions_json.stat().st_mtime_ns
+    assert decide(work, measured) == features
+    assert work.decisions_json.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize(
+    ("patients", "centres", "why"),
+    [
+        (12, CENTRES, "12 patients with a reference, and at least 30 are needed"),
+        (30, ("CHUM",), "all patients are of one centre, and a rule has to hold in a centre left out"),
+    ],
+)
+def test_too_few_patients_or_one_centre_end_in_a_plain_line(
+    tmp_path: Path, patients: int, centres: tuple[str, ...], why: str
+) -> None:
+    cases, work, measured = directory(tmp_path, patients, centres)
+    assert decide(work, measured) == measured
+    assert decision_lines(work) == f"no decisions on lesions: {why}"
+    assert rules_in_use(work) is None
+    assert why in decisions_section(read_json(work.decisions_json))
+    assert work.mask(cases[0].patient_id).read_bytes() == work.undecided_mask(cases[0].patient_id).read_bytes()
+
+
+def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
+    cases, work, measured = directory(tmp_path, 30)
+    for case in cases:
+        reference = read_volume(label_path(work.raw, case), np.uint8).array
+        write_mask(label_path(work.raw, case), np.where(reference == labels.GTVN, 0, reference).astype(np.uint8), GRID)
+    assert decide(work, measured) == measured
+    assert decision_lines(work) == "no decisions on lesions: no reference has a GTVn"
+
+
+def test_without_the_step_masks_stay_undecided(tmp_path: Path) -> None:
+    cases, work, measured = directory(tmp_path, 3)
+    assert leave_undecided(work, measured) == measured
+    assert rules_in_use(work) is None
+    for case in cases:
+        assert work.mask(case.patient_id).read_bytes() == work.undecided_mask(case.patient_id).read_bytes()
+
+
+def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> None:
+    _, work, _ = directory(tmp_path, 3)
+    write_json(work.decisions_json, {"rules": {"gtvn_volume_ml": 1.0}, "made_from": "one"})
+    cache(work.features_json, "another", {})
+    assert rules_in_use(work) is None
+    cache(work.features_json, "one", {})
+    assert rules_in_use(work) == {"gtvn_volume_ml": 1.0}
+
+
+def test_without_networks_the_command_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decide", "--work", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("no decisions on lesions: there are no networks")
+
+
+def test_each_voxel_follows_the_nearest_lesion() -> None:
+    """Lesions of 2 voxels of 4 mm at x = 4..8, 20..24 and 36..40 mm; the CT's voxels are 2 mm wide."""
+    grid = Geometry((12, 3, 3), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    ct = Geometry((23, 5, 5), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
+    places = np.zeros(grid.array_shape, dtype=np.uint8)
+    places[1, 1, 1:3], places[1, 1, 5:7], places[1, 1, 9:11] = DROPPED, 2, 1 + RELABELLED
+    mask = np.zeros(ct.array_shape, dtype=np.uint8)
+    mask[2, 2, 1:6], mask[2, 2, 9:14], mask[2, 2, 17:22] = 2, 2, 2
+    after = follow(Volume(mask, ct), places, grid)
+    assert not after[2, 2, 1:6].any()
+    assert after[2, 2, 9:14].tolist() == [2] * 5
+    assert after[2, 2, 17:22].tolist() == [1] * 5
+    assert not after[mask == 0].any()
