@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import ClassHead, Head, read_head
-from algorithm.heads.linear import Term
+from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
 from baseline.heads.fitting import stand_ins_of
@@ -165,7 +164,7 @@ def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
     heads = {name: read_head(record, f"{path.name}: {name}") for name, record in records.items()}
     features = known_features(edition)
     for name, head in heads.items():
-        unknown = [term.feature for term in _terms(head) if term.feature not in features]
+        unknown = [feature for feature in head.features if feature not in features]
         if unknown:
             names = ", ".join(sorted(features))
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
@@ -177,11 +176,6 @@ def read_stand_ins(path: Path, edition: Edition) -> dict[str, Any]:
     """The stand-ins in a `heads.json` of a training, by the name of the head; plain heads have none."""
     records = read_json(path, error=ModelPackageError)
     return stand_ins_of(edition, {name: one for name, one in records.items() if isinstance(one, dict)})
-
-
-def _terms(head: Head) -> tuple[Term, ...]:
-    linear = head.classes.values() if isinstance(head, ClassHead) else (head,)
-    return tuple(term for one in linear for term in one.terms)
 
 
 def known_features(edition: Edition) -> frozenset[str]:

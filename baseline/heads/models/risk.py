@@ -125,10 +125,15 @@ def bag_weights(effects: Floats, related: Flags, least_effect: float) -> Floats:
     return weights
 
 
+def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
+    """Slope of a Cox regression on scores of which higher values mean an earlier event, above 0; 0 for a constant."""
+    spread = float(scores.std())
+    if spread < 1e-9:
+        return 0.0
+    slope = float(cox_weights((scores / spread)[:, None], cohort, _UNPENALISED)[0] / spread)
+    # The scores rise with the hazard by construction; a slope of 0 or less is noise.
+    return max(slope, 1e-6)
+
+
 def _as_log_hazard(weights: Floats, columns: Floats, cohort: HeadCohort) -> Floats:
-    score = columns @ weights
-    if score.std() < 1e-9:
-        return np.zeros(len(weights))
-    slope = float(cox_weights((score / score.std())[:, None], cohort, _UNPENALISED)[0] / score.std())
-    # The signs were chosen for a rising hazard; a slope of 0 or less is noise.
-    return np.asarray(weights * max(slope, 1e-6))
+    return np.asarray(weights * log_hazard_slope(columns @ weights, cohort))

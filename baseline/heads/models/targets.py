@@ -35,6 +35,7 @@ STAGE_FEATURES: Final = dict.fromkeys(("gtvp_volume_ml", *_COUNTS), "log1p") | d
 )
 # Names of the comparators in our records, with their titles.
 COMPARATORS: Final = {
+    "single_best": "single best model",
     "tumour_volume": "tumour volume alone",
     "suv_max": "SUVmax alone",
     "clinical": "clinical variables alone",

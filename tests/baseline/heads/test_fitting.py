@@ -15,7 +15,7 @@ from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
 from baseline.cache import cache
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import cross_validation_document, metrics_only, summary
+from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import targets_of
