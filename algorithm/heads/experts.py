@@ -152,7 +152,7 @@ def parse_experts(
     records = content["experts"]
     if not isinstance(records, list) or not records or not set(content) <= _KEYS:
         found = "experts that are no list" if not isinstance(records, list) else f"keys {', '.join(map(str, content))}"
-        raise ModelPackageError(name, found if records else "no experts", "`experts`, a list of one or more")
+        raise ModelPackageError(name, "no experts" if records == [] else found, "`experts`, a list of one or more")
     experts = [_parse_expert(record, name, read) for record in records]
     names = [one.name for one in experts]
     if repeated := next((one for one in names if names.count(one) > 1), None):

@@ -18,10 +18,8 @@ from baseline.heads.models.folding import average_of
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Chosen, Setting, refit, single_best
 
-# An expert's metric is at least this far above chance ...
+# Minimum distance of an expert's metric from chance.
 LEAST_SKILL: Final = 0.02
-# ... and at most this far below the best expert's.
-MOST_BEHIND: Final = 0.03
 _LEAST_SD: Final = 1e-6
 
 
@@ -67,7 +65,7 @@ def average(target: Target, cohort: HeadCohort, candidates: Sequence[Chosen]) ->
     Of a family and its harmonised form only the one that `single_best` prefers takes part.
     """
     single = single_best(candidates)
-    experts = passing(candidates, single, target.chance(cohort))
+    experts = passing(candidates, single, target.chance(cohort), target.least_share)
     if len(experts) < 2:
         return Average(single, (single,), ((0.0, 1.0),), 1.0, single.scores, single.metric)
     scales = tuple(scale_of(expert.scores) for expert in experts)
@@ -77,12 +75,16 @@ def average(target: Target, cohort: HeadCohort, candidates: Sequence[Chosen]) ->
     return Average(single, experts, scales, slope, slope * scores, target.judge(cohort, scores))
 
 
-def passing(candidates: Sequence[Chosen], single: Chosen, chance: float) -> tuple[Chosen, ...]:
-    """The candidates that pass the floor, in order; a harmonised one only if it is the single best model."""
+def passing(candidates: Sequence[Chosen], single: Chosen, chance: float, least_share: float) -> tuple[Chosen, ...]:
+    """The candidates that pass the floor, in order; a harmonised one only if it is the single best model.
+
+    The floor is 0.02 above `chance`, and at least `least_share` of the distance from chance to the best candidate.
+    """
     rivals = [one for one in candidates if one.name == single.name or not one.harmonised]
     if single.harmonised:
         rivals = [one for one in rivals if one.harmonised or one.family.name != single.family.name]
-    floor = max(chance + LEAST_SKILL, max(one.metric for one in rivals) - MOST_BEHIND)
+    best = max(one.metric for one in rivals)
+    floor = chance + max(LEAST_SKILL, least_share * (best - chance))
     return tuple(one for one in rivals if one.metric >= floor)
 
 

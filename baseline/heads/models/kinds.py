@@ -65,6 +65,11 @@ class Target(ABC):
     def judge(self, cohort: HeadCohort, scores: Floats) -> float:
         """The metric by which models are selected."""
 
+    @property
+    def least_share(self) -> float:
+        """Share of the best expert's distance from chance that an expert of the mean needs (docs/heads.md)."""
+        return 0.5
+
     def chance(self, _cohort: HeadCohort) -> float:
         """The selection metric of random answers."""
         return 0.5
@@ -208,6 +213,11 @@ class ManyClassesTarget(Target):
         if np.isnan(value):
             raise MetricError(self.name, "patients of one class", "of several")
         return value
+
+    @property
+    def least_share(self) -> float:
+        """Stages follow rules: models that miss the rule's features only blur the classes."""
+        return 0.95
 
     def chance(self, cohort: HeadCohort) -> float:
         """One over the number of classes that occur."""
