@@ -15,7 +15,7 @@ from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family
 from tests.baseline.prepared import RFS
 
-FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1, "l1_ratio": 0.0},), {name: "identity"}) for name in ("x", "y"))
+FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y"))
 
 
 @pytest.fixture(scope="module")

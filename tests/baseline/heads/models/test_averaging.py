@@ -65,9 +65,7 @@ def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
     return HeadCohort(tuple(f"P{n}" for n in range(patients)), ("A",) * patients, rows, outcomes)
 
 
-FAMILIES = tuple(
-    Family(name, fit_cox, ({"penalty": 0.1, "l1_ratio": 0.0},), {name: "identity"}) for name in ("x", "y", "noise")
-)
+FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y", "noise"))
 
 
 def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
