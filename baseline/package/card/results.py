@@ -87,7 +87,8 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
         f"There is no head: {document['no_head'].get(target.name, 'not fitted')}."
         if head is None
         else f"Shipped: {head['model']}, {_features(head['head'])} features. "
-        + direction_in_words(target.answer, head["head"]),
+        + direction_in_words(target.answer, head["head"])
+        + _experts(head),
         " ".join([about, *missing, *_repeats(record)]),
         table(["", *known.values(), "Difference"], _model_rows(target, record, known, report)) if known else "",
         table(["Centre", "Patients", *known.values()], _centre_rows(record, known)) if known else "",
@@ -98,7 +99,8 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
 def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report: Record | None) -> list[list[str]]:
     """The heads and each comparator; intervals and the difference of both kinds come from the report."""
     rows = []
-    names = [SINGLE_BEST, *target.comparators, *target.rules]
+    of_mean = any(SINGLE_BEST in record[kind]["comparators"] for kind in kinds)
+    names = [*([SINGLE_BEST] if of_mean else []), *target.comparators, *target.rules]
     models = {"heads": "heads", **{name: COMPARATORS[name] for name in names}}
     for name, title in models.items():
         reported = {} if report is None else report[target.name]["models"].get(name, {})
@@ -114,6 +116,15 @@ def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report
 def _features(head: Record) -> int:
     """Number of features with a weight."""
     return len(read_head(head, "heads.json").features)
+
+
+def _experts(head: Record) -> str:
+    """The experts of a mean with their metrics in the selection; empty for a single model."""
+    experts = head.get("experts", ())
+    if len(experts) < 2:
+        return ""
+    shown = ", ".join(f"{one['name']} {one['metric']:.3f}" for one in experts)
+    return f" Experts, with the metric over the folds that selected them: {shown}."
 
 
 def _repeats(record: Record) -> list[str]:
