@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from algorithm.heads.classes import ClassHead, Head
 from algorithm.heads.experts import AnyHead, ClassExpertHead, ClassScoreHead, Expert, ExpertHead, ScoreHead
 from algorithm.heads.linear import LinearHead, Term
 from baseline.heads.models.classes import NEVER
+from baseline.heads.models.terms import MAY_BE_LEFT_OUT
 
-# Features of this prefix may be missing for want of time. An expert without any of its features is left out of the
-# mean, which a folded head could not do.
-MAY_BE_LEFT_OUT: Final = "outcome_"
 # Name, mean and standard deviation of the scores, and head.
 NamedExpert = tuple[str, float, float, AnyHead]
 
