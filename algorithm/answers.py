@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.context import CaseAnswers, RestoredMask, RunContext, StandIn, StandInSource
+from algorithm.heads.experts import ClassExpertHead, ExpertHead
 from algorithm.heads.measure import Features
 from algorithm.heads.staging import staged
 from algorithm.heads.values import answer_value
@@ -118,6 +119,8 @@ def _by_head(
     if features is None:
         raise _NoFeaturesError(run.fault)
     head = run.head(declared)
+    for expert in head.unavailable(features) if isinstance(head, ExpertHead | ClassExpertHead) else ():
+        LOGGER.info("%s: all features of expert %r are missing, it is left out", declared.name, expert)
     for term in head.missing(features):
         LOGGER.info("%s: %s is missing, its training median %g is used", declared.name, term.feature, term.fill)
     value = answer_value(declared, head, features, centre, excluded)

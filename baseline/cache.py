@@ -55,12 +55,14 @@ def cache(path: Path, key: str, result: Any) -> None:
     write_json(path, {"key": key, "result": result})
 
 
-def each(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, title: str) -> Iterator[Result]:
+def each(
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, title: str, unit: str = "patient"
+) -> Iterator[Result]:
     """Apply `work` to every item behind a progress bar; yields results in the order in which they are ready.
 
     `work` is picklable if `jobs`, the number of processes, is above 1.
     """
-    with tqdm(total=len(items), desc=title, unit="patient", disable=not items) as bar:
+    with tqdm(total=len(items), desc=title, unit=unit, disable=not items) as bar:
         for result in _results(work, items, jobs):
             bar.update()
             yield result

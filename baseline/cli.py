@@ -23,6 +23,7 @@ from baseline.pipeline import (
     fit_heads,
     measure_masks,
     measure_out_of_fold,
+    measure_references,
     train,
 )
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
@@ -37,6 +38,8 @@ from contract.options import add_edition_option, positive_number, whole_number
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
+# Value of --masks for the release's own masks.
+REFERENCE: Final = "reference"
 _Step = Callable[[argparse.Namespace, WorkFolders], int]
 
 
@@ -100,16 +103,18 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if arguments.masks is not None:
-        if arguments.networks is not None:
-            raise HecktorError("--masks", "found with --networks", "one of them")
+    if arguments.masks is not None and arguments.networks is not None:
+        raise HecktorError("--masks", "found with --networks", "one of them")
+    if arguments.masks == REFERENCE:
+        _show(fit_heads(work.of_reference_masks(), measure_references(work, arguments.jobs), arguments.jobs))
+    elif arguments.masks is not None:
         _show("no decisions on lesions: masks of your own have no probabilities")
-        _show(fit_heads(work, measure_masks(work, arguments.masks, arguments.jobs)))
-        return 0
-    if arguments.networks is not None:
-        use_networks(work, arguments.networks)
-    measured = measure_out_of_fold(work, arguments.device)
-    _show(fit_heads(work, features_for_heads(work, measured, arguments.jobs)))
+        _show(fit_heads(work, measure_masks(work, Path(arguments.masks), arguments.jobs), arguments.jobs))
+    else:
+        if arguments.networks is not None:
+            use_networks(work, arguments.networks)
+        measured = measure_out_of_fold(work, arguments.device)
+        _show(fit_heads(work, features_for_heads(work, measured, arguments.jobs), arguments.jobs))
     return 0
 
 
@@ -213,9 +218,9 @@ def _parser() -> argparse.ArgumentParser:
     heads = step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",
-        type=Path,
-        metavar="DIR",
-        help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; needs no networks",
+        metavar=f"DIR|{REFERENCE}",
+        help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
+        "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
     )
     step("report", _report, [], "write the training report")
     step("export", _export, [export], "write the model package")

@@ -18,7 +18,7 @@ from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.decisions.record import decision_lines, rules_in_use
 from baseline.heads.cohort import centre_aliases
-from baseline.heads.cross_validation import FORMAT_VERSION, cross_validation_document, metrics_only, summary
+from baseline.heads.document import FORMAT_VERSION, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
@@ -93,7 +93,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         train_networks(work, options.machine)
     features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
     show(decision_lines(work))
-    show(fit_heads(work, features))
+    show(fit_heads(work, features, jobs))
     show(f"report: {make_report(work, jobs)}")
     export_model(work, options.output, description)
     show(f"model package in {options.output}")
@@ -161,6 +161,23 @@ def measure_masks(work: WorkFolders, folder: Path, jobs: int = 1) -> dict[str, F
     return features
 
 
+def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:
+    """Measure the lesions in the reference masks. No network is needed.
+
+    Returns features by patient ID of the patients with a reference, also written to `reference_masks/features.json`.
+
+    Raises:
+        HecktorError: no patient has a reference mask.
+    """
+    from baseline.network.given_masks import measure_reference_masks
+
+    folders = work.of_reference_masks()
+    features, key = measure_reference_masks(folders, read_cases(work), jobs)
+    if load_cached(folders.features_json, key) is None:
+        cache(folders.features_json, key, features)
+    return features
+
+
 def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -181,19 +198,20 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features]) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits.
     """
-    cases, seed, targets = read_cases(work), read_splits(work).seed, targets_of(edition_of(work))
+    cases = [case for case in read_cases(work) if case.patient_id in features]
+    seed, targets = read_splits(work).seed, targets_of(edition_of(work))
     made_from = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
     key = key_of((work.features_json,), made_from)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
-        fitted = fit_all(cohorts, seed).with_centre_aliases(centre_aliases(cases))
-        document = cross_validation_document(cohorts, seed, fitted.why_not)
+        fitted = fit_all(cohorts, seed, jobs).with_centre_aliases(centre_aliases(cases))
+        document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
         write_json(work.cross_validation_json, document | {"made_from": key})
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)

@@ -46,8 +46,9 @@ class WorkFolders:
         self.report = root / "report"
         self.report_json = self.report / "report.json"
         self.segmentation = self.report / "task1"  # evaluation of the out-of-fold masks
-        self.masks = root / "out_of_fold" / "masks"  # in the layout of a submission
-        self.undecided = root / "out_of_fold" / "undecided"  # masks and features before the decisions on lesions
+        self.measured = root / "out_of_fold"
+        self.masks = self.measured / "masks"  # in the layout of a submission
+        self.undecided = self.measured / "undecided"  # masks and features before the decisions on lesions
         self.undecided_features_json = self.undecided / "features.json"
         self.decisions_json = root / "decisions.json"
         self.nnunet = root / "nnunet"
@@ -55,6 +56,15 @@ class WorkFolders:
         self.preprocessed = self.nnunet / "preprocessed" / DATASET_NAME
         self.results = self.nnunet / "results" / DATASET_NAME
         self.plans = self.preprocessed / f"{PLANS_NAME}.json"
+
+    def of_reference_masks(self) -> WorkFolders:
+        """The same directory with the features and heads of the reference masks, beside those of automatic masks."""
+        other = WorkFolders(self.root)
+        other.measured = self.root / "reference_masks"
+        other.features_json = other.measured / "features.json"
+        other.heads_json = other.measured / "heads.json"
+        other.cross_validation_json = other.measured / "cross_validation.json"
+        return other
 
     def mask(self, patient_id: str) -> Path:
         """A patient's out-of-fold mask on the CT's own grid."""
@@ -66,15 +76,15 @@ class WorkFolders:
 
     def probabilities(self, patient_id: str) -> Path:
         """A patient's out-of-fold probabilities: `gtvp` and `gtvn`, uint8 of 255, (z, y, x) on the network's grid."""
-        return self.root / "out_of_fold" / "probabilities" / f"{patient_id}.npz"
+        return self.measured / "probabilities" / f"{patient_id}.npz"
 
     def features(self, patient_id: str) -> Path:
         """A patient's undecided features; written after mask and probabilities, so the file stands for all."""
-        return self.root / "out_of_fold" / "features" / f"{patient_id}.json"
+        return self.measured / "features" / f"{patient_id}.json"
 
     def uncertainty(self, patient_id: str) -> Path:
         """The uncertainty record of a patient's out-of-fold mask."""
-        return self.root / "out_of_fold" / "uncertainty" / f"{patient_id}.json"
+        return self.measured / "uncertainty" / f"{patient_id}.json"
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:
         """Folder of the checkpoints of one network."""

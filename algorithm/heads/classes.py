@@ -1,11 +1,12 @@
-"""Heads of answers with more than two classes: one linear head for each class, the highest score wins."""
+"""Heads of answers with more than two classes, one linear head for each, and the reader of heads of every kind."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from algorithm.heads.experts import ClassExpertHead, ExpertHead, parse_experts
 from algorithm.heads.linear import LinearHead, Term, parse_head
 from contract.errors import ModelPackageError
 
@@ -20,6 +21,11 @@ class ClassHead:
         """The linear predictor of each class; only their order has a meaning."""
         return {name: head.score(features, centre) for name, head in self.classes.items()}
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, each once."""
+        return tuple(dict.fromkeys(name for head in self.classes.values() for name in head.features))
+
     def missing(self, features: Mapping[str, float | None]) -> tuple[Term, ...]:
         """The terms whose feature is missing, each feature once."""
         terms = {term.feature: term for head in self.classes.values() for term in head.missing(features)}
@@ -29,14 +35,19 @@ class ClassHead:
         return {"classes": {name: head.as_json() for name, head in self.classes.items()}}
 
 
-Head = LinearHead | ClassHead
+Head = LinearHead | ClassHead | ExpertHead | ClassExpertHead
+# Heads with a score for each class.
+CLASS_HEADS: Final = (ClassHead, ClassExpertHead)
 
 
 def read_head(content: Any, name: str) -> Head:
-    """Read a head from JSON: a linear head, or `{"classes": {"T1": <linear head>, ...}}` with two classes or more.
+    """Read a head from JSON: a linear head, `{"classes": {"T1": <linear head>, ...}}` with two classes or more, or
+    `{"experts": [...]}`, an average of heads.
 
     Raises `ModelPackageError`.
     """
+    if isinstance(content, dict) and "experts" in content:
+        return parse_experts(content, name, read_head)
     if not isinstance(content, dict) or "classes" not in content:
         return parse_head(content, name)
     classes = content["classes"]

@@ -100,9 +100,15 @@ class LinearHead:
         """
         return self.intercept + sum(t.weight * t.standardised(features.get(t.feature), centre) for t in self.terms)
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, each once."""
+        return tuple(dict.fromkeys(term.feature for term in self.terms))
+
     def missing(self, features: Mapping[str, float | None]) -> tuple[Term, ...]:
-        """The terms whose feature is missing, so that their `fill` is used."""
-        return tuple(term for term in self.terms if features.get(term.feature) is None)
+        """The terms whose feature is missing, so that their `fill` is used; each feature once."""
+        terms = {term.feature: term for term in self.terms if features.get(term.feature) is None}
+        return tuple(terms.values())
 
     def as_json(self) -> dict[str, Any]:
         terms = [term.as_json() for term in self.terms]
@@ -120,22 +126,31 @@ def parse_head(content: Any, name: str) -> LinearHead:
     """
     try:
         terms = tuple(_parse_term(term, name) for term in content["terms"])
-        threshold, calibration = content["threshold"], content.get("calibration")
-        survival = content.get("survival")
+        threshold = content["threshold"]
         return LinearHead(
             str(content["kind"]),
-            _finite(content["intercept"], name),
+            checked_number(content["intercept"], name),
             terms,
-            None if threshold is None else _finite(threshold, name),
-            None if calibration is None else Calibration(*(_finite(calibration[k], name) for k in ("slope", "offset"))),
-            None if survival is None else _parse_survival(survival, name),
+            None if threshold is None else checked_number(threshold, name),
+            parse_calibration(content.get("calibration"), name),
+            parse_survival(content.get("survival"), name),
         )
     except (KeyError, TypeError, AttributeError) as problem:
         raise ModelPackageError(name, f"not a head ({type(problem).__name__}: {problem})") from None
 
 
-def _parse_survival(content: Mapping[str, Any], name: str) -> Survival:
-    days, hazard = (tuple(_finite(value, name) for value in content[key]) for key in ("days", "cumulative_hazard"))
+def parse_calibration(content: Mapping[str, Any] | None, name: str) -> Calibration | None:
+    """The optional `calibration` of a head. Raises `ModelPackageError` for a value that is no finite number."""
+    if content is None:
+        return None
+    return Calibration(*(checked_number(content[key], name) for key in ("slope", "offset")))
+
+
+def parse_survival(content: Mapping[str, Any] | None, name: str) -> Survival | None:
+    """The optional `survival` of a head. Raises `ModelPackageError` if its values are not finite or do not rise."""
+    if content is None:
+        return None
+    days, hazard = (tuple(checked_number(v, name) for v in content[key]) for key in ("days", "cumulative_hazard"))
     return checked_survival(Survival(days, hazard), name)
 
 
@@ -145,24 +160,26 @@ def _parse_term(term: Mapping[str, Any], name: str) -> Term:
     if str(term["feature"]).startswith(_ENCODER_FEATURE):
         fault = f"the encoder feature {term['feature']!r}, which is no longer measured"
         raise ModelPackageError(name, fault, "a feature of docs/features.md (fit the heads again)")
-    numbers = {key: _finite(term[key], name) for key in ("fill", "mean", "sd", "weight")}
-    _check_positive(numbers["sd"], "sd", term, name)
+    numbers = {key: checked_number(term[key], name) for key in ("fill", "mean", "sd", "weight")}
+    check_positive(numbers["sd"], "sd", f" of {term['feature']}", name)
     centres = {str(code): _parse_shift(shift, term, name) for code, shift in term.get("centres", {}).items()}
     return Term(str(term["feature"]), str(term["transform"]), **numbers, centres=centres)
 
 
 def _parse_shift(content: Mapping[str, Any], term: Mapping[str, Any], name: str) -> CentreShift:
-    shift, scale = (_finite(content[key], name) for key in ("shift", "scale"))
-    _check_positive(scale, "scale", term, name)
+    shift, scale = (checked_number(content[key], name) for key in ("shift", "scale"))
+    check_positive(scale, "scale", f" of {term['feature']}", name)
     return CentreShift(shift, scale)
 
 
-def _check_positive(value: float, what: str, term: Mapping[str, Any], name: str) -> None:
+def check_positive(value: float, what: str, of: str, name: str) -> None:
+    """Raise `ModelPackageError` unless the value is above 0; the message shows `what`, the value and `of`."""
     if value <= 0:
-        raise ModelPackageError(name, f"{what} {value} of {term['feature']}", "a positive number")
+        raise ModelPackageError(name, f"{what} {value}{of}", "a positive number")
 
 
-def _finite(value: Any, name: str) -> float:
+def checked_number(value: Any, name: str) -> float:
+    """The value as a float. Raises `ModelPackageError` for anything but a finite number of at most 1e100."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST_NUMBER:
         raise ModelPackageError(name, f"found {str(value)[:40]}", "a finite number")
     return float(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from algorithm.heads.classes import ClassHead, Head
+from algorithm.heads.classes import CLASS_HEADS, Head
+from algorithm.heads.experts import ExpertHead
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features
 from contract.editions import Answer
@@ -19,7 +20,7 @@ def check_head(answer: Answer, head: Head, name: str) -> None:
         ModelPackageError: a risk without a linear head, a time without `survival`, a class whose head has other
             classes, or no threshold for two classes.
     """
-    if isinstance(head, ClassHead):
+    if isinstance(head, CLASS_HEADS):
         expected = [str(value) for value in answer.classes]
         if sorted(head.classes) != sorted(expected):
             wanted = f"classes {', '.join(expected)}" if expected else "a linear head for a risk"
@@ -52,7 +53,7 @@ def answer_value(
     """
     check_head(answer, head, answer.head)
     classes = [value for value in answer.classes if value not in excluded]
-    if isinstance(head, ClassHead):
+    if isinstance(head, CLASS_HEADS):
         scores = head.scores(features, centre)
         return max(classes, key=lambda value: scores[str(value)])
     score = head.score(features, centre)
@@ -64,7 +65,7 @@ def answer_value(
     return score
 
 
-def class_probability(head: LinearHead, score: float) -> float | None:
+def class_probability(head: LinearHead | ExpertHead, score: float) -> float | None:
     """The calibrated probability of the second of two classes, None for a head without calibration.
 
     The threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.

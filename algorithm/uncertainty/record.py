@@ -16,7 +16,7 @@ from scipy import ndimage
 
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
-from algorithm.heads.classes import ClassHead, Head
+from algorithm.heads.classes import CLASS_HEADS, Head
 from algorithm.heads.features.structure import TOUCHING
 from algorithm.heads.measure import Features, clinical_features, image_features
 from algorithm.heads.values import answer_value, class_probability
@@ -199,7 +199,7 @@ def _over_folds(
 ) -> dict[str, Any]:
     folds = [{"fold": fold, **_fold_row(answer, values, centre)} for fold, values in features.items()]
     content = {"written": answer.written, "folds": folds, "folds_left_out": left_out}
-    if isinstance(answer.head, ClassHead):
+    if isinstance(answer.head, CLASS_HEADS):
         return content
     scores = [float(row["score"]) for row in folds]
     return {
@@ -213,7 +213,7 @@ def _over_folds(
 def _fold_row(answer: HeadAnswer, features: Features, centre: str | None) -> dict[str, Any]:
     declared, head = answer.answer, answer.head
     value = answer_value(declared, head, features, centre)
-    if isinstance(head, ClassHead):
+    if isinstance(head, CLASS_HEADS):
         return {"class": value, "scores": head.scores(features, centre)}
     score = head.score(features, centre)
     if declared.kind == "risk":

@@ -6,38 +6,42 @@ the other patients alone, by inner folds of the same kind: stratified in stratif
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
-from algorithm.heads.classes import ClassHead, Head
-from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers, outcome_rows
+from algorithm.heads.classes import CLASS_HEADS, ClassHead, Head
+from algorithm.heads.experts import AnyHead, ClassExpertHead, ExpertHead
+from algorithm.heads.linear import LinearHead
+from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
+from baseline.heads.models.averaging import Average, average, fit_average
 from baseline.heads.models.classes import predicted, trend
 from baseline.heads.models.kinds import ClassRule, Target, only
-from baseline.heads.models.selection import Chosen, Family, centre_folds, choose, refit, scores_of, with_scores
+from baseline.heads.models.selection import Family, candidates_of, centre_folds, scores_of, with_scores
 from contract.errors import MetricError
 from evaluation.metrics.classification import confusion_matrix
 
-FORMAT_VERSION: Final = 1
 OUTER_FOLDS: Final = 5
 # Minimum number of patients with the scarcer outcome; with fewer an inner fold could lack it.
 LEAST_SCARCE: Final = 3
 # Both kinds of cross-validation by their keys in `cross_validation.json`.
 KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
+# The mean of experts, and its comparator, in the records.
+HEADS: Final = "heads"
+SINGLE_BEST: Final = "single_best"
 METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}
 
 
 @dataclass(frozen=True)
 class OuterFold:
-    """Held-out patients, and the model chosen and head fitted without them."""
+    """Held-out patients, and the experts chosen and the head fitted without them."""
 
     held_out: Numbers
-    chosen: Chosen
+    chosen: Average
     head: Head
 
 
@@ -50,12 +54,14 @@ class OutOfSample:
         answers: class numbers, None for a risk.
         probability: of the second of two classes, None for other answers.
         folds: the outer folds.
+        single: the answers of the single best model of each outer fold; None for these answers themselves.
     """
 
     scores: Floats
     answers: Numbers | None
     probability: Floats | None
     folds: tuple[OuterFold, ...]
+    single: OutOfSample | None = None
 
     @property
     def positive(self) -> Flags | None:
@@ -96,28 +102,45 @@ def out_of_sample(
     target: Target, cohort: HeadCohort, outer: Sequence[Numbers], by_centre: bool, rng: np.random.Generator
 ) -> OutOfSample:
     """Select and fit without each outer fold in turn, and score its patients."""
-    scores, probability = np.zeros(0), np.zeros(len(cohort.ids))
-    answers = np.zeros(len(cohort.ids), dtype=np.int64)
-    folds = []
+    of_mean, of_single = _Collected(len(cohort.ids)), _Collected(len(cohort.ids))
+    folds, single_folds = [], []
     for held_out in outer:
         train, rest = _without(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
-        chosen = choose(train, target.competing(train), target.folds(train, by_centre, rng), target.judge, rng)
-        head = target.finish(refit(train, chosen, rng), train, chosen.scores, rng)
-        values = scores_of(head, rest)
-        scores = with_scores(scores, held_out, values, len(cohort.ids))
-        if isinstance(head, ClassHead):
-            answers[held_out] = predicted(values, rest.possible)
-        elif head.threshold is not None and head.calibration is not None:
-            answers[held_out] = values >= head.threshold
-            probability[held_out] = [head.calibration.probability(score) for score in values]
+        inner = target.folds(train, by_centre, rng)
+        chosen = average(target, train, candidates_of(train, target.competing(train), inner, target.judge, rng))
+        fitted, alone = fit_average(chosen, train, rng)
+        head = target.finish(fitted, train, chosen.scores, rng)
+        single = head if fitted is alone else target.finish(alone, train, chosen.single.scores, rng)
+        of_mean.add(held_out, head, rest)
+        of_single.add(held_out, single, rest)
         folds.append(OuterFold(held_out, chosen, head))
-    return OutOfSample(
-        scores,
-        None if target.answer.kind == "risk" else answers,
-        probability if target.answer.is_binary else None,
-        tuple(folds),
-    )
+        single_folds.append(OuterFold(held_out, chosen, single))
+    return of_mean.answers(target, folds, of_single.answers(target, single_folds))
+
+
+class _Collected:
+    """Answers to the patients of one outer fold after the other."""
+
+    def __init__(self, patients: int) -> None:
+        self._scores, self._probability = np.zeros(0), np.zeros(patients)
+        self._answers = np.zeros(patients, dtype=np.int64)
+
+    def add(self, held_out: Numbers, head: Head, rest: HeadCohort) -> None:
+        """Score the patients that `head` never saw."""
+        values = scores_of(head, rest)
+        self._scores = with_scores(self._scores, held_out, values, len(self._answers))
+        if isinstance(head, CLASS_HEADS):
+            self._answers[held_out] = predicted(values, rest.possible)
+        elif head.threshold is not None and head.calibration is not None:
+            self._answers[held_out] = values >= head.threshold
+            self._probability[held_out] = [head.calibration.probability(score) for score in values]
+
+    def answers(self, target: Target, folds: Sequence[OuterFold], single: OutOfSample | None = None) -> OutOfSample:
+        """The answers to all patients."""
+        answers = None if target.answer.kind == "risk" else self._answers
+        probability = self._probability if target.answer.is_binary else None
+        return OutOfSample(self._scores, answers, probability, tuple(folds), single)
 
 
 def by_rule(cohort: HeadCohort, outer: Sequence[Numbers], rule: ClassRule) -> Numbers:
@@ -150,34 +173,28 @@ def _defined(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def cross_validate(target: Target, cohort: HeadCohort, seed: int) -> dict[str, Any]:
-    """Both kinds of cross-validation with their comparators, as the record that docs/heads.md describes.
+def repeated(target: Target, cohort: HeadCohort, seed: int, repeat: int) -> dict[str, float | None] | None:
+    """The metric of the heads and of the single best model in a nested cross-validation with other splits.
+
+    None if the cohort does not allow it.
+    """
+    try:
+        scored = nested(target, cohort, np.random.default_rng([seed, repeat]))
+    except MetricError:
+        return None
+    return _both_metrics(cohort, scored)
+
+
+def _both_metrics(cohort: HeadCohort, scored: OutOfSample) -> dict[str, float | None]:
+    single = scored.single or scored
+    return {HEADS: metric(cohort, scored), SINGLE_BEST: metric(cohort, single)}
+
+
+def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:
+    """One kind of cross-validation with its comparators, which use the same outer folds.
 
     A kind that the cohort does not allow holds only `why_not`.
     """
-    patients = zip(cohort.ids, cohort.centres, outcome_rows(target.answer, cohort.outcomes), strict=True)
-    return {
-        "metric": target.metric,
-        "patients": [{"id": patient, "centre": centre, **row} for patient, centre, row in patients],
-        **{kind: _record(target, cohort, kind, seed) for kind in KINDS},
-    }
-
-
-def cross_validation_document(
-    cohorts: Sequence[tuple[Target, HeadCohort]], seed: int, why_not: Mapping[str, str]
-) -> dict[str, Any]:
-    """The content of `cross_validation.json`: a record for each target, and the reasons for missing heads."""
-    progress = tqdm(cohorts, desc="cross-validate heads", unit="target")
-    return {
-        "format_version": FORMAT_VERSION,
-        "seed": seed,
-        **{target.name: cross_validate(target, cohort, seed) for target, cohort in progress},
-        "no_head": dict(why_not),
-    }
-
-
-def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:
-    """One kind of cross-validation; the comparators use the same outer folds."""
     by_centre = kind == "leave_one_centre_out"
     try:
         scored = (leave_one_centre_out if by_centre else nested)(target, cohort, np.random.default_rng(seed))
@@ -190,7 +207,8 @@ def _record(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[st
         rng = np.random.default_rng(seed)
         return _answers(target, patients, out_of_sample(only(target, [family]), patients, outer, by_centre, rng))
 
-    comparators = {name: alone(family) for name, family in target.comparators.items()}
+    comparators = {SINGLE_BEST: _answers(target, cohort, scored.single)} if scored.single else {}
+    comparators |= {name: alone(family) for name, family in target.comparators.items()}
     rules = {name: by_rule(cohort, outer, rule) for name, rule in target.rules.items()}
     return {
         "fold_of_patient": scored.fold_of().tolist(),
@@ -239,50 +257,28 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
         "held_out": [cohort.ids[number] for number in fold.held_out],
         "model": fold.chosen.name,
         "setting": dict(fold.chosen.setting),
+        "experts": fold.chosen.experts_as_json(),
+        "single_best": fold.chosen.single.name,
         "tried": dict(fold.chosen.tried),
-        "threshold": None if isinstance(fold.head, ClassHead) else fold.head.threshold,
+        "threshold": None if isinstance(fold.head, CLASS_HEADS) else fold.head.threshold,
         "coefficients": coefficients_of(fold.head),
         target.metric: metric(cohort, scored, fold.held_out),
     }
 
 
-def coefficients_of(head: Head) -> dict[str, float]:
-    """Weight of each feature; of a head of classes the change of the weight from one class to the next."""
-    return trend(head) if isinstance(head, ClassHead) else {term.feature: term.weight for term in head.terms}
+def coefficients_of(head: AnyHead) -> dict[str, float]:
+    """Weight of each feature; of a head of classes the change of the weight from one class to the next.
 
-
-def summary(heads: Mapping[str, Any], document: Mapping[str, Any], targets: Sequence[Target]) -> str:
-    """A few lines for the console: the fitted heads, and their cross-validated metrics."""
-    lines = [
-        f"{name}: {record['model']}, {record['metric']} {record['out_of_fold']:.3f} over the folds that selected it"
-        for name, record in heads.items()
-    ]
-    lines += [f"{name}: no head ({reason})" for name, reason in document["no_head"].items()]
-    for target in targets:
-        for kind in KINDS:
-            record = document[target.name][kind]
-            value = record.get(target.metric)
-            shown = record.get("why_not", "undefined") if value is None else f"{target.metric} {value:.3f}"
-            lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}{_recalls(record)}")
-    return "\n".join(lines)
-
-
-def _recalls(record: Mapping[str, Any]) -> str:
-    """Recall of each class, in brackets; empty for other answers."""
-    recalls = {name: value for name, value in record.get("recall", {}).items() if value is not None}
-    return f" ({', '.join(f'{name} {value:.2f}' for name, value in recalls.items())})" if recalls else ""
-
-
-def metrics_only(document: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
-    """The part of `cross_validation.json` for the package's manifest: metrics over all patients and by centre."""
-    return {
-        target.name: {
-            kind: {
-                name: value
-                for name, value in document[target.name][kind].items()
-                if name in (target.metric, "by_centre", "recall", "why_not")
-            }
-            for kind in KINDS
-        }
-        for target in targets
-    }
+    Of a mean of experts the weights of its linear experts, as far as they enter the mean.
+    """
+    if isinstance(head, ClassHead):
+        return trend(head)
+    weights: dict[str, float] = {}
+    if isinstance(head, LinearHead):
+        for term in head.terms:
+            weights[term.feature] = weights.get(term.feature, 0.0) + term.weight
+    if isinstance(head, ExpertHead | ClassExpertHead):
+        for expert in head.experts:
+            for feature, weight in coefficients_of(expert.head).items():
+                weights[feature] = weights.get(feature, 0.0) + weight / expert.sd / len(head.experts)
+    return weights

@@ -8,32 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tqdm import tqdm
 
 from algorithm.heads.classes import ClassHead, Head
+from algorithm.heads.experts import AnyHead, ClassExpertHead, Expert, ExpertHead
 from algorithm.heads.features import dose
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features, clinical_features
+from baseline.cache import each
 from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
+from baseline.heads.models.averaging import average, fit_average
 from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.selection import Setting, choose, refit
+from baseline.heads.models.selection import Setting, candidates_of
 from baseline.release.cases import ReleaseCase, head_answers
 from contract.editions import Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import MetricError
 
 _DOSE_FEATURES: Final = tuple(f"_{name}" for name in dose.NAMES)
+# Heads on clinical variables alone.
+CLINICAL_SUFFIX: Final = "_clinical"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
 
 
 @dataclass(frozen=True)
 class FittedHead:
-    """A head fitted on all patients, with its model and setting.
+    """A head fitted on all patients: the mean of `experts`, each with name, setting and selection metric.
 
+    `setting` is that of a single expert, empty for a mean.
     `out_of_fold` is `metric` over the out-of-fold scores of the selection; `tried` is the selection metric of every
     candidate (C-index, area under the curve, or balanced accuracy of more than two classes). `stand_in` is the answer
     in place of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
@@ -46,10 +52,11 @@ class FittedHead:
     metric: str
     out_of_fold: float
     stand_in: float | ClassValue | None = None
+    experts: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def penalty(self) -> float:
-        """The selected penalty, 0 for a model without one."""
+        """The selected penalty, 0 for a mean and for a model without one."""
         return float(self.setting.get("penalty", 0.0))
 
     def as_json(self) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, F
 
 
 def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
-    """Select one of the target's models and refit it on all patients.
+    """Select the target's experts and refit their mean on all patients.
 
     Folds leave out whole centres with `by_centre` and at least three centres; otherwise they are stratified.
 
@@ -99,13 +106,15 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
         MetricError: fewer than two patients with the scarcer outcome.
     """
     target.check(cohort, 2)
-    chosen = choose(cohort, target.competing(cohort), target.folds(cohort, by_centre, rng), target.judge, rng)
-    head = target.finish(refit(cohort, chosen, rng), cohort, chosen.scores, rng)
+    folds = target.folds(cohort, by_centre, rng)
+    chosen = average(target, cohort, candidates_of(cohort, target.competing(cohort), folds, target.judge, rng))
+    head = target.finish(fit_average(chosen, cohort, rng)[0], cohort, chosen.scores, rng)
     metric = chosen.metric
-    if isinstance(head, LinearHead) and head.threshold is not None:
+    if isinstance(head, LinearHead | ExpertHead) and head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, chosen.scores >= head.threshold)
     stand_in = target.stand_in(head, cohort, chosen.scores)
-    return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric, stand_in)
+    experts = tuple(chosen.experts_as_json())
+    return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric, stand_in, experts)
 
 
 def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
@@ -113,24 +122,43 @@ def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, b
     return fit_target(only(target, [target.comparators["clinical"]]), cohort.without_mask(), rng, by_centre)
 
 
-def fit_all(cohorts: Cohorts, seed: int) -> FittedHeads:
-    """Fit each target's head and its head on clinical variables alone, as far as the cohort allows."""
-    heads: dict[str, FittedHead] = {}
-    why_not: dict[str, str] = {}
-    for target, cohort in tqdm(cohorts, desc="fit heads", unit="target"):
-        for name, fit in ((target.name, fit_target), (f"{target.name}_clinical", fit_clinical)):
-            try:
-                heads[name] = fit(target, cohort, np.random.default_rng(seed))
-            except MetricError as problem:
-                why_not[name] = problem.message
-    return FittedHeads(heads, why_not)
+def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1) -> FittedHeads:
+    """Fit each target's head and its head on clinical variables alone, as far as the cohort allows.
+
+    `jobs` is the number of processes.
+    """
+    items = [(target, cohort, suffix) for target, cohort in cohorts for suffix in ("", CLINICAL_SUFFIX)]
+    results = dict(each(partial(_fit_one, seed=seed), items, jobs, "fit heads", "head"))
+    names = [f"{target.name}{suffix}" for target, _, suffix in items]
+    heads = {name: head for name in names if isinstance(head := results[name], FittedHead)}
+    return FittedHeads(heads, {name: why for name in names if isinstance(why := results[name], str)})
+
+
+def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, FittedHead | str]:
+    """Name of a head, and the head or the reason why there is none."""
+    target, cohort, suffix = item
+    fit = fit_clinical if suffix else fit_target
+    try:
+        return f"{target.name}{suffix}", fit(target, cohort, np.random.default_rng(seed))
+    except MetricError as problem:
+        return f"{target.name}{suffix}", problem.message
 
 
 def with_centre_aliases(head: Head, aliases: Mapping[str, str]) -> Head:
     """The head with each centre's shifts also under its alias."""
+    if isinstance(head, LinearHead):
+        return _with_centre_aliases(head, aliases)
     if isinstance(head, ClassHead):
         return ClassHead({name: _with_centre_aliases(one, aliases) for name, one in head.classes.items()})
-    return _with_centre_aliases(head, aliases)
+    experts = [Expert[Any](one.name, one.mean, one.sd, _shifted(one.head, aliases)) for one in head.experts]
+    if isinstance(head, ClassExpertHead):
+        return ClassExpertHead(tuple(experts))
+    return ExpertHead(tuple(experts), head.threshold, head.calibration, head.survival)
+
+
+def _shifted(head: AnyHead, aliases: Mapping[str, str]) -> AnyHead:
+    """Only linear heads hold shifts of centres."""
+    return with_centre_aliases(head, aliases) if isinstance(head, LinearHead | ClassHead) else head
 
 
 def _with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> LinearHead:

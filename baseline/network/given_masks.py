@@ -15,7 +15,7 @@ from algorithm.region.grids import resample_mask
 from baseline.cache import cache, each, key_of, load_cached
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import CHANNELS, image_path
+from baseline.release.data_set import CHANNELS, image_path, label_path
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import HecktorError, InputError
@@ -47,6 +47,46 @@ def measure_given_masks(
     waiting = [case for case in cases if rows[case.patient_id] is None]
     rows |= dict(each(partial(_measure, work=work, paths=paths, keys=keys), waiting, jobs, "measure masks"))
     return {name: row for name, row in rows.items() if row is not None}, key_of((), keys)
+
+
+def measure_reference_masks(
+    work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int
+) -> tuple[dict[str, Features], str]:
+    """Image features by patient ID from the prepared reference masks, and a digest of all masks.
+
+    Patients without a reference are left out, and patients with unchanged images are not measured again. `work` is
+    `WorkFolders.of_reference_masks`; `jobs` is the number of processes.
+
+    Raises:
+        HecktorError: no patient has a reference mask.
+    """
+    known = [case for case in cases if case.mask is not None]
+    if not known:
+        raise HecktorError("--masks reference", "no patient with a reference mask", "a release with masks")
+    keys = {case.patient_id: _reference_key(case, work) for case in known}
+    rows = {name: load_cached(work.features(name), key) for name, key in keys.items()}
+    waiting = [case for case in known if rows[case.patient_id] is None]
+    rows |= dict(each(partial(_measure_reference, work=work, keys=keys), waiting, jobs, "measure reference masks"))
+    return rows, key_of((), keys)
+
+
+def _reference_key(case: ReleaseCase, work: WorkFolders) -> str:
+    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
+    return key_of((*images, label_path(work.raw, case), case.dose), {"version": _VERSION})
+
+
+def _measure_reference(case: ReleaseCase, work: WorkFolders, keys: Mapping[str, str]) -> tuple[str, Features]:
+    row = _measured(case, work, read_volume(label_path(work.raw, case), np.uint8))
+    cache(work.features(case.patient_id), keys[case.patient_id], row)
+    return case.patient_id, row
+
+
+def _measured(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Features:
+    """Features of a mask on the grid of the prepared images."""
+    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
+    usable_pet = pet.array if pet.array.any() else None
+    on_grid = resample_mask(mask, ct.geometry)
+    return features_of(case, Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry))
 
 
 def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, Path]:
@@ -89,10 +129,7 @@ def _measure(
 ) -> tuple[str, Features]:
     name = case.patient_id
     mask = _read_mask(paths[name])
-    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    on_grid = resample_mask(mask, ct.geometry)
-    usable_pet = pet.array if pet.array.any() else None
-    row = features_of(case, Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry))
+    row = _measured(case, work, mask)
     work.features(name).unlink(missing_ok=True)  # of an earlier mask
     work.uncertainty(name).unlink(missing_ok=True)
     write_mask(work.mask(name), mask.array, mask.geometry)

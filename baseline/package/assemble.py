@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.decisions.rules import read_decisions
-from algorithm.heads.classes import ClassHead, Head, read_head
-from algorithm.heads.linear import Term
+from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
@@ -179,7 +178,7 @@ def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
     heads = {name: read_head(record, f"{path.name}: {name}") for name, record in records.items()}
     features = known_features(edition)
     for name, head in heads.items():
-        unknown = [term.feature for term in _terms(head) if term.feature not in features]
+        unknown = [feature for feature in head.features if feature not in features]
         if unknown:
             names = ", ".join(sorted(features))
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
@@ -202,11 +201,6 @@ def read_rules(path: Path) -> dict[str, Any]:
     content = read_json(path, error=ModelPackageError)
     rules = content.get("rules", content) if isinstance(content, dict) else content
     return read_decisions(rules, path.name).as_json()
-
-
-def _terms(head: Head) -> tuple[Term, ...]:
-    linear = head.classes.values() if isinstance(head, ClassHead) else (head,)
-    return tuple(term for one in linear for term in one.terms)
 
 
 def known_features(edition: Edition) -> frozenset[str]:

@@ -60,16 +60,16 @@ def estimate_models(target: Target, record: Mapping[str, Any], bootstraps: int, 
     metrics: dict[tuple[str, str], WeightedMetric] = {}
     for kind, scored in available(record).items():
         for name, answers in {HEADS: scored, **scored["comparators"]}.items():
-            metrics[name, kind] = _metric(target, outcomes, answers)
+            metrics[name, kind] = metric_of(target, outcomes, answers)
     if not metrics:
         return []
     names = list(dict.fromkeys(name for name, _ in metrics))
     nested, left_out = KINDS
     for name in names:
         if (name, nested) in metrics and (name, left_out) in metrics:
-            metrics[name, GAP] = _difference(metrics[name, nested], metrics[name, left_out])
+            metrics[name, GAP] = difference(metrics[name, nested], metrics[name, left_out])
         if (name, nested) in metrics and name != HEADS:
-            metrics[name, BEHIND] = _difference(metrics[HEADS, nested], metrics[name, nested])
+            metrics[name, BEHIND] = difference(metrics[HEADS, nested], metrics[name, nested])
     flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
     estimates = estimate_extras(flat, len(record["patients"]), bootstraps, seed).by_metric
     return [
@@ -93,7 +93,8 @@ def high_risk(scored: Mapping[str, Any]) -> Flags:
     return high
 
 
-def _metric(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> WeightedMetric:
+def metric_of(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> WeightedMetric:
+    """The target's metric of the answers in a record of `cross_validation.json`."""
     if target.answer.kind == "risk":
         return weighted_c_index(outcomes, np.asarray(answers["score"], np.float64))
     if target.answer.is_binary:
@@ -101,7 +102,8 @@ def _metric(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) -> W
     return weighted_class_accuracy(outcomes, np.array([target.answer.classes.index(one) for one in answers["class"]]))
 
 
-def _difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
+def difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
+    """The first metric minus the second on the same samples."""
     return lambda weights: first(weights) - second(weights)
 
 

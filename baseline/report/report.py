@@ -25,7 +25,7 @@ from evaluation.page.html import paragraph
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 
@@ -55,6 +55,8 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
     if absent:
         raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` before")
     records = [path if path.is_file() else None for path in (work.uncertainty(case.patient_id) for case in scored)]
+    references = work.of_reference_masks().cross_validation_json
+    records.append(references if references.is_file() else None)
     sources = [*masks, *(case.mask for case in scored), *records, work.cross_validation_json, work.heads_json]
     sources += [work.decisions_json] if work.decisions_json.is_file() else []
     return key_of(sources, {"version": FORMAT_VERSION})
@@ -80,9 +82,12 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
         decisions = work.read(work.decisions_json)
         sections.insert(1, Section("decisions", "Decisions on lesions", decisions_section(decisions)))
         figures["decisions"] = decisions.get("cross_fitted", {})
+    references = _on_references(work)
     for target in targets_of(edition):
         name = target.name
-        content, figures[name] = target_section(target, document[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed)
+        content, figures[name] = target_section(
+            target, document[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed, references.get(name)
+        )
         sections.append(Section(name, target.title, content))
     worst = worst_cases(work, scored, metrics["results"])
     figures["worst_cases"] = [case.case for case in worst]
@@ -92,6 +97,12 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
     footer = f"Seed {seed}. {versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
     return document_html(Document("Training report", lead, sections, footer)), figures
+
+
+def _on_references(work: WorkFolders) -> Mapping[str, Any]:
+    """`cross_validation.json` of the heads on reference masks, empty if none have been fitted."""
+    path = work.of_reference_masks().cross_validation_json
+    return read_json(path) if path.is_file() else {}
 
 
 def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, str]:

@@ -9,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from baseline.heads.cohort import outcomes_in
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.cross_validation import HEADS, KINDS, METRIC_TITLES, SINGLE_BEST
+from baseline.heads.document import spread_of
 from baseline.heads.models.kinds import Target, direction_in_words, positive_name
+from baseline.heads.models.targets import COMPARATORS
 from baseline.report import page
 from baseline.report.figures import (
     KIND_TITLES,
@@ -34,6 +36,7 @@ from baseline.report.models import (
     coefficients,
     estimate_models,
 )
+from baseline.report.reference_masks import reference_masks
 from contract.errors import MetricError
 from evaluation.analyses.analysis import Analysis
 from evaluation.metrics.classification import probability_metrics
@@ -57,17 +60,23 @@ _PROBABILITY_TITLES: Final = {
 
 
 def target_section(
-    target: Target, record: Mapping[str, Any], shipped: Mapping[str, Any] | None, bootstraps: int, seed: int
+    target: Target,
+    record: Mapping[str, Any],
+    shipped: Mapping[str, Any] | None,
+    bootstraps: int,
+    seed: int,
+    on_references: Mapping[str, Any] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Both cross-validations of a target side by side, and the same figures as plain data.
 
     `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head);
-    `bootstraps` samples of patients are drawn with `seed`.
+    `bootstraps` samples of patients are drawn with `seed`. `on_references` is the record of heads that were fitted on
+    reference masks, None if there are none.
     """
     models = estimate_models(target, record, bootstraps, seed)
     about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
     reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
-    text = paragraph(" ".join([about, *reasons])) + _shipped(target, shipped)
+    text = paragraph(" ".join([about, *reasons])) + _shipped(target, shipped) + _splits(target, record)
     plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
     parts: list[str] = []
     kinds = available(record)
@@ -76,6 +85,9 @@ def target_section(
         chance, random = _chance(target, record, seed)
         parts += [*_models(target, models), page.side_by_side(_centres(target, record, kinds), chance), *extra]
         plain |= figures | random
+    if on_references is not None:
+        costs, figures = reference_masks(target, record, on_references, bootstraps, seed)
+        parts, plain = [*parts, *costs], plain | figures
     head = None if shipped is None else shipped["head"]
     parts += _coefficients(target, coefficients(head, record["nested"].get("folds", [])))
     return text + page.grid(parts), plain
@@ -88,10 +100,34 @@ def _chart(target: Target, analysis: Analysis) -> str:
 def _shipped(target: Target, shipped: Mapping[str, Any] | None) -> str:
     if shipped is None:
         return paragraph("No head is shipped for this target.")
-    setting = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items())
+    setting = _setting(shipped["setting"])
     heads = ["Model", "Setting", "Candidates", f"{_metric_title(target)} in selection (optimistic)"]
-    row = Row([shipped["model"], setting or "-", len(shipped["tried"]), shipped["out_of_fold"]])
-    return paragraph(direction_in_words(target.answer, shipped["head"])) + table("Shipped head", heads, [row])
+    row = Row([shipped["model"], setting, len(shipped["tried"]), shipped["out_of_fold"]])
+    text = paragraph(direction_in_words(target.answer, shipped["head"])) + table("Shipped head", heads, [row])
+    experts = shipped.get("experts", ())
+    if len(experts) < 2:
+        return text
+    rows = [Row([one["name"], _setting(one["setting"]), one["metric"]]) for one in experts]
+    caption = "Experts, of which the shipped head is the mean of the standardised scores, by the selection metric"
+    return text + table(caption, ["Expert", "Setting", "Metric in selection"], rows)
+
+
+def _setting(setting: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in setting.items()) or "-"
+
+
+def _splits(target: Target, record: Mapping[str, Any]) -> str:
+    """Spread over nested cross-validations with different splits; empty without them."""
+    rows = []
+    for model, title in ((HEADS, "heads"), (SINGLE_BEST, COMPARATORS[SINGLE_BEST])):
+        spread = spread_of(record["nested"], model)
+        if spread is not None:
+            values = [value for value in record["nested"]["repeats"][model] if value is not None]
+            rows.append(Row([title, len(values), *spread, min(values), max(values)]))
+    if not rows:
+        return ""
+    heads = ["Model", "Splits", "Mean", "Standard deviation", "Lowest", "Highest"]
+    return table(f"{_metric_title(target)} of nested cross-validations with different splits", heads, rows)
 
 
 def _metric_title(target: Target) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from baseline.heads.cross_validation import KINDS, cross_validation_document
+from baseline.heads.cross_validation import KINDS
+from baseline.heads.document import cross_validation_document
 from baseline.heads.metrics import area_under_curve, c_index
 from baseline.heads.models.targets import targets_of
 from benchmarks.cases.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk

@@ -12,7 +12,7 @@ from baseline.cli import main
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
 from tests.baseline.conftest import TinyRelease
@@ -106,3 +106,32 @@ def test_two_masks_of_a_patient_are_refused(prepared: tuple[WorkFolders, Path]) 
     write_mask(masks / f"{case.patient_id}.mha", *block(case))
     with pytest.raises(HecktorError, match=rf"--masks: {case.patient_id}\.mha and .*, expected one mask"):
         heads(work, masks)
+
+
+def test_heads_of_reference_masks_lie_beside_the_others(prepared: tuple[WorkFolders, Path]) -> None:
+    """Neither features nor heads of the given masks change, and the report shows both with their difference."""
+    work, masks = prepared
+    heads(work, masks)
+    before = {path: path.read_bytes() for path in (work.features_json, work.heads_json, work.cross_validation_json)}
+    heads(work, Path("reference"))
+    assert {path: path.read_bytes() for path in before} == before
+    references = work.of_reference_masks()
+    assert references.features_json == work.root / "reference_masks" / "features.json"
+    rows = read_json(references.features_json)["result"]
+    case = read_cases(work)[0]
+    assert case.mask is not None
+    reference = read_volume(case.mask)
+    volume_ml = np.count_nonzero(reference.array == 1) * reference.geometry.voxel_volume_mm3 / 1000
+    assert rows[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml, rel=0.25)
+    assert set(read_json(references.heads_json)) == set(read_json(work.heads_json))
+    first = references.features(case.patient_id).stat().st_mtime_ns
+    heads(work, Path("reference"))
+    assert references.features(case.patient_id).stat().st_mtime_ns == first
+
+
+def test_reference_masks_of_a_release_without_any(prepared: tuple[WorkFolders, Path]) -> None:
+    work, _ = prepared
+    rows = read_json(work.cases_json)
+    write_json(work.cases_json, [{**row, "mask": None} for row in rows])
+    with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask, expected a release"):
+        heads(work, Path("reference"))

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import ClassHead, Head
+from algorithm.heads.classes import CLASS_HEADS, Head
 from algorithm.heads.linear import LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import predicted
 from baseline.heads.models.logistic import with_threshold
+from baseline.heads.models.risk import log_hazard_slope
 from baseline.heads.models.selection import INNER_FOLDS, Family, centre_folds, stratified_folds
 from baseline.heads.models.survival import baseline_survival
 from baseline.release.cases import event_key
@@ -64,6 +65,19 @@ class Target(ABC):
     def judge(self, cohort: HeadCohort, scores: Floats) -> float:
         """The metric by which models are selected."""
 
+    @property
+    def least_share(self) -> float:
+        """Share of the best expert's distance from chance that an expert of the mean needs (docs/heads.md)."""
+        return 0.5
+
+    def chance(self, _cohort: HeadCohort) -> float:
+        """The selection metric of random answers."""
+        return 0.5
+
+    def slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
+        """Factor that turns the scores of a mean of experts into the scale of the answer."""
+        return 1.0
+
     @abstractmethod
     def stratum(self, cohort: HeadCohort) -> Numbers:
         """The group of each patient that folds share out evenly."""
@@ -110,11 +124,12 @@ class Target(ABC):
         A time gets its baseline hazard, two classes get threshold and calibration. Of more classes the highest score
         wins: tuned boundaries gained nothing (docs/heads.md).
         """
-        if isinstance(head, ClassHead):
+        if isinstance(head, CLASS_HEADS):
             return head
         if self.answer.is_binary:
-            named = replace(head, kind=f"{head.kind} of {positive_name(self.answer)}")
-            return with_threshold(named, cohort.outcomes.positive, scores, rng)
+            if isinstance(head, LinearHead):
+                head = replace(head, kind=f"{head.kind} of {positive_name(self.answer)}")
+            return with_threshold(head, cohort.outcomes.positive, scores, rng)
         is_time = self.answer.direction == "time"
         return replace(head, survival=baseline_survival(cohort.outcomes, scores)) if is_time else head
 
@@ -125,7 +140,7 @@ class Target(ABC):
         """
         if self.answer.kind == "class":
             return self.answer.classes[cohort.outcomes.most_frequent()]
-        survival = head.survival if isinstance(head, LinearHead) else None
+        survival = None if isinstance(head, CLASS_HEADS) else head.survival
         answers = scores if survival is None else [survival.restricted_mean(score) for score in scores]
         return float(np.median(answers))
 
@@ -144,6 +159,10 @@ class RiskTarget(Target):
     def judge(self, cohort: HeadCohort, scores: Floats) -> float:
         """C-index of the risk."""
         return c_index(cohort.outcomes, scores)
+
+    def slope(self, cohort: HeadCohort, scores: Floats) -> float:
+        """Cox regression on the scores alone: they become a log partial hazard."""
+        return log_hazard_slope(scores, cohort)
 
     def stratum(self, cohort: HeadCohort) -> Numbers:
         """1 for a patient with an event."""
@@ -194,6 +213,15 @@ class ManyClassesTarget(Target):
         if np.isnan(value):
             raise MetricError(self.name, "patients of one class", "of several")
         return value
+
+    @property
+    def least_share(self) -> float:
+        """Stages follow rules: models that miss the rule's features only blur the classes."""
+        return 0.95
+
+    def chance(self, cohort: HeadCohort) -> float:
+        """One over the number of classes that occur."""
+        return 1 / len(np.unique(cohort.outcomes.values))
 
     def stratum(self, cohort: HeadCohort) -> Numbers:
         """The class."""

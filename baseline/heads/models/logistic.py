@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from algorithm.heads.experts import ExpertHead
 from algorithm.heads.linear import Calibration, LinearHead, Term
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
@@ -35,7 +36,9 @@ def fit_logistic(
     return heads
 
 
-def with_threshold(head: LinearHead, positive: Flags, scores: Floats, rng: np.random.Generator) -> LinearHead:
+def with_threshold(
+    head: LinearHead | ExpertHead, positive: Flags, scores: Floats, rng: np.random.Generator
+) -> LinearHead | ExpertHead:
     """The head with threshold and calibration, learnt from out-of-fold scores of its training patients."""
     return replace(head, threshold=stable_threshold(positive, scores, rng), calibration=platt(positive, scores))
 

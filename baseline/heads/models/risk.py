@@ -1,4 +1,4 @@
-"""Models of a risk, all linear heads: elastic-net Cox regression (lifelines), bagged signs, and a single feature.
+"""Models of a risk, all linear heads: Cox regression with ridge, bagged signs, and a single feature.
 
 The signs follow the idea of ICARE (Rebaud et al. 2022). Only signs are fitted: each bootstrap sample (bag) uses a
 random half of the features, gives each the sign of its own C-index, drops the weaker of two correlated features and
@@ -7,26 +7,21 @@ averages the signed standardised values. The average over the bags is linear in 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from algorithm.heads.linear import LinearHead, Term
-from baseline.heads.cohort import Flags, Floats, HeadCohort
+from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
 from baseline.heads.models.terms import matrix, rank_correlation, weighted
-from contract.errors import MetricError
 from evaluation.metrics.concordance import PairCounter
 
 KIND: Final = "log partial hazard"
-# lifelines smooths the absolute value, so coefficients below this size stand for zero.
-NEARLY_ZERO: Final = 1e-3
 BAGS: Final = 100
 FEATURE_SHARE: Final = 0.5
 # Rank correlation above which only the stronger of two features is used in a bag.
 MOST_CORRELATION: Final = 0.7
-_UNPENALISED: Final = {"penalty": 0.0, "l1_ratio": 0.0}
 
 
 def unfitted(
@@ -39,37 +34,46 @@ def unfitted(
 def fit_cox(
     cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
-    """One head per setting: `penalty` is the size of the penalty, `l1_ratio` the share of its L1 part.
-
-    Raises:
-        MetricError: lifelines does not converge.
-    """
+    """One head per setting: `penalty` is the weight of the squared coefficients."""
     columns = matrix(terms, cohort)
-    return [LinearHead(KIND, 0.0, weighted(terms, cox_weights(columns, cohort, setting)), None) for setting in settings]
+    weights = [cox_weights(columns, cohort.outcomes, setting["penalty"]) for setting in settings]
+    return [LinearHead(KIND, 0.0, weighted(terms, one), None) for one in weights]
 
 
-def cox_weights(columns: Floats, cohort: HeadCohort, setting: Mapping[str, float]) -> Floats:
-    """Coefficients of standardised columns (patients, terms)."""
-    import pandas as pd
-    from lifelines import CoxPHFitter
-    from lifelines.exceptions import ConvergenceError
+def cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
+    """Coefficients of a Cox regression on standardised columns (patients, terms), ties by Efron (1977).
 
-    if not columns.shape[1]:
-        return np.zeros(0)
-    table = pd.DataFrame(columns, columns=[str(number) for number in range(columns.shape[1])])
-    table["days"], table["event"] = cohort.outcomes.times_days, cohort.outcomes.values
-    fitter = CoxPHFitter(penalizer=setting["penalty"], l1_ratio=setting["l1_ratio"])
-    with warnings.catch_warnings():
-        # lifelines warns of low variance within events, which the penalty handles
-        warnings.simplefilter("ignore")
-        try:
-            fitted = fitter.fit(table, "days", "event")
-        except ConvergenceError as problem:
-            raise MetricError(f"Cox regression with {dict(setting)}", f"no convergence ({problem})") from None
-    weights = np.asarray(fitted.params_.to_numpy(), dtype=np.float64)
-    if setting["l1_ratio"] > 0:
-        weights[np.abs(weights) < NEARLY_ZERO] = 0.0
-    return weights
+    Maximises the log partial likelihood over the number of patients, less `penalty` / 2 times the squared coefficients.
+    """
+    from scipy.optimize import minimize
+
+    if not columns.shape[1] or not outcomes.positive.any():
+        return np.zeros(columns.shape[1])
+    order = np.lexsort((~outcomes.positive, -outcomes.times_days))  # of equal times events come first
+    days, values = -outcomes.times_days[order], columns[order]
+    events = np.flatnonzero(outcomes.positive[order])
+    # For each event: the last patient at risk, the first event of its day, their number, and its place among them.
+    last = np.searchsorted(days, days[events], side="right") - 1
+    _, first, tied, count = np.unique(days[events], return_index=True, return_inverse=True, return_counts=True)
+    share = (np.arange(len(events)) - first[tied]) / count[tied]
+
+    def at_risk(risks: Floats) -> Floats:
+        """Sum over the patients at risk at each event, less Efron's share of the events on that day."""
+        of_day = np.add.reduceat(risks[events], first, axis=0)[tied]
+        return np.asarray(np.cumsum(risks, axis=0)[last] - (share * of_day.T).T)
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        scores = values @ weights
+        risks = np.exp(scores - scores.max())
+        total = at_risk(risks)
+        fit = (scores[events] - scores.max() - np.log(total)).sum()
+        slope = values[events].sum(0) - (at_risk(risks[:, None] * values) / total[:, None]).sum(0)
+        loss_value = penalty / 2 * weights @ weights - fit / len(values)
+        return float(loss_value), penalty * weights - slope / len(values)
+
+    start = np.zeros(columns.shape[1])
+    fitted = minimize(loss, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "gtol": 1e-7})
+    return np.asarray(fitted.x, dtype=np.float64)
 
 
 def fit_signs(
@@ -125,10 +129,15 @@ def bag_weights(effects: Floats, related: Flags, least_effect: float) -> Floats:
     return weights
 
 
+def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
+    """Slope of a Cox regression on scores of which higher values mean an earlier event, above 0; 0 for a constant."""
+    spread = float(scores.std())
+    if spread < 1e-9:
+        return 0.0
+    slope = float(cox_weights((scores / spread)[:, None], cohort.outcomes, 0.0)[0] / spread)
+    # The scores rise with the hazard by construction; a slope of 0 or less is noise.
+    return max(slope, 1e-6)
+
+
 def _as_log_hazard(weights: Floats, columns: Floats, cohort: HeadCohort) -> Floats:
-    score = columns @ weights
-    if score.std() < 1e-9:
-        return np.zeros(len(weights))
-    slope = float(cox_weights((score / score.std())[:, None], cohort, _UNPENALISED)[0] / score.std())
-    # The signs were chosen for a rising hazard; a slope of 0 or less is noise.
-    return np.asarray(weights * max(slope, 1e-6))
+    return np.asarray(weights * log_hazard_slope(columns @ weights, cohort))

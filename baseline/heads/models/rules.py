@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from algorithm.heads.staging import staged
@@ -16,10 +18,10 @@ def most_frequent(train: HeadCohort, cohort: HeadCohort) -> Numbers:
 
 def staging_rule(rule: str) -> ClassRule:
     """The stage by `rule`, and where the features do not show it the most frequent class of the training patients."""
+    return partial(_stages, rule)
 
-    def answers(train: HeadCohort, cohort: HeadCohort) -> Numbers:
-        usual, names = train.outcomes.most_frequent(), cohort.outcomes.classes
-        stages = (staged(rule, row) for row in cohort.rows)
-        return np.array([names.index(stage) if stage in names else usual for stage in stages], dtype=np.int64)
 
-    return answers
+def _stages(rule: str, train: HeadCohort, cohort: HeadCohort) -> Numbers:
+    usual, names = train.outcomes.most_frequent(), cohort.outcomes.classes
+    stages = (staged(rule, row) for row in cohort.rows)
+    return np.array([names.index(stage) if stage in names else usual for stage in stages], dtype=np.int64)

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from algorithm.heads.classes import ClassHead, Head
-from algorithm.heads.linear import Term
+from algorithm.heads.classes import ClassHead
+from algorithm.heads.experts import AnyHead, ClassScoreHead, ScoreHead
+from algorithm.heads.linear import LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.harmonise import depends_on_scanner
 from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, without_twins
@@ -22,7 +23,7 @@ LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[Head]]
+FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[AnyHead]]
 Judge = Callable[[HeadCohort, Floats], float]
 
 
@@ -65,14 +66,23 @@ def choose(
 ) -> Chosen:
     """The best family and setting over `folds` of the cohort, then its harmonised form if that is better.
 
+    Raises:
+        ValueError: no family.
+    """
+    return single_best(candidates_of(cohort, families, folds, judge, rng))
+
+
+def candidates_of(
+    cohort: HeadCohort, families: Sequence[Family], folds: Sequence[Numbers], judge: Judge, rng: np.random.Generator
+) -> list[Chosen]:
+    """Each family with its best setting over `folds` of the cohort, then the harmonised form of the best family.
+
     Harmonisation is tried with several centres and features that depend on the scanner. Of equally good settings the
     one with the strongest regularisation is used.
 
     Raises:
         ValueError: no family.
     """
-    best: Chosen | None = None
-    tried: dict[str, float] = {}
 
     def best_setting(family: Family, settings: Sequence[Setting], harmonised: bool) -> Chosen:
         scores = [np.zeros(0)] * len(settings)
@@ -82,40 +92,67 @@ def choose(
                 scores[number] = with_scores(scores[number], held_out, scores_of(head, rest), len(cohort.ids))
         metrics = [judge(cohort, row) for row in scores]
         best = int(np.argmax(metrics))  # the first of equally good ones
-        candidate = Chosen(family, settings[best], harmonised, scores[best], metrics[best])
-        tried[candidate.name] = candidate.metric
-        return candidate
+        return Chosen(family, settings[best], harmonised, scores[best], metrics[best])
 
-    for family in families:
-        candidate = best_setting(family, family.settings, False)
+    candidates = [best_setting(family, family.settings, False) for family in families]
+    best = single_best(candidates)
+    if len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
+        candidates.append(best_setting(best.family, [best.setting], True))
+    return candidates
+
+
+def single_best(candidates: Sequence[Chosen]) -> Chosen:
+    """The first candidate, or a later one that exceeds the choice so far by `LEAST_GAIN`.
+
+    Raises:
+        ValueError: no candidate.
+    """
+    best: Chosen | None = None
+    for candidate in candidates:
         if best is None or candidate.metric >= best.metric + LEAST_GAIN:
             best = candidate
     if best is None:
         raise ValueError("no family to choose from")
-    if len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
-        candidate = best_setting(best.family, [best.setting], True)
-        if candidate.metric >= best.metric + LEAST_GAIN:
-            best = candidate
-    return replace(best, tried=tried)
+    return replace(best, tried={candidate.name: candidate.metric for candidate in candidates})
 
 
-def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> Head:
+def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> AnyHead:
     """The chosen model fitted on the whole cohort."""
     return _path(cohort, chosen.family, [chosen.setting], chosen.harmonised, rng)[0]
 
 
-def scores_of(head: Head, cohort: HeadCohort) -> Floats:
+def scores_of(head: AnyHead, cohort: HeadCohort) -> Floats:
     """The head's score of every patient, shape (patients,), or of a head of classes (patients, classes)."""
-    if not isinstance(head, ClassHead):
+    if isinstance(head, LinearHead):
         weights = np.array([term.weight for term in head.terms])
         return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
-    heads = head.classes.values()
-    # The classes of a fitted head share the scaling of their features.
-    terms = {term.feature: term for one in heads for term in one.terms}
-    by_class = [{term.feature: term.weight for term in one.terms} for one in heads]
-    table = np.array([[one.get(feature, 0.0) for one in by_class] for feature in terms]).reshape(-1, len(heads))
+    if isinstance(head, ClassHead):
+        return _class_scores(head, cohort)
+    patients = zip(cohort.rows, cohort.centres, strict=True)
+    if isinstance(head, ClassScoreHead):
+        rows = [list(head.scores(row, centre).values()) for row, centre in patients]
+        return np.array(rows, dtype=np.float64).reshape(len(cohort.ids), len(head.classes))
+    if not isinstance(head, ScoreHead):
+        raise TypeError(f"{type(head).__name__} has neither a score nor scores")
+    return np.array([head.score(row, centre) for row, centre in patients], dtype=np.float64)
+
+
+def _class_scores(head: ClassHead, cohort: HeadCohort) -> Floats:
+    """Scores of a head of classes; a term that classes share is computed once."""
+    heads = list(head.classes.values())
+    terms: list[Term] = []
+    places: dict[str, int] = {}
+    table: list[Floats] = []
+    for number, one in enumerate(heads):
+        for term in one.terms:
+            place = places.setdefault(repr(replace(term, weight=0.0)), len(terms))
+            if place == len(terms):
+                terms.append(term)
+                table.append(np.zeros(len(heads)))
+            table[place][number] += term.weight
     intercepts = np.array([one.intercept for one in heads])
-    return np.asarray(matrix([*terms.values()], cohort) @ table + intercepts, dtype=np.float64)
+    weights = np.array(table, dtype=np.float64).reshape(len(terms), len(heads))
+    return np.asarray(matrix(terms, cohort) @ weights + intercepts, dtype=np.float64)
 
 
 def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:
@@ -143,7 +180,7 @@ def centre_folds(cohort: HeadCohort) -> list[Numbers]:
 
 def _path(
     cohort: HeadCohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
-) -> Sequence[Head]:
+) -> Sequence[AnyHead]:
     cohort = cohort.undecided()
     terms = scaled_terms(cohort, _transforms(cohort, family), harmonised)
     return family.fit(cohort, without_twins(terms, cohort) if family.transforms is None else terms, settings, rng)

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from algorithm.heads.classes import read_head
+from baseline.heads.cross_validation import HEADS, KINDS, METRIC_TITLES, SINGLE_BEST
+from baseline.heads.document import spread_of
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import COMPARATORS, targets_of
@@ -85,8 +87,9 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
         f"There is no head: {document['no_head'].get(target.name, 'not fitted')}."
         if head is None
         else f"Shipped: {head['model']}, {_features(head['head'])} features. "
-        + direction_in_words(target.answer, head["head"]),
-        " ".join([about, *missing]),
+        + direction_in_words(target.answer, head["head"])
+        + _experts(head),
+        " ".join([about, *missing, *_repeats(record)]),
         table(["", *known.values(), "Difference"], _model_rows(target, record, known, report)) if known else "",
         table(["Centre", "Patients", *known.values()], _centre_rows(record, known)) if known else "",
         *(_confusion(record[kind], title) for kind, title in known.items() if "confusion" in record[kind]),
@@ -96,7 +99,9 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
 def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report: Record | None) -> list[list[str]]:
     """The heads and each comparator; intervals and the difference of both kinds come from the report."""
     rows = []
-    models = {"heads": "heads", **{name: COMPARATORS[name] for name in (*target.comparators, *target.rules)}}
+    of_mean = any(SINGLE_BEST in record[kind]["comparators"] for kind in kinds)
+    names = [*([SINGLE_BEST] if of_mean else []), *target.comparators, *target.rules]
+    models = {"heads": "heads", **{name: COMPARATORS[name] for name in names}}
     for name, title in models.items():
         reported = {} if report is None else report[target.name]["models"].get(name, {})
         cells = []
@@ -110,8 +115,26 @@ def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report
 
 def _features(head: Record) -> int:
     """Number of features with a weight."""
-    heads = head["classes"].values() if "classes" in head else [head]
-    return len({term["feature"] for one in heads for term in one["terms"]})
+    return len(read_head(head, "heads.json").features)
+
+
+def _experts(head: Record) -> str:
+    """The experts of a mean with their metrics in the selection; empty for a single model."""
+    experts = head.get("experts", ())
+    if len(experts) < 2:
+        return ""
+    shown = ", ".join(f"{one['name']} {one['metric']:.3f}" for one in experts)
+    return f" Experts, with the metric over the folds that selected them: {shown}."
+
+
+def _repeats(record: Record) -> list[str]:
+    """Mean and spread of the heads and the single best model over nested cross-validations with other splits."""
+    heads, single = (spread_of(record["nested"], model) for model in (HEADS, SINGLE_BEST))
+    if heads is None or single is None:
+        return []
+    count = len(record["nested"]["repeats"][HEADS])
+    about = f"Nested cross-validation with {count} different splits: mean {heads[0]:.3f}, standard deviation "
+    return [f"{about}{heads[1]:.3f}; the single best model {single[0]:.3f}, {single[1]:.3f}."]
 
 
 def _confusion(scored: Record, title: str) -> str:

@@ -13,12 +13,11 @@ import pytest
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import (
     OutOfSample,
-    cross_validate,
-    cross_validation_document,
     leave_one_centre_out,
     metric,
     nested,
 )
+from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
 from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
 from baseline.heads.models.kinds import Target, only
@@ -33,9 +32,9 @@ pytestmark = pytest.mark.slow
 PATIENTS, SEED = 300, 12
 Cohorts = dict[str, HeadCohort]
 # The shipped competition with fewer settings, so that all proofs together take a minute.
-RIDGE = ({"penalty": 0.1, "l1_ratio": 0.0}, {"penalty": 0.01, "l1_ratio": 0.0})
+RIDGE = ({"penalty": 0.1}, {"penalty": 0.01})
 FEW = Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES)
-ALL = Family("Cox, all features", fit_cox, ({"penalty": 0.1, "l1_ratio": 0.5},))
+ALL = Family("Cox, all features", fit_cox, ({"penalty": 0.1},))
 SIGNS = Family("signs, all features", fit_signs, ({"least_effect": 0.04},))
 LOGISTIC = [replace(family, settings=family.settings[::2]) for family in HPV.families]
 
@@ -227,6 +226,6 @@ def test_a_small_cohort_gets_reasons_instead_of_figures(phantoms: tuple[Cohorts,
     cohort = phantoms[0]["rfs"].pick(np.arange(12))
     events = (np.arange(12) < 2).astype(int)
     few = replace(cohort, centres=("CHUM",) * 12, outcomes=Outcomes(events, cohort.outcomes.times_days))
-    record = cross_validate(only(RFS, [FEW]), few, seed=0)
+    record = cross_validation_document([(only(RFS, [FEW]), few)], 0, {})["rfs"]
     assert record["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert record["leave_one_centre_out"] == {"why_not": "rfs: 1 centre, expected at least 2 to leave one out"}

@@ -15,7 +15,7 @@ from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
 from baseline.cache import cache
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.cross_validation import cross_validation_document, metrics_only, summary
+from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import targets_of
@@ -82,6 +82,7 @@ def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
     assert metrics_only(document, TARGETS)["hpv"]["nested"] == {
         "balanced_accuracy": document["hpv"]["nested"]["balanced_accuracy"],
         "by_centre": document["hpv"]["nested"]["by_centre"],
+        "repeats": document["hpv"]["nested"]["repeats"],
     }
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from algorithm.heads.classes import ClassHead
 from algorithm.heads.linear import LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
-from baseline.heads.cross_validation import cross_validation_document
+from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
 from baseline.heads.models.classes import (
     NEVER,
@@ -205,7 +205,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
         assert scored["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert scored["recall"]["N0"] == 1.0
         rivals = {name: one["balanced_accuracy"] for name, one in scored["comparators"].items()}
-        assert set(rivals) == {"clinical", "rule", "most_frequent"}
+        assert set(rivals) == {"single_best", "clinical", "rule", "most_frequent"}
         assert rivals["most_frequent"] == 0.25
         assert set(scored["comparators"]["rule"]["class"]) == {"N0", "N1", "N2"}
         assert rivals["clinical"] == 0.25

@@ -64,7 +64,8 @@ def test_the_matrix_is_what_the_shipped_head_computes(seed: int, harmonise: bool
 
 
 def test_usual_transforms() -> None:
-    patients = cohort_of([{"gtvp_mtv_over_2.5_ml": 1.0, "gtvp_tlg": 1.0, "age_years": 1.0}])
+    """Logarithms of volumes and glycolysis; outputs of an outcome network have experts of their own."""
+    patients = cohort_of([{"gtvp_mtv_over_2.5_ml": 1.0, "gtvp_tlg": 1.0, "age_years": 1.0, "outcome_rfs": 1.0}])
     assert list(usual_transforms(patients).values()) == ["log1p", "log1p", "identity"]
 
 
@@ -225,7 +226,7 @@ def test_harmonisation_is_taken_where_it_helps_and_only_there() -> None:
     moved = {"A": 0.0, "B": 4.0, "C": -3.0}
     time = rng.exponential(1000 / np.exp(1.2 * signal))
     outcomes = Outcomes((time <= 1500).astype(int), np.minimum(time, 1500))
-    family = Family("Cox", RFS.families[0].fit, ({"penalty": 0.1, "l1_ratio": 0.0},), {"suv_max": "identity"})
+    family = Family("Cox", RFS.families[0].fit, ({"penalty": 0.1},), {"suv_max": "identity"})
     for by_centre, expected in ((moved, True), (dict.fromkeys(moved, 0.0), False)):
         rows: Rows = [{"suv_max": float(s + by_centre[code])} for s, code in zip(signal, centres, strict=True)]
         patients = cohort_of(rows, centres, outcomes)

@@ -194,6 +194,24 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None, 
     assert "0.800" not in text
 
 
+def test_the_experts_of_a_mean_and_the_spread_over_splits(work: WorkFolders) -> None:
+    """0.70 and 0.72: mean 0.71, standard deviation 0.02 / sqrt(2) = 0.014. One split has no spread."""
+    experts = [{"name": name, "setting": {}, "metric": 0.7} for name in ("Cox, few features", "signs, all features")]
+    write_json(work.heads_json, {"rfs": {**HEAD, "head": head_json(("age_years", 0.1)), "experts": experts}})
+    document = cross_validation()
+    nested = document["rfs"]["nested"]
+    nested["repeats"] = {"heads": [0.70, 0.72], "single_best": [0.66, 0.70]}
+    nested["comparators"]["single_best"] = {"c_index": 0.66}
+    write_json(work.cross_validation_json, document)
+    text = model_card(work, DESCRIPTION)
+    assert "Experts, with the metric over the folds that selected them: Cox, few features 0.700, signs, all" in text
+    assert "2 different splits: mean 0.710, standard deviation 0.014; the single best model 0.680, 0.028." in text
+    assert "| single best model | 0.660 |" in text
+    nested["repeats"] = {"heads": [0.70], "single_best": [0.66]}
+    write_json(work.cross_validation_json, document)
+    assert "different splits" not in model_card(work, DESCRIPTION)
+
+
 def test_stages_and_a_time(work: WorkFolders) -> None:
     """Two of three T1 and one of one T2 are right; N has no head, for which its stand-in is written."""
     scored = {
