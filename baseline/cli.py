@@ -12,6 +12,8 @@ from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
+from baseline.outcome.folds import train_outcome
+from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, export_model, fit_heads, measure_masks, measure_out_of_fold, train
@@ -46,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, plan, machine = _prepare_options(arguments), plan_of(arguments), _machine(arguments)
-    description, networks = arguments.description, arguments.networks
-    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, description, networks), _show)
+    description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, description, networks, outcome), _show)
     return 0
 
 
@@ -87,6 +89,11 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
         use_networks(work, arguments.networks)
     _show(fit_heads(work, measure_out_of_fold(work, arguments.device)))
+    return 0
+
+
+def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    train_outcome(work, arguments.size, arguments.device, arguments.jobs, _show)
     return 0
 
 
@@ -171,11 +178,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PACKAGE",
         help="use the networks of a model package (folder or .tar.gz) that none of these patients has trained",
     )
-    step(
+    everything = step(
         "all",
         _all,
         [prepare, plan, device, gpus, networks, export],
         "run all steps in order; continues an interrupted run",
+    )
+    everything.add_argument(
+        "--outcome-network",
+        nargs="?",
+        const="full",
+        choices=tuple(OUTCOME_PRESETS),
+        help="also train the outcome network, of this size (default: full, for a GPU); off without this option",
     )
     first = step("prepare", _prepare, [prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
@@ -186,6 +200,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
+    outcome = step("outcome", _outcome, [device], "train the outcome network on images around the tumour (optional)")
+    outcome.add_argument(
+        "--size",
+        choices=tuple(OUTCOME_PRESETS),
+        default="full",
+        help="size of cube and network: full for a GPU, small for a CPU (default: %(default)s)",
+    )
     heads = step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",

@@ -1,4 +1,4 @@
-"""The training, step by step: check, prepare, plan, train, measure, fit, report, export.
+"""The training, step by step: check, prepare, plan, train, measure, outcome network (on request), fit, report, export.
 
 Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
 continues when it is started again. With the networks of an existing package, plan and train are left out.
@@ -24,6 +24,7 @@ from baseline.network.jobs import check_device, final_checkpoints, package_jobs,
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
+from baseline.outcome.folds import outcome_features, outcome_stamp, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import (
@@ -58,6 +59,7 @@ class TrainingOptions:
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
+        outcome: size of the outcome network, a key of `OUTCOME_PRESETS`; None trains none.
     """
 
     work: Path
@@ -67,6 +69,7 @@ class TrainingOptions:
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
     networks: Path | None = None
+    outcome: str | None = None
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
@@ -91,6 +94,8 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         show(f"plans in {work.plans}")
         train_networks(work, options.machine)
     features = measure_out_of_fold(work, options.machine.device)
+    if options.outcome is not None:
+        train_outcome(work, options.outcome, options.machine.device, jobs, show)
     show(fit_heads(work, features))
     show(f"report: {make_report(work, jobs)}")
     export_model(work, options.output, description)
@@ -167,10 +172,14 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
 def fit_heads(work: WorkFolders, features: Mapping[str, Features]) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
-    Skipped for unchanged features, clinical variables, outcomes and splits.
+    Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
+    out-of-fold features.
     """
     cases, seed, targets = read_cases(work), read_splits(work).seed, targets_of(edition_of(work))
+    by_network = outcome_features(work, cases)
+    features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
     made_from = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
+    made_from |= outcome_stamp(work)
     key = key_of((work.features_json,), made_from)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
@@ -223,7 +232,8 @@ def _export(
     from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
+    outcome = trained_outcome(work) if heads else None
     if existing is not None:
-        return export_contents(output, PackageContents(existing, heads, manifest, card))
-    axes = {"mirror_axes": list(read_plan(work).mirror_axes)}
-    return export_package(output, work.read(work.plans), final_checkpoints(work), heads, {**manifest, **axes}, card)
+        return export_contents(output, PackageContents(existing, heads, manifest, card, outcome))
+    described = {**manifest, "mirror_axes": list(read_plan(work).mirror_axes)}
+    return export_package(output, work.read(work.plans), final_checkpoints(work), heads, described, card, outcome)
