@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
+from algorithm.heads.trees import check_installed
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
@@ -81,14 +82,16 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.trees:
+        check_installed("--trees")
     if arguments.masks is not None:
         if arguments.networks is not None:
             raise HecktorError("--masks", "found with --networks", "one of them")
-        _show(fit_heads(work, measure_masks(work, arguments.masks, arguments.jobs)))
+        _show(fit_heads(work, measure_masks(work, arguments.masks, arguments.jobs), arguments.trees))
         return 0
     if arguments.networks is not None:
         use_networks(work, arguments.networks)
-    _show(fit_heads(work, measure_out_of_fold(work, arguments.device)))
+    _show(fit_heads(work, measure_out_of_fold(work, arguments.device), arguments.trees))
     return 0
 
 
@@ -214,6 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; needs no networks",
     )
+    heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", _report, [], "write the training report")
     step("export", _export, [export], "write the model package")
     return parser

@@ -19,6 +19,7 @@ from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.cross_validation import FORMAT_VERSION, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
+from baseline.heads.models.extra import with_extra_families
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
 from baseline.network.nnunet import Machine
@@ -169,17 +170,19 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features]) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], trees: bool = False) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features.
+    out-of-fold features, `trees` boosted trees as candidates.
     """
-    cases, seed, targets = read_cases(work), read_splits(work).seed, targets_of(edition_of(work))
+    cases, seed = read_cases(work), read_splits(work).seed
     by_network = outcome_features(work, cases)
     features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
+    names = {name for row in by_network.values() for name in row}
+    targets = [with_extra_families(target, names, trees) for target in targets_of(edition_of(work))]
     made_from = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
-    made_from |= outcome_stamp(work)
+    made_from |= outcome_stamp(work) | ({"trees": True} if trees else {})
     key = key_of((work.features_json,), made_from)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:

@@ -17,6 +17,7 @@ from algorithm.heads.classes import ClassHead, Head
 from algorithm.heads.features import dose
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features, clinical_features
+from algorithm.heads.trees import TreeHead
 from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
 from baseline.heads.models.kinds import Target, only
@@ -102,7 +103,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     chosen = choose(cohort, target.competing(cohort), target.folds(cohort, by_centre, rng), target.judge, rng)
     head = target.finish(refit(cohort, chosen, rng), cohort, chosen.scores, rng)
     metric = chosen.metric
-    if isinstance(head, LinearHead) and head.threshold is not None:
+    if not isinstance(head, ClassHead) and head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, chosen.scores >= head.threshold)
     stand_in = target.stand_in(head, cohort, chosen.scores)
     return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric, stand_in)
@@ -133,7 +134,9 @@ def with_centre_aliases(head: Head, aliases: Mapping[str, str]) -> Head:
     return _with_centre_aliases(head, aliases)
 
 
-def _with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> LinearHead:
+def _with_centre_aliases(head: LinearHead | TreeHead, aliases: Mapping[str, str]) -> LinearHead | TreeHead:
+    if isinstance(head, TreeHead):
+        return head
     terms = (
         replace(term, centres={**term.centres, **{aliases[c]: term.centres[c] for c in term.centres if c in aliases}})
         for term in head.terms

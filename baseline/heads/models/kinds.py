@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.classes import ClassHead, Head
-from algorithm.heads.linear import LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import predicted
@@ -125,7 +124,7 @@ class Target(ABC):
         """
         if self.answer.kind == "class":
             return self.answer.classes[cohort.outcomes.most_frequent()]
-        survival = head.survival if isinstance(head, LinearHead) else None
+        survival = None if isinstance(head, ClassHead) else head.survival
         answers = scores if survival is None else [survival.restricted_mean(score) for score in scores]
         return float(np.median(answers))
 

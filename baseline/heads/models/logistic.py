@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from algorithm.heads.linear import Calibration, LinearHead, Term
+from algorithm.heads.trees import TreeHead
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
 
@@ -35,7 +36,9 @@ def fit_logistic(
     return heads
 
 
-def with_threshold(head: LinearHead, positive: Flags, scores: Floats, rng: np.random.Generator) -> LinearHead:
+def with_threshold(
+    head: LinearHead | TreeHead, positive: Flags, scores: Floats, rng: np.random.Generator
+) -> LinearHead | TreeHead:
     """The head with threshold and calibration, learnt from out-of-fold scores of its training patients."""
     return replace(head, threshold=stable_threshold(positive, scores, rng), calibration=platt(positive, scores))
 

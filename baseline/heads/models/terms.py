@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from algorithm.heads.linear import CLIP_SD, Term
+from algorithm.outcome.plan import PREFIX
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.harmonise import centre_shifts, depends_on_scanner
 from contract.editions.declaration import RULES
@@ -23,9 +24,11 @@ TWIN_CORRELATION: Final = 0.95
 
 def usual_transforms(cohort: HeadCohort) -> dict[str, str]:
     """Transform of every feature of the cohort, in the order of the rows: log for volumes and glycolysis, which are
-    skewed. Stages by a rule are left out, since the features that they follow from are there.
+    skewed. Stages by a rule are left out, since the features that they follow from are there, and the outcome network's
+    answers, which are a model of their own and may be absent.
     """
-    names = dict.fromkeys(name for row in cohort.rows for name in row if name not in RULES)
+    every = dict.fromkeys(name for row in cohort.rows for name in row)
+    names = [name for name in every if name not in RULES and not name.startswith(PREFIX)]
     return {
         name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity" for name in names
     }
