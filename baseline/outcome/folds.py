@@ -23,6 +23,8 @@ from contract.files import atomic_path, read_json, write_json
 
 # Increment when the same images and masks give other networks.
 _VERSION: Final = 1
+# Fewer cannot be normalised over a batch.
+_LEAST_PATIENTS: Final = 4
 _Show = Callable[[str], object]
 
 
@@ -72,6 +74,7 @@ def train_outcome(
     waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
     if waiting:
         cohort = read_cohort(work, cases, edition, plan, threads)
+        _check_size(cohort, splits)
         for fold in waiting:
             _train(folders, fold, key, cohort, _Training(splits, plan, size, device, threads), show)
     features: dict[str, Features] = {case.patient_id: dict.fromkeys(plan.features) for case in cases}
@@ -163,6 +166,13 @@ def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
     missing = [case.patient_id for case in cases if not work.mask(case.patient_id).is_file()]
     if missing:
         raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", "`hecktor train heads` before")
+
+
+def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:
+    least = min(len(set(cohort.ids) - set(fold)) for fold in splits.folds)
+    if least < _LEAST_PATIENTS:
+        found = f"{least} training patients with a tumour and a PET in a fold"
+        raise HecktorError("outcome network", found, f"at least {_LEAST_PATIENTS}")
 
 
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: OutcomePlan, preset: str) -> str:
