@@ -31,7 +31,7 @@ LEAST_SCARCE: Final = 2
 
 
 @dataclass(frozen=True)
-class Target:
+class OutcomeTarget:
     """Outcomes of one answer: class numbers, or 1 for an event with the follow-up in days; -1 is missing."""
 
     answer: Answer
@@ -52,7 +52,7 @@ class OutcomeCohort:
     cubes: torch.Tensor
     margin: int
     clinical: torch.Tensor
-    targets: tuple[Target, ...]
+    targets: tuple[OutcomeTarget, ...]
 
 
 def plan_outcome(
@@ -120,7 +120,7 @@ def _cube(
     return case.patient_id, None if cube is None else cube.astype(np.float16)
 
 
-def _target(answer: Answer, task: OutcomeTask, cases: Sequence[ReleaseCase]) -> Target:
+def _target(answer: Answer, task: OutcomeTask, cases: Sequence[ReleaseCase]) -> OutcomeTarget:
     def value(case: ReleaseCase) -> int:
         if not case.has(answer):
             return -1
@@ -130,4 +130,4 @@ def _target(answer: Answer, task: OutcomeTask, cases: Sequence[ReleaseCase]) -> 
         return float(str(outcomes.get(answer.columns["time"], 0.0))) if answer.kind == "risk" else 0.0
 
     values, days = [value(case) for case in cases], [follow_up(case.outcomes) for case in cases]
-    return Target(answer, task, torch.tensor(values), torch.tensor(days))
+    return OutcomeTarget(answer, task, torch.tensor(values), torch.tensor(days))

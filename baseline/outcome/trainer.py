@@ -10,7 +10,7 @@ import torch
 
 from algorithm.outcome.network import OutcomeNetwork
 from algorithm.outcome.plan import OutcomePlan
-from baseline.outcome.cohort import OutcomeCohort, Target
+from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
 from baseline.outcome.losses import balanced_weights, class_loss, cox_loss
 from baseline.outcome.presets import OutcomePreset
 
@@ -124,7 +124,7 @@ def _centred(cubes: torch.Tensor, margin: int) -> torch.Tensor:
     return cubes[..., inner, inner, inner]
 
 
-def _class_weights(target: Target, train: torch.Tensor) -> torch.Tensor:
+def _class_weights(target: OutcomeTarget, train: torch.Tensor) -> torch.Tensor:
     values = target.values[train]
     return torch.zeros(0) if target.is_risk else balanced_weights(values[values >= 0], len(target.answer.classes))
 
