@@ -13,6 +13,7 @@ import SimpleITK as sitk
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline, Termination
 from algorithm.heads.classes import Head
+from algorithm.heads.measure import Features
 from algorithm.heads.values import check_head
 from algorithm.masks.segmentation import Segmented
 from algorithm.network.resident import Resident
@@ -55,6 +56,7 @@ class RunContext:
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.disagreement = None if request.uncertainty_dir is None else Disagreement()
         self.fault = ""  # why there are no features of the image, if a fault is the reason
+        self.outcome: Features = {}  # the outcome network's, once it has answered
         self.ct_grid: Geometry | None = None  # for a CT that cannot be read although its header could
         self.restored: RestoredMask | None = None  # for another thread, if a later step of this one does not end
 

@@ -85,6 +85,10 @@ def segment(run: RunContext, case: Case, region: Region) -> Segmentation:
             for answer in run.request.algorithm.heads:
                 if answer.stand_in is None:
                     run.head(answer)  # a package without the head is refused now, not after the passes
+            if resident.package.outcome is not None and run.request.algorithm.heads:
+                from algorithm.outcome.measure import check_outcome
+
+                check_outcome(resident.package.outcome)
             ensemble = resident.ensemble(run.request.most_passes)
         with run.stages("segment"):
             observer = {} if run.disagreement is None else {"on_pass": run.disagreement.add}
@@ -102,16 +106,27 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
     clinical = clinical_features(case.patient, run.request.edition.clinical)
     if segmentation is None or segmented.without_neck:
         return clinical
+    _measure_outcome(run, segmentation, clinical)
     try:
         with run.stages("measure"):
-            mask = segmentation.mask()
-            return image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | clinical
+            mask, known = segmentation.mask(), {**clinical, **run.outcome}
+            return image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | known
     except Exception as problem:
         if run.is_retried(problem) or any(answer.stand_in is None for answer in heads):
             raise
         run.fault = f"the features cannot be measured ({type(problem).__name__})"
         LOGGER.exception("*** WARNING *** %s", run.fault)
         return None
+
+
+def _measure_outcome(run: RunContext, segmentation: Segmentation, clinical: Features) -> None:
+    """Let the package's outcome network answer, if it has one."""
+    if run.request.method.segmenter != "network" or (folds := run.resident.package.outcome) is None:
+        return
+    from algorithm.outcome.measure import outcome_features
+
+    with run.stages("outcome network"):
+        run.outcome = outcome_features(folds, segmentation, clinical, run.deadline, run.resident.device)
 
 
 def last_resort(run: RunContext, reason: str) -> Segmented:
@@ -187,7 +202,7 @@ def _over_folds(
     if not heads:
         return {}
     case, clinical = answers.segmented.case, run.request.edition.clinical
-    by_name = answers_over_folds(heads, case, clinical, segmentation, disagreement, run.deadline)
+    by_name = answers_over_folds(heads, case, clinical, segmentation, disagreement, run.deadline, run.outcome)
     if len(algorithm.answers) > 1:
         return {"answers": by_name}
     return {"answer": {"task": algorithm.name, **by_name[declared[0].name]}}

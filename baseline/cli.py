@@ -8,11 +8,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
+from algorithm.heads.trees import check_installed
 from baseline.decisions.record import decision_lines
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
+from baseline.outcome.folds import train_outcome
+from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
@@ -59,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, plan, machine = _prepare_options(arguments), plan_of(arguments), _machine(arguments)
-    description, networks = arguments.description, arguments.networks
-    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, description, networks), _show)
+    description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, description, networks, outcome), _show)
     return 0
 
 
@@ -102,19 +105,27 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
     return 0
 
 
+def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    train_outcome(work, arguments.size, arguments.device, arguments.jobs, _show)
+    return 0
+
+
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.trees:
+        check_installed("--trees")
     if arguments.masks is not None and arguments.networks is not None:
         raise HecktorError("--masks", "found with --networks", "one of them")
+    jobs, target = arguments.jobs, work
     if arguments.masks == REFERENCE:
-        _show(fit_heads(work.of_reference_masks(), measure_references(work, arguments.jobs), arguments.jobs))
+        target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
         _show("no decisions on lesions: masks of your own have no probabilities")
-        _show(fit_heads(work, measure_masks(work, Path(arguments.masks), arguments.jobs), arguments.jobs))
+        features = measure_masks(work, Path(arguments.masks), jobs)
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
-        measured = measure_out_of_fold(work, arguments.device)
-        _show(fit_heads(work, features_for_heads(work, measured, arguments.jobs), arguments.jobs))
+        features = features_for_heads(work, measure_out_of_fold(work, arguments.device), jobs)
+    _show(fit_heads(target, features, jobs, arguments.trees))
     return 0
 
 
@@ -199,11 +210,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PACKAGE",
         help="use the networks of a model package (folder or .tar.gz) that none of these patients has trained",
     )
-    step(
+    everything = step(
         "all",
         _all,
         [prepare, plan, device, gpus, networks, export],
         "run all steps in order; continues an interrupted run",
+    )
+    everything.add_argument(
+        "--outcome-network",
+        nargs="?",
+        const="full",
+        choices=tuple(OUTCOME_PRESETS),
+        help="also train the outcome network, of this size (default: full, for a GPU); off without this option",
     )
     first = step("prepare", _prepare, [prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
@@ -215,6 +233,13 @@ def _parser() -> argparse.ArgumentParser:
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
     step("decide", _decide, [device, networks], "find rules that keep or drop lesions of the out-of-fold masks")
+    outcome = step("outcome", _outcome, [device], "train the outcome network on images around the tumour (optional)")
+    outcome.add_argument(
+        "--size",
+        choices=tuple(OUTCOME_PRESETS),
+        default="full",
+        help="size of cube and network: full for a GPU, small for a CPU (default: %(default)s)",
+    )
     heads = step("heads", _heads, [device, networks], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",
@@ -222,6 +247,7 @@ def _parser() -> argparse.ArgumentParser:
         help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
         "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
     )
+    heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", _report, [], "write the training report")
     step("export", _export, [export], "write the model package")
     return parser

@@ -1,4 +1,5 @@
-"""The training, step by step: check, prepare, plan, train, measure, decide, fit, report, export.
+"""The training, step by step: check, prepare, plan, train, measure, decide, fit, report, export; an outcome
+network before the fit on request.
 
 Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
 continues when it is started again. With the networks of an existing package, plan and train are left out.
@@ -20,11 +21,13 @@ from baseline.decisions.record import decision_lines, rules_in_use
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.document import FORMAT_VERSION, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
+from baseline.heads.models.extra import with_extra_families
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
+from baseline.outcome.folds import outcome_features, outcome_stamp, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import (
@@ -59,6 +62,7 @@ class TrainingOptions:
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
+        outcome: size of the outcome network, a key of `OUTCOME_PRESETS`; None trains none.
     """
 
     work: Path
@@ -68,6 +72,7 @@ class TrainingOptions:
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
     networks: Path | None = None
+    outcome: str | None = None
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
@@ -93,6 +98,8 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         train_networks(work, options.machine)
     features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
     show(decision_lines(work))
+    if options.outcome is not None:
+        train_outcome(work, options.outcome, options.machine.device, jobs, show)
     show(fit_heads(work, features, jobs))
     show(f"report: {make_report(work, jobs)}")
     export_model(work, options.output, description)
@@ -198,14 +205,19 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, trees: bool = False) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
-    Skipped for unchanged features, clinical variables, outcomes and splits.
+    Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
+    out-of-fold features, `trees` boosted trees as candidates.
     """
     cases = [case for case in read_cases(work) if case.patient_id in features]
-    seed, targets = read_splits(work).seed, targets_of(edition_of(work))
+    seed, by_network = read_splits(work).seed, outcome_features(work, cases)
+    features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
+    names = {name for row in by_network.values() for name in row}
+    targets = [with_extra_families(target, names, trees) for target in targets_of(edition_of(work))]
     made_from = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
+    made_from |= outcome_stamp(work) | ({"trees": True} if trees else {})
     key = key_of((work.features_json,), made_from)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
@@ -260,7 +272,8 @@ def _export(
     from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
+    outcome = trained_outcome(work) if heads else None
     if existing is not None:
-        return export_contents(output, PackageContents(existing, heads, manifest, card))
-    axes = {"mirror_axes": list(read_plan(work).mirror_axes)}
-    return export_package(output, work.read(work.plans), final_checkpoints(work), heads, {**manifest, **axes}, card)
+        return export_contents(output, PackageContents(existing, heads, manifest, card, outcome))
+    described = {**manifest, "mirror_axes": list(read_plan(work).mirror_axes)}
+    return export_package(output, work.read(work.plans), final_checkpoints(work), heads, described, card, outcome)

@@ -14,6 +14,7 @@ SUITES: Final = {
     "--nnunet": "benchmarks.peers.nnunet",
     "--localisation": "benchmarks.cases.localisation",
     "--heads": "benchmarks.cases.heads",
+    "--experts": "benchmarks.studies.experts",
     "--gpu-smoke": "benchmarks.smoke.gpu",
 }
 STAGES: Final = "benchmarks.stages"

@@ -1,4 +1,4 @@
-"""Heads of answers with more than two classes, one linear head for each, and the reader of heads of every kind."""
+"""Heads of answers with more than two classes, one head for each, and the reader of heads of every kind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from algorithm.heads.experts import ClassExpertHead, ExpertHead, parse_experts
 from algorithm.heads.linear import LinearHead, Term, parse_head
+from algorithm.heads.trees import TreeHead, parse_trees
 from contract.errors import ModelPackageError
 
 
 @dataclass(frozen=True)
 class ClassHead:
-    """A linear head for each class, by the class's value as text."""
+    """A head for each class, by the class's value as text."""
 
-    classes: Mapping[str, LinearHead]
+    classes: Mapping[str, LinearHead | TreeHead]
 
     def scores(self, features: Mapping[str, float | None], centre: str | None = None) -> dict[str, float]:
         """The linear predictor of each class; only their order has a meaning."""
@@ -35,13 +36,13 @@ class ClassHead:
         return {"classes": {name: head.as_json() for name, head in self.classes.items()}}
 
 
-Head = LinearHead | ClassHead | ExpertHead | ClassExpertHead
+Head = LinearHead | ClassHead | TreeHead | ExpertHead | ClassExpertHead
 # Heads with a score for each class.
 CLASS_HEADS: Final = (ClassHead, ClassExpertHead)
 
 
 def read_head(content: Any, name: str) -> Head:
-    """Read a head from JSON: a linear head, `{"classes": {"T1": <linear head>, ...}}` with two classes or more, or
+    """Read a head from JSON: a linear head, trees, `{"classes": {"T1": <head>, ...}}` with two classes or more, or
     `{"experts": [...]}`, an average of heads.
 
     Raises `ModelPackageError`.
@@ -49,9 +50,14 @@ def read_head(content: Any, name: str) -> Head:
     if isinstance(content, dict) and "experts" in content:
         return parse_experts(content, name, read_head)
     if not isinstance(content, dict) or "classes" not in content:
-        return parse_head(content, name)
+        return _read_single(content, name)
     classes = content["classes"]
     if set(content) != {"classes"} or not isinstance(classes, dict) or len(classes) < 2:
-        expected = "`classes` alone, with a linear head for each of two or more"
+        expected = "`classes` alone, with a head for each of two or more"
         raise ModelPackageError(name, "not a head of classes", expected)
-    return ClassHead({value: parse_head(head, f"{name} {value}") for value, head in classes.items()})
+    return ClassHead({value: _read_single(head, f"{name} {value}") for value, head in classes.items()})
+
+
+def _read_single(content: Any, name: str) -> LinearHead | TreeHead:
+    is_trees = isinstance(content, dict) and "trees" in content
+    return parse_trees(content, name) if is_trees else parse_head(content, name)

@@ -8,6 +8,7 @@ from algorithm.heads.classes import CLASS_HEADS, Head
 from algorithm.heads.experts import ExpertHead
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features
+from algorithm.heads.trees import TreeHead
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
 from contract.errors import ModelPackageError
@@ -65,7 +66,7 @@ def answer_value(
     return score
 
 
-def class_probability(head: LinearHead | ExpertHead, score: float) -> float | None:
+def class_probability(head: LinearHead | TreeHead | ExpertHead, score: float) -> float | None:
     """The calibrated probability of the second of two classes, None for a head without calibration.
 
     The threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.

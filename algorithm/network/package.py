@@ -6,6 +6,7 @@ A package is a folder::
     plans.json             nnU-Net's plans
     fold_<k>.safetensors   one weights file for each fold, without optimiser state; the most valuable first
     heads/<name>.json      coefficients, imputation, thresholds
+    outcome/fold_<k>.safetensors   optional, the outcome network's weights; its plan is in the manifest
     MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
 """
 
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from algorithm.decisions.rules import Decisions, read_decisions
 from algorithm.heads.classes import Head, read_head
+from algorithm.outcome.plan import OutcomeFolds, outcome_folds
 from contract import labels, platform
 from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
@@ -58,6 +60,7 @@ class ModelPackage:
     plans: Mapping[str, Any]
     fold_files: tuple[Path, ...]
     heads: Mapping[str, Head]
+    outcome: OutcomeFolds | None = None
 
     @property
     def name(self) -> str:
@@ -164,7 +167,7 @@ def load_package(root: Path) -> ModelPackage:
         for name, path in files.items()
         if name.startswith("heads/")
     }
-    return ModelPackage(root, manifest, plans, folds, heads)
+    return ModelPackage(root, manifest, plans, folds, heads, outcome_folds(manifest, files, MANIFEST))
 
 
 def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:

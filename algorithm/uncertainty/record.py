@@ -173,8 +173,11 @@ def answers_over_folds(
     segmentation: Segmentation,
     disagreement: Disagreement,
     deadline: Deadline,
+    outcome: Features,
 ) -> dict[str, dict[str, Any]]:
     """Each head's answers from each fold's own unmirrored mask, and their spread, by the answer's name.
+
+    The features of the outcome network, `outcome`, are the same for all folds.
 
     `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
     hazard, or the logit of the second class; a head of several classes has none. When the deadline is overdue the
@@ -189,7 +192,7 @@ def answers_over_folds(
         if segmentation.decided is not None:
             mask = segmentation.decided.applied_to(mask)
         image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose)
-        features[fold] = image | clinical_features(case.patient, clinical)
+        features[fold] = {**image, **clinical_features(case.patient, clinical), **outcome}
     left_out = len(unmirrored) - len(features)
     return {head.answer.name: _over_folds(head, features, case.patient.centre, left_out) for head in heads}
 

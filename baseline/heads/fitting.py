@@ -18,6 +18,7 @@ from algorithm.heads.experts import AnyHead, ClassExpertHead, Expert, ExpertHead
 from algorithm.heads.features import dose
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features, clinical_features
+from algorithm.heads.trees import TreeHead
 from baseline.cache import each
 from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
@@ -110,7 +111,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     chosen = average(target, cohort, candidates_of(cohort, target.competing(cohort), folds, target.judge, rng))
     head = target.finish(fit_average(chosen, cohort, rng)[0], cohort, chosen.scores, rng)
     metric = chosen.metric
-    if isinstance(head, LinearHead | ExpertHead) and head.threshold is not None:
+    if isinstance(head, LinearHead | TreeHead | ExpertHead) and head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, chosen.scores >= head.threshold)
     stand_in = target.stand_in(head, cohort, chosen.scores)
     experts = tuple(chosen.experts_as_json())
@@ -145,8 +146,8 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, Fitt
 
 
 def with_centre_aliases(head: Head, aliases: Mapping[str, str]) -> Head:
-    """The head with each centre's shifts also under its alias."""
-    if isinstance(head, LinearHead):
+    """The head with each centre's shifts also under its alias; only linear heads hold shifts."""
+    if isinstance(head, LinearHead | TreeHead):
         return _with_centre_aliases(head, aliases)
     if isinstance(head, ClassHead):
         return ClassHead({name: _with_centre_aliases(one, aliases) for name, one in head.classes.items()})
@@ -157,11 +158,12 @@ def with_centre_aliases(head: Head, aliases: Mapping[str, str]) -> Head:
 
 
 def _shifted(head: AnyHead, aliases: Mapping[str, str]) -> AnyHead:
-    """Only linear heads hold shifts of centres."""
     return with_centre_aliases(head, aliases) if isinstance(head, LinearHead | ClassHead) else head
 
 
-def _with_centre_aliases(head: LinearHead, aliases: Mapping[str, str]) -> LinearHead:
+def _with_centre_aliases(head: LinearHead | TreeHead, aliases: Mapping[str, str]) -> LinearHead | TreeHead:
+    if isinstance(head, TreeHead):
+        return head
     terms = (
         replace(term, centres={**term.centres, **{aliases[c]: term.centres[c] for c in term.centres if c in aliases}})
         for term in head.terms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from algorithm.heads.classes import Head
 from algorithm.network.networks import Networks
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.network.segment import normalise
+from algorithm.outcome.network import load_outcome_network
+from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
 from baseline.package.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
@@ -39,12 +42,14 @@ class PackageContents:
         heads: heads by name.
         description: entries of the manifest: name, purpose, intended use, training data, licence, results.
         card: the model card as Markdown; inference does not need it.
+        outcome: the outcome network, whose files are copied; None for none.
     """
 
     members: Sequence[EnsembleMember] | ModelPackage
     heads: Mapping[str, Head]
     description: Mapping[str, Any]
     card: str | None = None
+    outcome: OutcomeFolds | None = None
 
 
 def export_package(
@@ -54,6 +59,7 @@ def export_package(
     heads: Mapping[str, Head],
     description: Mapping[str, Any],
     card: str | None = None,
+    outcome: OutcomeFolds | None = None,
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
 
@@ -65,7 +71,8 @@ def export_package(
         EnsembleMember(trained_plans(plans, name), name, (read_checkpoint(path) for path in paths))
         for name, paths in checkpoints.items()
     ]
-    return export_contents(target, PackageContents(members, heads, {**description, "average": "probabilities"}, card))
+    described = {**description, "average": "probabilities"}
+    return export_contents(target, PackageContents(members, heads, described, card, outcome))
 
 
 def export_contents(target: Path, contents: PackageContents) -> Path:
@@ -122,6 +129,9 @@ def verified(root: Path) -> ModelPackage:
         normalise((empty, empty), package)
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
+    if package.outcome is not None:
+        for path in package.outcome.files:
+            load_outcome_network(package.outcome.plan, path)
     return package
 
 
@@ -142,6 +152,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     networks = copy_networks(folder, members) if isinstance(members, ModelPackage) else write_networks(folder, members)
     for name, head in contents.heads.items():
         write_json(folder / "heads" / f"{name}.json", head.as_json())
+    outcome = {} if contents.outcome is None else {KEY: _copy_outcome(folder, contents.outcome)}
     if contents.card is not None:
         write_text(folder / CARD, contents.card)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -151,7 +162,16 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
         "channels": list(CHANNELS),
         "labels": {str(value): name for value, name in labels.NAMES.items()},
         **networks,
+        **outcome,
         "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
     }
     write_json(folder / MANIFEST, manifest)
     return folder
+
+
+def _copy_outcome(folder: Path, outcome: OutcomeFolds) -> dict[str, Any]:
+    """Copy the outcome network's weights into the package; returns its entry of the manifest."""
+    (folder / FOLDER).mkdir()
+    for path in outcome.files:
+        shutil.copyfile(path, folder / FOLDER / path.name)
+    return outcome.entry()

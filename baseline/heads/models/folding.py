@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from algorithm.heads.classes import ClassHead, Head
 from algorithm.heads.experts import AnyHead, ClassExpertHead, ClassScoreHead, Expert, ExpertHead, ScoreHead
 from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.trees import TreeHead
 from baseline.heads.models.classes import NEVER
 from baseline.heads.models.terms import MAY_BE_LEFT_OUT
 
@@ -18,13 +20,15 @@ NamedExpert = tuple[str, float, float, AnyHead]
 def average_of(experts: Sequence[NamedExpert]) -> Head:
     """The mean of the experts' standardised scores as a head; a single expert on its own scale is its own head."""
     heads = [head for *_, head in experts]
-    if len(experts) == 1 and isinstance(heads[0], LinearHead | ClassHead):
+    if len(experts) == 1 and isinstance(heads[0], LinearHead | ClassHead | TreeHead):
         (_, mean, sd, _head) = experts[0]
         if (mean, sd) == (0.0, 1.0):
             return heads[0]
     if not any(map(_may_be_left_out, heads)):
         linear = [(mean, sd, head) for _, mean, sd, head in experts if isinstance(head, LinearHead)]
-        of_classes = [(mean, sd, head) for _, mean, sd, head in experts if isinstance(head, ClassHead)]
+        of_classes = [
+            (mean, sd, head) for _, mean, sd, head in experts if isinstance(head, ClassHead) and _is_linear(head)
+        ]
         if len(linear) == len(experts):
             return folded(linear)
         if len(of_classes) == len(experts):
@@ -54,11 +58,15 @@ def folded_classes(experts: Sequence[tuple[float, float, ClassHead]]) -> ClassHe
     """One linear head for each class; a class without training patients still never wins."""
     classes: dict[str, LinearHead] = {}
     for name in experts[0][-1].classes:
-        heads = [(mean, sd, head.classes[name]) for mean, sd, head in experts]
+        heads = [(mean, sd, one) for mean, sd, head in experts if isinstance(one := head.classes[name], LinearHead)]
         one = folded(heads)
         never = any(head.intercept <= NEVER for *_, head in heads)
         classes[name] = replace(one, intercept=NEVER, terms=()) if never else one
     return ClassHead(classes)
+
+
+def _is_linear(head: AnyHead) -> TypeGuard[ClassHead]:
+    return isinstance(head, ClassHead) and all(isinstance(one, LinearHead) for one in head.classes.values())
 
 
 def _may_be_left_out(head: AnyHead) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from algorithm.heads.experts import ExpertHead
 from algorithm.heads.linear import Calibration, LinearHead, Term
+from algorithm.heads.trees import TreeHead
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
 
@@ -37,8 +38,8 @@ def fit_logistic(
 
 
 def with_threshold(
-    head: LinearHead | ExpertHead, positive: Flags, scores: Floats, rng: np.random.Generator
-) -> LinearHead | ExpertHead:
+    head: LinearHead | TreeHead | ExpertHead, positive: Flags, scores: Floats, rng: np.random.Generator
+) -> LinearHead | TreeHead | ExpertHead:
     """The head with threshold and calibration, learnt from out-of-fold scores of its training patients."""
     return replace(head, threshold=stable_threshold(positive, scores, rng), calibration=platt(positive, scores))
 

@@ -15,6 +15,7 @@ import numpy as np
 from algorithm.heads.classes import ClassHead
 from algorithm.heads.experts import AnyHead, ClassScoreHead, ScoreHead
 from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.trees import TreeHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.harmonise import depends_on_scanner
 from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, without_twins
@@ -123,6 +124,10 @@ def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> AnyHe
 
 def scores_of(head: AnyHead, cohort: HeadCohort) -> Floats:
     """The head's score of every patient, shape (patients,), or of a head of classes (patients, classes)."""
+    if isinstance(head, TreeHead):
+        return np.asarray(head.scores(cohort.rows), dtype=np.float64)
+    if isinstance(head, ClassHead) and any(isinstance(one, TreeHead) for one in head.classes.values()):
+        return np.stack([scores_of(one, cohort) for one in head.classes.values()], axis=1)
     if isinstance(head, LinearHead):
         weights = np.array([term.weight for term in head.terms])
         return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Outcome network: answers from the images around the tumour, as features of the heads."""

@@ -1,0 +1,109 @@
+"""The outcome network's features of one case, as far as the time allows."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
+
+from algorithm.deadline import Deadline
+from algorithm.masks.segmentation import Segmentation
+from algorithm.outcome.plan import OutcomeFolds
+from contract.errors import ModelPackageError
+
+if TYPE_CHECKING:  # torch is imported only if a network runs
+    import torch
+
+LOGGER = logging.getLogger("hecktor")
+
+
+def check_outcome(folds: OutcomeFolds) -> None:
+    """Build the outcome network and compare it with the headers of its files, before the time becomes short.
+
+    Raises:
+        ModelPackageError: a file is not a safetensors file or holds tensors of another network.
+    """
+    import torch
+
+    from algorithm.outcome.network import OutcomeNetwork, check_shapes
+
+    with torch.device("meta"):
+        network = OutcomeNetwork(folds.plan)
+    for path in folds.files:
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as problem:
+            raise ModelPackageError(path.name, f"not a safetensors file ({problem})") from None
+        check_shapes(network, shapes, path.name)
+
+
+def outcome_features(
+    folds: OutcomeFolds,
+    segmentation: Segmentation,
+    clinical: Mapping[str, float | None],
+    deadline: Deadline,
+    device: torch.device,
+) -> dict[str, float | None]:
+    """Mean of the folds' answers by feature; None for all where no network can answer, with a line in the log.
+
+    It cannot without a PET, without a tumour in the mask, without a pass of the segmentation network and without time.
+    Folds for which the time does not suffice are left out of the mean.
+    """
+    absent: dict[str, float | None] = dict.fromkeys(folds.plan.features)
+    if not segmentation.by_network or segmentation.pet is None:
+        why = "no PET" if segmentation.by_network else "no pass of the segmentation network"
+        LOGGER.info("outcome network: left out, %s", why)
+        return absent
+    if deadline.left_s() <= 0:
+        LOGGER.warning("*** WARNING *** outcome network: left out, no time")
+        return absent
+    try:
+        answers = _answers(folds, segmentation, clinical, deadline, device)
+    except (RuntimeError, MemoryError, ModelPackageError) as problem:
+        LOGGER.warning("*** WARNING *** outcome network: left out (%s)", problem, exc_info=problem)
+        return absent
+    if not answers:
+        LOGGER.info("outcome network: left out, no tumour")
+        return absent
+    LOGGER.info("outcome network: %d of %d networks on %s", len(answers), len(folds.files), device)
+    means = (sum(values) / len(answers) for values in zip(*answers, strict=True))
+    return dict(zip(folds.plan.features, means, strict=True))
+
+
+def _answers(
+    folds: OutcomeFolds,
+    segmentation: Segmentation,
+    clinical: Mapping[str, float | None],
+    deadline: Deadline,
+    device: torch.device,
+) -> list[list[float]]:
+    """The answers of each fold that the time allows, empty without a tumour."""
+    import torch
+
+    from algorithm.outcome.cube import tumour_cube
+    from algorithm.outcome.network import load_outcome_network
+
+    plan, pet = folds.plan, segmentation.pet
+    if pet is None:
+        return []
+    mask = segmentation.mask()
+    cube = tumour_cube(mask, segmentation.ct, pet, segmentation.grid, plan.voxels, plan.spacing_mm)
+    if cube is None:
+        return []
+    numbers = [math.nan if (value := clinical.get(name)) is None else value for name in plan.clinical]
+    image, values = torch.from_numpy(cube)[None].to(device), torch.tensor([numbers], device=device)
+    longest_s, rows = 0.0, list[list[float]]()
+    for path in folds.files:
+        if deadline.stopped() or (rows and not deadline.fits(longest_s)):
+            LOGGER.warning("*** WARNING *** outcome network: no time for %d networks", len(folds.files) - len(rows))
+            break
+        begun_s = deadline.elapsed_s()
+        network = load_outcome_network(plan, path).to(device)
+        with torch.inference_mode():
+            rows.append([float(value) for value in network.answers(image, values)[0].cpu()])
+        longest_s = max(longest_s, deadline.elapsed_s() - begun_s)
+    return rows

@@ -1,0 +1,1 @@
+"""Train the outcome network over the folds of the training."""

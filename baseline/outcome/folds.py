@@ -1,0 +1,189 @@
+"""The outcome network over the training's folds: resumed, measured out-of-fold, ready for the package."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from algorithm.heads.measure import Features
+from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, parse_plan
+from baseline.cache import cache, key_of, load_cached
+from baseline.outcome.cohort import OutcomeCohort, plan_outcome, read_cohort
+from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
+from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.release.data_set import CHANNELS, image_path
+from baseline.release.prepare import edition_of
+from baseline.release.splits import Splits, read_splits
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import atomic_path, read_json, write_json
+
+# Increment when the same images and masks give other networks.
+_VERSION: Final = 1
+# Fewer cannot be normalised over a batch.
+_LEAST_PATIENTS: Final = 4
+_Show = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class OutcomeFolders:
+    """Files of the outcome network, beside the out-of-fold masks that it sees."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, work: WorkFolders) -> OutcomeFolders:
+        return cls(work.masks.parent / "outcome")
+
+    @property
+    def result(self) -> Path:
+        """Plan and out-of-fold features; written once all folds are trained."""
+        return self.root / "outcome.json"
+
+    def weights(self, fold: int) -> Path:
+        return self.root / f"fold_{fold}.safetensors"
+
+    def record(self, fold: int) -> Path:
+        """A fold's features of its held-out patients; written after the weights."""
+        return self.root / f"fold_{fold}.json"
+
+
+def train_outcome(
+    work: WorkFolders, preset: str, device: str = "cpu", threads: int = 1, show: _Show = lambda _: None
+) -> dict[str, Features]:
+    """Train the outcome network over all folds and return its out-of-fold features by patient ID.
+
+    Finished folds of the same masks, images and outcomes are skipped. Answers that cannot be learnt are left out, with
+    a line to `show`.
+
+    Raises:
+        HecktorError: no answer can be learnt, no mask of a patient, or the device does not answer.
+    """
+    cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
+    size = OUTCOME_PRESETS[preset]
+    _check_masks(work, cases)
+    plan, why_not = plan_outcome(edition, cases, splits, size)
+    for name, reason in why_not.items():
+        show(f"outcome network without {name}: {reason}")
+    if not plan.tasks:
+        raise HecktorError("outcome network", "no outcome to learn from", "patients with outcomes")
+    folders, key = OutcomeFolders.of(work), _key(work, cases, splits, plan, preset)
+    waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
+    if waiting:
+        cohort = read_cohort(work, cases, edition, plan, threads)
+        _check_size(cohort, splits)
+        for fold in waiting:
+            _train(folders, fold, key, cohort, _Training(splits, plan, size, device, threads), show)
+    features: dict[str, Features] = {case.patient_id: dict.fromkeys(plan.features) for case in cases}
+    for fold in range(len(splits.folds)):
+        features |= load_cached(folders.record(fold), key)["features"]
+    write_json(folders.result, {"key": key, "preset": preset, "plan": plan.as_json(), "features": features})
+    return features
+
+
+@dataclass(frozen=True)
+class _Training:
+    splits: Splits
+    plan: OutcomePlan
+    preset: OutcomePreset
+    device: str
+    threads: int
+
+
+def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, run: _Training, show: _Show) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    from algorithm.network.devices import device_named
+    from baseline.outcome.trainer import FoldJob, predicted, train_fold
+
+    torch.set_num_threads(run.threads)
+    begun, losses = time.monotonic(), list[float]()
+    held = set(run.splits.folds[fold])
+    train = torch.tensor([n for n, name in enumerate(cohort.ids) if name not in held])
+    rest = torch.tensor([n for n, name in enumerate(cohort.ids) if name in held], dtype=torch.int64)
+    job = FoldJob(run.plan, run.preset, train, run.splits.seed + fold, device_named(run.device))
+    network = train_fold(cohort, job, losses.append)
+    answers = predicted(network, cohort, rest, job).tolist()
+    rows = zip(rest.tolist(), answers, strict=True)
+    features = {cohort.ids[number]: dict(zip(run.plan.features, row, strict=True)) for number, row in rows}
+    with atomic_path(folders.weights(fold)) as partial:
+        save_file({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}, str(partial))
+    seconds = round(time.monotonic() - begun, 1)
+    cache(folders.record(fold), key, {"seconds": seconds, "losses": losses, "features": features})
+    show(f"outcome network, fold {fold}: loss {losses[0]:.3f} to {losses[-1]:.3f} in {seconds:.0f} s")
+
+
+def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, Features]:
+    """Out-of-fold features of the outcome network by patient ID, empty if none was trained.
+
+    Raises:
+        HecktorError: it was trained on other masks, images or outcomes.
+    """
+    content = _result(work)
+    if content is None:
+        return {}
+    plan = parse_plan(content["plan"], OutcomeFolders.of(work).result.name)
+    if content["key"] != _key(work, cases, read_splits(work), plan, content["preset"]):
+        folder = OutcomeFolders.of(work).root
+        expected = f"`hecktor train outcome` again (or remove {folder.parent.name}/{folder.name})"
+        raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
+    features: dict[str, Features] = content["features"]
+    return features
+
+
+def trained_outcome(work: WorkFolders) -> OutcomeFolds | None:
+    """The trained networks for the package, None if there are none."""
+    content, folders = _result(work), OutcomeFolders.of(work)
+    if content is None:
+        return None
+    files = tuple(folders.weights(fold) for fold in range(len(read_splits(work).folds)))
+    return OutcomeFolds(parse_plan(content["plan"], folders.result.name), files)
+
+
+def outcome_stamp(work: WorkFolders) -> dict[str, Any]:
+    """What heads depend on, for their key; empty if no outcome network was trained."""
+    content = _result(work)
+    return {} if content is None else {"outcome_network": content["key"]}
+
+
+def _result(work: WorkFolders) -> Mapping[str, Any] | None:
+    path = OutcomeFolders.of(work).result
+    if not path.is_file():
+        return None
+    content: Mapping[str, Any] = read_json(path)
+    return content
+
+
+def _is_done(folders: OutcomeFolders, fold: int, key: str) -> bool:
+    return folders.weights(fold).is_file() and load_cached(folders.record(fold), key) is not None
+
+
+def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
+    missing = [case.patient_id for case in cases if not work.mask(case.patient_id).is_file()]
+    if missing:
+        raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", "`hecktor train heads` before")
+
+
+def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:
+    least = min(len(set(cohort.ids) - set(fold)) for fold in splits.folds)
+    if least < _LEAST_PATIENTS:
+        found = f"{least} training patients with a tumour and a PET in a fold"
+        raise HecktorError("outcome network", found, f"at least {_LEAST_PATIENTS}")
+
+
+def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: OutcomePlan, preset: str) -> str:
+    """A digest of everything that the networks are made from."""
+    images = [image_path(work.raw, case, number) for case in cases for number in range(len(CHANNELS))]
+    answers = head_answers(edition_of(work))
+    columns = [column for answer in answers for column in answer.columns.values()]
+    patients = [
+        [case.patient_id, case.patient.as_json(), *(str(case.outcomes.get(column)) for column in columns)]
+        for case in cases
+    ]
+    made_from = {"plan": plan.as_json(), "preset": asdict(OUTCOME_PRESETS[preset]), "seed": splits.seed}
+    made_from |= {"folds": splits.folds, "patients": patients, "version": _VERSION}
+    return key_of((*images, *(work.mask(case.patient_id) for case in cases)), made_from)

@@ -1,0 +1,147 @@
+"""Train the outcome network of one fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from algorithm.outcome.network import OutcomeNetwork
+from algorithm.outcome.plan import OutcomePlan
+from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
+from baseline.outcome.losses import balanced_weights, class_loss, cox_loss
+from baseline.outcome.presets import OutcomePreset
+
+# Answers of a fold with less spread than this are constant.
+_LEAST_SD: Final = 1e-3
+_PET_SCALE: Final = 0.1
+_CT_SHIFT: Final = 0.05
+_LARGEST_GRADIENT: Final = 5.0
+
+
+@dataclass(frozen=True)
+class FoldJob:
+    """One network to train: patients (indices of the cohort), seed and device."""
+
+    plan: OutcomePlan
+    preset: OutcomePreset
+    train: torch.Tensor
+    seed: int
+    device: torch.device
+
+
+def train_fold(
+    cohort: OutcomeCohort, job: FoldJob, on_epoch: Callable[[float], object] = lambda _: None
+) -> OutcomeNetwork:
+    """The network trained on the job's patients, in evaluation mode; `on_epoch` gets each epoch's mean loss.
+
+    The last epoch's weights are used: nothing is selected on held-out patients.
+    """
+    torch.manual_seed(job.seed)
+    network = OutcomeNetwork(job.plan).to(job.device)
+    _learn_clinical(network, cohort.clinical[job.train])
+    rng, preset = torch.Generator().manual_seed(job.seed), job.preset
+    optimiser = torch.optim.AdamW(network.parameters(), preset.learning_rate, weight_decay=preset.weight_decay)
+    steps = preset.epochs * len(list(_batches(job, rng)))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, preset.learning_rate, total_steps=steps)
+    weights = [_class_weights(target, job.train).to(job.device) for target in cohort.targets]
+    network.train()
+    for _ in range(preset.epochs):
+        losses = []
+        for batch in _batches(job, rng):
+            cubes = _augmented(cohort.cubes[batch].to(job.device), cohort.margin, rng)
+            outputs = network(cubes, cohort.clinical[batch].to(job.device))
+            loss = _loss(outputs, cohort, batch, weights)
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), _LARGEST_GRADIENT)
+            optimiser.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+        on_epoch(sum(losses) / len(losses))
+    network.eval()
+    _learn_scale(network, cohort, job)
+    return network
+
+
+@torch.inference_mode()
+def predicted(
+    network: OutcomeNetwork, cohort: OutcomeCohort, patients: torch.Tensor, job: FoldJob, scaled: bool = True
+) -> torch.Tensor:
+    """The answers of patients, (patients, features); without `scaled` before their standardisation."""
+    parts = []
+    for batch in patients.split(job.preset.batch_size):
+        cubes = _centred(cohort.cubes[batch], cohort.margin).to(job.device).float()
+        clinical = cohort.clinical[batch].to(job.device)
+        answers = network.answers(cubes, clinical) if scaled else network.unscaled(network(cubes, clinical))
+        parts.append(answers.cpu())
+    return torch.cat(parts) if parts else torch.zeros(0, len(job.plan.features))
+
+
+def _batches(job: FoldJob, rng: torch.Generator) -> Iterator[torch.Tensor]:
+    """The patients in random order, in batches of about the same size, at least two patients each."""
+    order = job.train[torch.randperm(len(job.train), generator=rng)]
+    count = max(1, round(len(order) / job.preset.batch_size))
+    yield from order.tensor_split(count)
+
+
+def _loss(
+    outputs: torch.Tensor, cohort: OutcomeCohort, batch: torch.Tensor, weights: list[torch.Tensor]
+) -> torch.Tensor:
+    """Sum of the tasks' losses, each over the patients with its outcome."""
+    total = outputs.sum() * 0
+    parts = outputs.split([len(target.task.features) for target in cohort.targets], dim=1)
+    for target, part, weight in zip(cohort.targets, parts, weights, strict=True):
+        values = target.values[batch].to(outputs.device)
+        known = values >= 0
+        if target.is_risk:
+            days = target.days[batch].to(outputs.device)
+            total = total + cox_loss(part[known, 0], days[known], values[known] == 1)
+        else:
+            total = total + class_loss(part[known], values[known], weight)
+    return total
+
+
+def _augmented(cubes: torch.Tensor, margin: int, rng: torch.Generator) -> torch.Tensor:
+    """Shifted and mirrored left to right, with another scale of the PET and another offset of the CT."""
+    edge = cubes.shape[-1] - 2 * margin
+    moved = []
+    for cube in cubes:
+        z, y, x = torch.randint(0, 2 * margin + 1, (3,), generator=rng).tolist()
+        part = cube[:, z : z + edge, y : y + edge, x : x + edge]
+        moved.append(part.flip(-1) if bool(torch.rand(1, generator=rng) < 0.5) else part)
+    batch = torch.stack(moved).float()
+    draws = torch.rand(2, len(batch), 1, 1, 1, generator=rng).to(batch.device) * 2 - 1
+    batch[:, 0] += _CT_SHIFT * draws[0]
+    batch[:, 1] *= 1 + _PET_SCALE * draws[1]
+    return batch
+
+
+def _centred(cubes: torch.Tensor, margin: int) -> torch.Tensor:
+    inner = slice(margin, cubes.shape[-1] - margin)
+    return cubes[..., inner, inner, inner]
+
+
+def _class_weights(target: OutcomeTarget, train: torch.Tensor) -> torch.Tensor:
+    values = target.values[train]
+    return torch.zeros(0) if target.is_risk else balanced_weights(values[values >= 0], len(target.answer.classes))
+
+
+def _learn_clinical(network: OutcomeNetwork, clinical: torch.Tensor) -> None:
+    """Median, mean and standard deviation of each clinical value; one that is never known becomes 0."""
+    fill = clinical.nanmedian(0).values.nan_to_num(0.0)
+    known = torch.where(torch.isnan(clinical), fill, clinical)
+    sd = known.std(0, correction=0)
+    network.clinical_fill.copy_(fill)  # type: ignore[operator]
+    network.clinical_mean.copy_(known.mean(0))  # type: ignore[operator]
+    network.clinical_sd.copy_(torch.where(sd > _LEAST_SD, sd, torch.ones_like(sd)))  # type: ignore[operator]
+
+
+def _learn_scale(network: OutcomeNetwork, cohort: OutcomeCohort, job: FoldJob) -> None:
+    """Mean and standard deviation of the answers to the training patients."""
+    answers = predicted(network, cohort, job.train, job, scaled=False)
+    sd = answers.std(0, correction=0)
+    network.answer_mean.copy_(answers.mean(0))  # type: ignore[operator]
+    network.answer_sd.copy_(torch.where(sd > _LEAST_SD, sd, torch.ones_like(sd)))  # type: ignore[operator]

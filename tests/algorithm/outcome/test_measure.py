@@ -1,0 +1,257 @@
+"""The outcome network of a package: its answers through the command, and everything that leaves it out or refuses it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from algorithm.cli import main
+from algorithm.deadline import Deadline
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.package import load_package
+from algorithm.outcome.measure import check_outcome, outcome_features
+from algorithm.outcome.network import OutcomeNetwork, load_outcome_network
+from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, OutcomeTask
+from contract.editions import load_edition
+from contract.errors import ModelPackageError, run_main
+from contract.files import read_json, write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_volume
+from tests.conftest import head_json, write_manifest
+
+PLAN = OutcomePlan(
+    16, 8.0, 2, ("age_years", "hpv_status"), (OutcomeTask("rfs"), OutcomeTask("t_stage", ("T1", "T2", "T3", "T4")))
+)
+EDITION = load_edition("hecktor2026")
+CPU = torch.device("cpu")
+
+
+def constant_network(path: Path, rfs: float) -> None:
+    """A network that answers `rfs` to every image, and equal probabilities of the four stages.
+
+    Its last layer has no weights but a bias of 2 rfs + 1; the training patients' answers had mean 1 and SD 2.
+    """
+    torch.manual_seed(0)
+    network = OutcomeNetwork(PLAN)
+    with torch.no_grad():
+        network.last.weight.zero_()
+        network.last.bias.zero_()
+        network.last.bias[0] = 2 * rfs + 1
+        network.get_buffer("answer_mean")[0] = 1.0
+        network.get_buffer("answer_sd")[0] = 2.0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, str(path))
+
+
+def sign(root: Path, **changes: Any) -> None:
+    """Sign the package with an outcome network of two folds."""
+    manifest = {key: value for key, value in read_json(root / "manifest.json").items() if key != "files"}
+    entry = {"plan": PLAN.as_json(), "folds": ["outcome/fold_0.safetensors", "outcome/fold_1.safetensors"]}
+    write_manifest(root, **(manifest | {"outcome_network": entry} | changes))
+
+
+@pytest.fixture
+def package(combined_package: Path, tmp_path: Path) -> Path:
+    """Two folds that answer 0.5 and 1.5; the head of RFS has the weight 0.25 on their mean and the intercept 0.5."""
+    root = shutil.copytree(combined_package, tmp_path / "package")
+    for fold, rfs in enumerate((0.5, 1.5)):
+        constant_network(root / "outcome" / f"fold_{fold}.safetensors", rfs)
+    hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
+    write_json(root / "heads" / "rfs.json", {**head_json(("outcome_rfs", 0.25)), "survival": hazard})
+    sign(root)
+    return root
+
+
+@pytest.fixture
+def folds(package: Path) -> OutcomeFolds:
+    found = load_package(package).outcome
+    assert found is not None
+    return found
+
+
+def segmentation(tumour: bool = True, pet: bool = True, plan: str = "all") -> Segmentation:
+    grid = Geometry((24, 24, 24), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    mask = np.zeros(grid.array_shape, dtype=np.uint8)
+    mask[10:14, 10:14, 10:14] = tumour
+    image = np.zeros(grid.array_shape, dtype=np.float32)
+    certain = Segmentation.from_mask(mask, image, image + 1 if pet else None, grid)
+    return Segmentation(certain.logits, certain.ct, certain.pet, grid, plan=plan)
+
+
+def days(score: float) -> Any:
+    """The restricted mean to day 1000 of a hazard that rises to e^score: 1000 (1 - e^-k) / k with k = e^score."""
+    ratio = math.exp(score)
+    return pytest.approx(1000 * (1 - math.exp(-ratio)) / ratio)
+
+
+def predicted(case: Any, package: Path, root: Path, *options: str) -> Mapping[str, Any]:
+    for key, volume in (("ct", case.ct), ("pet", case.pet)):
+        write_volume(EDITION.inputs[key].path_under(case.input) / "a.mha", volume)
+    EDITION.inputs["ehr"].path_under(case.input).write_text('{"Age": 61}')
+    places = ["--edition", "hecktor2026", "--input", str(case.input), "--output", str(case.output)]
+    more = ["--model", str(package), "--device", "cpu", "--record", str(root / "record.json"), *options]
+    assert run_main(main, [*places, *more]) == 0
+    record: Mapping[str, Any] = read_json(root / "record.json")
+    return record
+
+
+def test_command_answers_with_the_mean_of_the_folds(
+    case_folder: Any, package: Path, tmp_path: Path, root_logger: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
+    record = predicted(case_folder, package, tmp_path)
+    assert record["answers"]["rfs"] == days(0.75)
+    assert record["stand_ins"] == []
+    assert "outcome network: 2 of 2 networks on cpu" in capfd.readouterr().err
+    assert record["seconds"]["outcome network"] > 0
+
+
+def test_command_without_time_for_the_network(
+    case_folder: Any,
+    package: Path,
+    tmp_path: Path,
+    root_logger: None,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the passes used up the time the head takes the feature's median of the training, 1: again 0.75, but
+    without a network; the other answers stay.
+    """
+    monkeypatch.setattr("algorithm.outcome.measure._answers", lambda *_: pytest.fail("the network ran"))
+    monkeypatch.setattr(Deadline, "left_s", lambda _: 0.0)
+    record = predicted(case_folder, package, tmp_path)
+    assert record["answers"]["rfs"] == days(0.75)
+    assert "outcome network: left out" in capfd.readouterr().err
+
+
+def test_answers_of_a_case(folds: OutcomeFolds) -> None:
+    """Four equal stages have the log probability -log 4 each."""
+    features = outcome_features(folds, segmentation(), {"age_years": None}, Deadline(600), CPU)
+    stages = {f"outcome_t_stage_T{n}": pytest.approx(-math.log(4)) for n in range(1, 5)}
+    assert features == {"outcome_rfs": pytest.approx(1.0), **stages}
+
+
+@pytest.mark.parametrize(
+    ("case", "line"),
+    [
+        (segmentation(tumour=False), "left out, no tumour"),
+        (segmentation(pet=False), "left out, no PET"),
+        (segmentation(plan=""), "left out, no pass of the segmentation network"),
+    ],
+)
+def test_network_is_left_out(
+    folds: OutcomeFolds, case: Segmentation, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "hecktor"):
+        features = outcome_features(folds, case, {}, Deadline(600), CPU)
+    assert features == dict.fromkeys(PLAN.features)
+    assert line in caplog.text
+
+
+def clock(*seconds: float) -> Callable[[], float]:
+    """A clock that shows these times in turn, then the last one."""
+    times: Iterator[float] = iter(seconds)
+    last = seconds[-1]
+    return lambda: next(times, last)
+
+
+def test_folds_without_time_are_left_out_of_the_mean(folds: OutcomeFolds, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 100 s the reserve takes 10. The first network runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
+    deadline = Deadline(100, clock(0.0, 50.0, 50.0, 75.0))
+    features = outcome_features(folds, segmentation(), {}, deadline, CPU)
+    assert features["outcome_rfs"] == pytest.approx(0.5)
+    assert "no time for 1 networks" in caplog.text
+
+
+def test_no_network_runs_after_the_reserve_has_begun(folds: OutcomeFolds, caplog: pytest.LogCaptureFixture) -> None:
+    features = outcome_features(folds, segmentation(), {}, Deadline(100, clock(0.0, 91.0)), CPU)
+    assert features == dict.fromkeys(PLAN.features)
+    assert "outcome network: left out, no time" in caplog.text
+
+
+def test_missing_clinical_values_take_the_training_medians() -> None:
+    """Of two clinical values with medians 60 and 1, mean 50 and 0, SD 10 and 1, the missing ones become 1 each."""
+    network = OutcomeNetwork(PLAN).eval()
+    with torch.no_grad():
+        network.last.weight.zero_()
+        network.last.bias.zero_()
+        network.last.weight[0, -2:] = torch.tensor([1.0, 2.0])
+        for name, values in (("fill", [60.0, 1.0]), ("mean", [50.0, 0.0]), ("sd", [10.0, 1.0])):
+            network.get_buffer(f"clinical_{name}").copy_(torch.tensor(values))
+        cubes = torch.zeros(2, 4, 16, 16, 16)
+        outputs = network(cubes, torch.tensor([[math.nan, math.nan], [70.0, 0.0]]))
+    assert outputs[:, 0].tolist() == pytest.approx([1 * 1 + 1 * 2, 2 * 1])
+
+
+def test_altered_weights_are_refused(package: Path) -> None:
+    with (package / "outcome" / "fold_1.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    with pytest.raises(ModelPackageError, match=r"outcome/fold_1\.safetensors: sha256 .* altered"):
+        load_package(package)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (3, "outcome_network '3', expected a plan and a list of weight files"),
+        ({"plan": PLAN.as_json(), "folds": ["outcome/fold_9.safetensors"]}, "does not list outcome/fold_9"),
+        ({"plan": {}, "folds": ["outcome/fold_0.safetensors"]}, "not a plan of an outcome network"),
+        ({"plan": PLAN.as_json() | {"voxels": 10**6}, "folds": ["outcome/fold_0.safetensors"]}, "voxels 1000000"),
+        ({"plan": PLAN.as_json() | {"tasks": []}, "folds": ["outcome/fold_0.safetensors"]}, "without tasks"),
+        ({"plan": PLAN.as_json() | {"spacing_mm": 0}, "folds": ["outcome/fold_0.safetensors"]}, "spacing_mm 0"),
+    ],
+)
+def test_odd_manifests_are_refused(package: Path, entry: Any, message: str) -> None:
+    sign(package, outcome_network=entry)
+    with pytest.raises(ModelPackageError, match=f"manifest.json: .*{message}"):
+        load_package(package)
+
+
+def damage(path: Path, kind: str) -> None:
+    weights = load_file(str(path))
+    if kind == "text":
+        path.write_text("no weights")
+        return
+    if kind == "missing":
+        del weights["last.bias"]
+    elif kind == "extra":
+        weights["more"] = torch.zeros(1)
+    elif kind == "shape":
+        weights["last.bias"] = torch.zeros(3)
+    else:
+        weights["last.bias"][0] = math.nan
+    save_file(weights, str(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("text", "not a safetensors file"),
+        ("missing", "no tensor last.bias"),
+        ("extra", "tensor more, which the outcome network does not have"),
+        ("shape", r"last.bias of shape \(3,\), expected \(5,\)"),
+        ("nan", "last.bias holds NaN or infinity"),
+    ],
+)
+def test_weights_of_another_network_are_refused(package: Path, kind: str, message: str) -> None:
+    """Before the passes by the headers alone; numbers that are not finite when they are read."""
+    path = package / "outcome" / "fold_0.safetensors"
+    damage(path, kind)
+    sign(package)
+    found = load_package(package).outcome
+    assert found is not None
+    with pytest.raises(ModelPackageError, match=message):
+        load_outcome_network(found.plan, path)
+    if kind != "nan":
+        with pytest.raises(ModelPackageError, match=message):
+            check_outcome(found)

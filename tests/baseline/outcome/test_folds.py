@@ -1,0 +1,96 @@
+"""`hecktor train outcome`: trained over the folds, resumed, measured out-of-fold, exported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from algorithm.network.package import load_package
+from algorithm.outcome.plan import OutcomeTask
+from baseline.cli import main
+from baseline.outcome.cohort import plan_outcome
+from baseline.outcome.folds import OutcomeFolders, train_outcome
+from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
+from baseline.package.existing import use_networks
+from baseline.release.cases import read_cases, write_cases
+from baseline.release.prepare import edition_of
+from baseline.release.splits import read_splits
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import read_json
+from tests.baseline.test_given_masks import heads, prepared  # noqa: F401
+
+TINY = OutcomePreset(voxels=16, spacing_mm=8.0, width=2, epochs=2, batch_size=4)
+NAMES = {"outcome_rfs", "outcome_hpv"}
+
+
+@pytest.fixture(autouse=True)
+def tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OUTCOME_PRESETS, "small", TINY)  # type: ignore[misc]
+
+
+def outcome(work: WorkFolders) -> None:
+    assert main(["outcome", "--work", str(work.root), "--size", "small", "--jobs", "1"]) == 0
+
+
+def test_training_is_resumed_and_feeds_the_heads(
+    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    tiny_package: Path,
+    tmp_path: Path,
+) -> None:
+    """A lost fold is trained again with the same result, the other is left alone. The heads are then fitted again and
+    try the outcome network; the package holds it. Other outcomes make it out of date.
+    """
+    work, masks = prepared
+    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train heads` before"):
+        outcome(work)
+    heads(work, masks)
+    first = work.heads_json.stat().st_mtime_ns
+    outcome(work)
+    folders = OutcomeFolders.of(work)
+    features = read_json(folders.result)["features"]
+    assert set(features) == {case.patient_id for case in read_cases(work)}
+    assert all(row.keys() == NAMES and None not in row.values() for row in features.values())
+    weights = folders.weights(1).read_bytes()
+    before = folders.weights(0).stat().st_mtime_ns
+    folders.record(1).unlink()
+    outcome(work)
+    assert folders.weights(0).stat().st_mtime_ns == before
+    assert folders.weights(1).read_bytes() == weights
+    assert read_json(folders.result)["features"] == features
+    heads(work, masks)
+    assert work.heads_json.stat().st_mtime_ns > first
+    check_export(work, tiny_package, tmp_path)
+    cases = read_cases(work)
+    write_cases(work, [replace(cases[0], outcomes=cases[1].outcomes), *cases[1:]])
+    with pytest.raises(HecktorError, match="trained on other masks, images or outcomes"):
+        heads(work, masks)
+
+
+def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
+    """The package lists plan and weights of both folds."""
+    use_networks(work, networks, (9.0, 9.0, 9.0))
+    assert main(["export", "--work", str(work.root), "--output", str(root / "package")]) == 0
+    package = load_package(root / "package")
+    assert package.outcome is not None
+    assert package.outcome.plan.tasks == (OutcomeTask("rfs"), OutcomeTask("hpv"))
+    assert [path.name for path in package.outcome.files] == ["fold_0.safetensors", "fold_1.safetensors"]
+    assert "outcome/fold_1.safetensors" in package.manifest["files"]
+
+
+def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Path]) -> None:  # noqa: F811
+    """Without a relapse and without HPV no answer is left."""
+    work, masks = prepared
+    heads(work, masks)
+    cases, edition, splits = read_cases(work), edition_of(work), read_splits(work)
+    without = [replace(case, outcomes={**case.outcomes, "Relapse": False}) for case in cases]
+    plan, why_not = plan_outcome(edition, without, splits, TINY)
+    assert [task.answer for task in plan.tasks] == ["hpv"]
+    assert why_not == {"rfs": "0 training patients with an event in a fold, expected at least 2"}
+    write_cases(work, [replace(case, outcomes={}) for case in cases])
+    lines: list[str] = []
+    with pytest.raises(HecktorError, match="no outcome to learn from"):
+        train_outcome(work, "small", show=lines.append)
+    assert lines[1].startswith("outcome network without hpv: 0 training patients outside the most frequent class")
