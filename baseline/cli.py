@@ -172,7 +172,13 @@ def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:
-    return Machine(arguments.device, arguments.gpus, arguments.jobs)
+    return Machine(
+        arguments.device,
+        arguments.gpus,
+        arguments.jobs,
+        compile=arguments.compile,
+        deterministic=arguments.deterministic,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -194,6 +200,10 @@ def _parser() -> argparse.ArgumentParser:
     gpus = argparse.ArgumentParser(add_help=False)
     gpus.add_argument(
         "--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)"
+    )
+    gpus.add_argument("--compile", action="store_true", help="train through torch.compile, on a GPU")
+    gpus.add_argument(
+        "--deterministic", action="store_true", help="reproducible GPU algorithms instead of the fastest ones"
     )
 
     def step(name: str, run: _Step, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:

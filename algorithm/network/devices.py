@@ -55,14 +55,28 @@ def limit_threads() -> None:
         torch.set_num_threads(min(torch.get_num_threads(), usable_cpus()))
 
 
-def prepare_gpu(device: torch.device) -> None:
-    """Limit this process's memory on the card and make results reproducible; no effect on a CPU."""
+def prepared_device(name: str, *, benchmark: bool = False) -> torch.device:
+    """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them.
+
+    Raises:
+        HecktorError: the device does not answer.
+    """
+    limit_threads()
+    device = device_named(name)
+    prepare_gpu(device, benchmark=benchmark)
+    return device
+
+
+def prepare_gpu(device: torch.device, *, benchmark: bool = False) -> None:
+    """Limit this process's memory on the card and make results reproducible, unless cuDNN may choose its algorithms by
+    `benchmark`; no effect on a CPU.
+    """
     if device.type != "cuda":
         return
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, GPU_MEMORY_LIMIT_BYTES / total), device)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = benchmark
+    torch.backends.cudnn.deterministic = not benchmark
 
 
 def release(device: torch.device) -> None:

@@ -13,9 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from algorithm.network.devices import release
+from algorithm.network.devices import GIB, release
 from algorithm.network.enhance import Enhanced, enhancements
 from algorithm.network.package import ModelPackage
+from algorithm.network.speed import Speed
 from contract.errors import ModelPackageError
 
 _MODULES: Final[dict[str, type[nn.Module]]] = {
@@ -24,14 +25,22 @@ _MODULES: Final[dict[str, type[nn.Module]]] = {
     "torch.nn.LeakyReLU": nn.LeakyReLU,
     "torch.nn.ReLU": nn.ReLU,
 }
+# Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
+LARGEST_KEPT_BYTES: Final = 3 * GIB
 _SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode")
 
 
 class Networks:
-    """The package's networks, one on one device at a time; another fold exchanges the weights."""
+    """The package's networks, one on one device at a time; another fold exchanges the weights.
 
-    def __init__(self, package: ModelPackage) -> None:
-        self.package = package
+    The weights of each fold are read and checked once and then kept in RAM, up to `LARGEST_KEPT_BYTES` in total; those
+    beyond are read again each time.
+    """
+
+    def __init__(self, package: ModelPackage, speed: Speed | None = None) -> None:
+        self.package, self.speed = package, speed or Speed()
+        self.kept_bytes = 0
+        self._kept: dict[int, dict[str, torch.Tensor]] = {}
         self._network: nn.Module | None = None
         self._holds: tuple[str, torch.device] | None = None
         self._fold: int | None = None
@@ -51,20 +60,32 @@ class Networks:
                 self.forget()
                 release(device)
             self._network = build_network(self.package, fold).to(device).eval()
+            if self.speed.channels_last:
+                self._network.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
             self._holds = wanted
         if fold != self._fold:
             self._fold = None
-            load_weights(self._network, self.package.fold_files[fold])
+            if fold in self._kept:
+                _copy_into(dict(own_tensors(self._network)), self._kept[fold])
+            else:
+                self._keep(fold, load_weights(self._network, self.package.fold_files[fold]))
             self._fold = fold
         return self._network
+
+    def _keep(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
+        compact = {name: _compact(tensor) for name, tensor in weights.items()}
+        size = sum(tensor.nbytes for tensor in compact.values())
+        if self.kept_bytes + size <= LARGEST_KEPT_BYTES:
+            self._kept[fold] = compact
+            self.kept_bytes += size
 
     def forget(self) -> None:
         """Drop the network: its device failed, or its memory is needed."""
         self._network, self._holds, self._fold = None, None, None
 
 
-def load_weights(network: nn.Module, path: Path) -> None:
-    """Fill `network` from a safetensors file that holds each of its tensors once.
+def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
+    """Fill `network` from a safetensors file that holds each of its tensors once; returns the tensors of the file.
 
     Raises:
         ModelPackageError: a tensor is missing, too many, of another shape, or not finite.
@@ -79,14 +100,26 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if weights.keys() != own.keys():
         odd = sorted(weights.keys() ^ own.keys())[0]
         raise ModelPackageError(path.name, f"tensor {odd} is in only one of weights and network")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            if tensor.shape != weights[name].shape:
-                shape = tuple(weights[name].shape)
-                raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
-            if not bool(torch.isfinite(weights[name]).all()):
-                raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
-            tensor.copy_(weights[name])
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            shape = tuple(weights[name].shape)
+            raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
+        if not bool(torch.isfinite(weights[name]).all()):
+            raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
+    _copy_into(own, weights)
+    return weights
+
+
+@torch.no_grad()
+def _copy_into(own: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])
+
+
+def _compact(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in float16 if that is exact, otherwise in the tensor's own type; the file may be mapped into memory."""
+    half = tensor.to(torch.float16, copy=True)
+    return half if torch.equal(half.to(tensor.dtype), tensor) else tensor.clone()
 
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:

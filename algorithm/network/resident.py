@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.speed import Speed
 from contract.packages import check_edition, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
@@ -24,8 +25,8 @@ LOGGER = logging.getLogger("hecktor")
 class Resident:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed."""
 
-    def __init__(self, model_dir: Path, device: str) -> None:
-        self._model_dir, self._device_name = model_dir, device
+    def __init__(self, model_dir: Path, device: str, speed: Speed | None = None) -> None:
+        self._model_dir, self._device_name, self._speed = model_dir, device, speed or Speed()
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
@@ -55,7 +56,7 @@ class Resident:
         else:
             return self
         LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
-        on_cpu = Resident(self._model_dir, "cpu")
+        on_cpu = Resident(self._model_dir, "cpu", self._speed)
         on_cpu.load()
         return on_cpu
 
@@ -88,16 +89,13 @@ class Resident:
         """The folds' networks. Raises `ModelPackageError` if one of them cannot be built."""
         from algorithm.network.networks import Networks
 
-        networks = Networks(self.package)
+        networks = Networks(self.package, self._speed)
         networks.check()
         return networks
 
     @cached_property
     def device(self) -> torch.device:
         """The device that the user wants. Raises `HecktorError` if it does not answer."""
-        from algorithm.network.devices import device_named, limit_threads, prepare_gpu
+        from algorithm.network.devices import prepared_device
 
-        limit_threads()
-        device = device_named(self._device_name)
-        prepare_gpu(device)
-        return device
+        return prepared_device(self._device_name, benchmark=self._speed.benchmark)

@@ -158,17 +158,22 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
 def _command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int) -> list[str]:
     command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.root), "--device", machine.device]
     command += ["--gpus", str(machine.gpus), "--jobs", str(threads)]
+    command += [f"--{name}" for name in ("compile", "deterministic") if getattr(machine, name)]
     return [*command, "--fold", str(job.fold), "--backbone", job.backbone]
 
 
 def check_device(machine: Machine) -> None:
-    """Check that the requested GPUs exist.
+    """Check that the requested GPUs exist and that the options agree.
 
     Raises:
-        HecktorError: no GPU, or fewer than requested.
+        HecktorError: no GPU, or fewer than requested, or `--compile` without a GPU or with `--deterministic`.
     """
     from torch import cuda
 
+    if machine.compile and machine.device == "cpu":
+        raise HecktorError("--compile", "found with --device cpu", "--device cuda")
+    if machine.compile and machine.deterministic:
+        raise HecktorError("--compile", "found with --deterministic", "one of them")
     if machine.device == "cuda" and not cuda.is_available():
         raise HecktorError(
             "--device", "found cuda and no GPU that PyTorch can use", "cpu, or a .venv of `scripts/setup --cuda`"

@@ -6,7 +6,10 @@ nnU-Net reads its folders from the environment at import, so `set_environment` c
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +20,7 @@ from baseline.network.interruption import end_by_sigterm
 from baseline.network.plans import NetworkPlan
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.files import read_json, write_json
 
 # Maximum number of augmentation processes for a GPU; more only take memory.
 MOST_AUGMENTING = 16
@@ -27,6 +30,9 @@ _BETWEEN_RANKS = 10_000
 _POLL_S: Final = 1.0
 # Time to end before a process is killed.
 _GRACE_S: Final = 10
+_FULL: Final = ("out of memory", "DefaultCPUAllocator")
+_EXPECTED_MEMORY: Final = "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size"
+_EXPECTED_CARD: Final = "a device that answers; the same command continues from the last checkpoint"
 
 
 def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
@@ -47,11 +53,15 @@ class Machine:
         device: `cpu` or `cuda`.
         gpus: GPUs, or processes on a CPU, that share each batch (DDP).
         threads: processor cores in total.
+        compile: run the network through `torch.compile`; on a card only.
+        deterministic: cuDNN's reproducible algorithms instead of the fastest ones that it measures.
     """
 
     device: str = "cpu"
     gpus: int = 1
     threads: int = 1
+    compile: bool = False
+    deterministic: bool = False
 
 
 def train_network(
@@ -62,7 +72,7 @@ def train_network(
     With DDP each process passes its `rank` and has joined the process group before.
 
     Raises:
-        HecktorError: the GPU is out of memory.
+        HecktorError: the device is out of memory or lost.
     """
     final = work.final(fold, backbone)
     if final.is_file():
@@ -70,12 +80,14 @@ def train_network(
     threads = max(1, machine.threads // machine.gpus)
     # On a CPU the network needs the cores; a GPU waits for augmentation.
     set_environment(work, augmentation_workers=0 if machine.device == "cpu" else min(threads, MOST_AUGMENTING))
+    os.environ["nnUNet_compile"] = "t" if machine.compile else "f"  # noqa: SIM112
     import torch
 
     from baseline.network.trainer import ShortTrainer
 
     torch.set_num_threads(threads)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not machine.deterministic
+    torch.backends.cudnn.deterministic = machine.deterministic
     # DDP processes draw different patches; their weights are broadcast from the first.
     torch.manual_seed(seed + fold + _BETWEEN_RANKS * rank)
     np.random.seed(seed + fold + _BETWEEN_RANKS * rank)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
@@ -88,26 +100,35 @@ def train_network(
     device = torch.device(machine.device)
     trainer = ShortTrainer(plans, CONFIGURATIONS[backbone], fold, dataset, device)
     trainer.use_plan(plan, device)
-    if latest.is_file():
-        trainer.load_checkpoint(str(latest))
-    try:
+    with explained_failures(f"fold {fold} ({backbone})"):
+        if latest.is_file():
+            trainer.load_checkpoint(str(latest))
         trainer.run_training()
-    except torch.OutOfMemoryError as problem:
-        raise HecktorError(
-            f"fold {fold} ({backbone})",
-            str(problem).partition(". ")[0],
-            "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size",
-        ) from None
     return final
+
+
+@contextmanager
+def explained_failures(job: str) -> Iterator[None]:
+    """Turn a device that is full or lost into a HecktorError about `job`; a bug keeps its trace."""
+    from algorithm.network.devices import first_line, is_device_failure
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as problem:
+        if not is_device_failure(problem):
+            raise
+        found = first_line(problem).partition(". ")[0]
+        full = isinstance(problem, MemoryError) or any(words in str(problem) for words in _FULL)
+        raise HecktorError(job, found, _EXPECTED_MEMORY if full else _EXPECTED_CARD) from None
 
 
 def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int) -> Path:
     """Train one network on `machine.gpus` GPUs, or in as many processes on a CPU; returns the final checkpoint.
 
     Raises:
-        HecktorError: a process was killed.
+        HecktorError: a process was killed, or its GPU is out of memory or lost.
     """
-    from torch.multiprocessing.spawn import ProcessExitedException, spawn
+    from torch.multiprocessing.spawn import ProcessException, ProcessExitedException, spawn
 
     with tempfile.TemporaryDirectory(prefix="hecktor-") as folder:
         arguments = (f"{folder}/group", work, plan, fold, backbone, machine, seed)
@@ -115,7 +136,12 @@ def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: st
         try:
             while not group.join(timeout=_POLL_S):
                 pass
-        except ProcessExitedException as problem:
+        except ProcessException as problem:
+            # Another process may have ended first, because it lost the one that failed.
+            if (refusal := _refusal(f"{folder}/group")).is_file():
+                raise HecktorError(*read_json(refusal)) from None
+            if not isinstance(problem, ProcessExitedException):
+                raise
             raise HecktorError(f"training of fold {fold} ({backbone})", f"{problem}", "exit status 0") from None
         finally:
             for process in group.processes:
@@ -137,9 +163,20 @@ def _member(
         cuda.set_device(rank)
     backend = "gloo" if machine.device == "cpu" else "nccl"
     end_by_sigterm()
-    distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
-    train_network(work, plan, fold, backbone, machine, seed, rank)
+    try:
+        with explained_failures(f"fold {fold} ({backbone})"):
+            distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
+            train_network(work, plan, fold, backbone, machine, seed, rank)
+    except HecktorError as problem:
+        if not _refusal(group).is_file():  # the first failure is the cause of the others
+            write_json(_refusal(group), [problem.what, problem.found, problem.expected])
+        sys.exit(1)
     distributed.destroy_process_group()
+
+
+def _refusal(group: str) -> Path:
+    """The file in which a process leaves the fields of its HecktorError."""
+    return Path(f"{group}-refusal.json")
 
 
 def _allow_cpu(work: WorkFolders) -> None:

@@ -16,7 +16,7 @@ from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
 from algorithm.heads.measure import Features, image_features
 from algorithm.masks.segmentation import Segmentation, softmax
-from algorithm.network.devices import device_named
+from algorithm.network.devices import prepared_device
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, planned_passes
@@ -80,7 +80,7 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
     complete = {name for name in rows if load_cached(work.uncertainty(name), uncertainty_keys[name]) is not None}
     waiting = [case for case in cases if case.patient_id not in complete]
     if waiting:
-        networks, device = Networks(load_package(run.package())), device_named(run.device)
+        networks, device = Networks(load_package(run.package())), prepared_device(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
             segmentation, passes = _segment(case, run.fold(name), networks, work, device)

@@ -15,6 +15,7 @@ from algorithm.network.networks import untrained_network
 from baseline.network.interruption import SAVE_EVERY
 from baseline.network.plans import NetworkPlan
 from baseline.network.progress.watch import TrainingPage
+from baseline.network.seeding import seeded_workers
 from baseline.work import CONFIGURATIONS
 from contract.files import atomic_path
 
@@ -69,6 +70,11 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
             network = self.network.module if self.is_ddp else self.network
             network.forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
             network.register_forward_hook(_as_float32)
+
+    def get_dataloaders(self) -> Any:
+        """nnU-Net's loaders, with seeds of their own for the augmentation workers."""
+        with seeded_workers(self.current_epoch):
+            return super().get_dataloaders()
 
     def set_deep_supervision_enabled(self, enabled: bool) -> None:
         """Ignored for a network with a single output."""

@@ -23,7 +23,8 @@ def report_rows(measured: Measured) -> list[dict[str, Any]]:
 
 
 def _report_row(measurement: Measurement, timing: Timing, timings: Mapping[str, Timing]) -> dict[str, Any]:
-    partners = {key: timings[key] for key in measurement.against if key in timings}
+    timed = (key for key in measurement.against if key in timings)
+    partners = {key: timings[key] for key in timed if timings[key].median_s > 0}  # 0 s: what could not run
     fastest = min(partners, key=lambda key: partners[key].median_s, default=None)
     leanest = min(partners, key=lambda key: partners[key].peak_memory_mib, default=None)
     ratios = {

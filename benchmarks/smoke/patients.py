@@ -19,7 +19,13 @@ from contract.files import read_json
 PASSES: Final = "passes"
 PLANNED: Final = "planned passes"
 MARGIN_S: Final = "margin (s)"
+LIMIT_S: Final = "time limit (s)"
 CARD_GIB: Final = "peak memory on the card (GiB)"
+DRIVER_GIB: Final = "with the driver's libraries (GiB)"
+T4_PASSES: Final = "T4, slow (passes)"
+# The tasks of both editions by name.
+EDITIONS: Final = ("hecktor2025", "hecktor2026")
+TASKS: Final = {one.name: (name, one) for name in EDITIONS for one in load_edition(name).algorithms}
 
 
 def record_figures(record: Mapping[str, Any]) -> dict[str, float]:
@@ -39,13 +45,15 @@ def record_figures(record: Mapping[str, Any]) -> dict[str, float]:
 def run_patient(task: str, device: str, model: Path, input_dir: Path, scratch: Path) -> Timing:
     """All folds and mirrors on one patient within the task's time limit.
 
-    The card's memory is the driver's count, libraries included; without `nvidia-smi` it is the process's own.
+    The card's memory is what the process reserved, and the driver's count if there is `nvidia-smi`.
 
     Raises:
         HecktorError: the algorithm failed, or the network did not answer.
     """
     record = scratch / "record.json"
-    command = algorithm_command(task, model, input_dir, scratch / "output", "--device", device, "--record", str(record))
+    edition, algorithm = TASKS[task]
+    options = ("--edition", edition, "--device", device, "--record", str(record))
+    command = algorithm_command(task, model, input_dir, scratch / "output", *options)
     before_mib = card_memory_mib() if device == "cuda" else None
     with PeakSampler(lambda: (card_memory_mib() or 0.0) if before_mib is not None else 0.0, step_s=0.5) as card:
         run = run_command(Command(command))
@@ -57,10 +65,10 @@ def run_patient(task: str, device: str, model: Path, input_dir: Path, scratch: P
     prediction = t4_prediction(
         tiles * flops_per_tile(package.configuration),
         run.seconds - figures["segment (s)"],
-        load_edition().algorithm(task).time_limit_s,
+        algorithm.time_limit_s,
         int(figures[PLANNED]),
     )
-    figures |= {"tiles a pass": tiles, **prediction}
+    figures |= {"tiles a pass": tiles, LIMIT_S: algorithm.time_limit_s, **prediction}
     if before_mib is not None:
-        figures[CARD_GIB] = (card.peak_mib - before_mib) / 1024
+        figures[DRIVER_GIB] = (card.peak_mib - before_mib) / 1024
     return Timing((run.seconds,), run.peak_memory_mib, figures)

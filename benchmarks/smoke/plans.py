@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from algorithm.network.networks import own_tensors, untrained_network
-from algorithm.network.package import CHANNELS, DEFAULT_PACKAGE, PLANS
+from algorithm.network.package import CHANNELS, DEFAULT_PACKAGE, DEFAULT_PACKAGES, PLANS
 from contract import labels
+from contract.editions import DEFAULT_EDITION
 from contract.files import read_json, write_json
 from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
 
@@ -79,15 +80,16 @@ def plans_named(name: str, *, quick: bool = False) -> dict[str, Any]:
     }
 
 
-def write_random_package(root: Path, name: str, *, quick: bool = False) -> Path:
-    """Write a package of five folds with random weights, mirrored along every axis, with the shipped heads.
+def write_random_package(root: Path, name: str, edition: str = DEFAULT_EDITION, *, quick: bool = False) -> Path:
+    """Write a package of five folds with random weights, mirrored along every axis, with the edition's shipped heads.
 
     One channel of the finest stage passes the PET through, so that the output looks like lesions and not like noise.
     `quick` has two folds and one axis.
     """
     plans = plans_named(name, quick=quick)
     write_json(root / PLANS, plans)
-    shutil.copytree(DEFAULT_PACKAGE / "heads", root / "heads")
+    shipped = DEFAULT_PACKAGES / edition
+    shutil.copytree(shipped / "heads", root / "heads")
     folds = [f"fold_{fold}.safetensors" for fold in range(2 if quick else FOLDS)]
     for fold, file_name in enumerate(folds):
         torch.manual_seed(fold)
@@ -99,6 +101,7 @@ def write_random_package(root: Path, name: str, *, quick: bool = False) -> Path:
         "format_version": FORMAT_VERSION,
         "name": f"smoke-{name}",
         "purpose": "for measuring: random weights",
+        **{key: value for key, value in read_json(shipped / MANIFEST).items() if key in ("edition", "stand_ins")},
         "mirror_axes": [2] if quick else [0, 1, 2],
         "channels": list(CHANNELS),
         "labels": {str(value): label for value, label in labels.NAMES.items()},

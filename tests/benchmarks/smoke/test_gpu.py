@@ -13,8 +13,9 @@ from algorithm.network.package import load_package
 from algorithm.network.passes import planned_passes
 from benchmarks.smoke import gpu
 from benchmarks.smoke.operations import T4_TFLOPS, flops_per_tile, t4_prediction
-from benchmarks.smoke.patients import CARD_GIB, MARGIN_S, PASSES, PLANNED, record_figures
+from benchmarks.smoke.patients import CARD_GIB, LIMIT_S, MARGIN_S, PASSES, PLANNED, record_figures
 from benchmarks.smoke.plans import HOT, PLAN_NAMES, plans_named, write_random_package
+from benchmarks.smoke.training import FITS, HOURS
 from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json
@@ -24,18 +25,28 @@ FULL = "3d_fullres"
 
 def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--plans", "resenc-m"]
-    assert gpu.main([*arguments, "--sizes", "head_and_neck", "--tasks", "rfs"]) == 0
+    assert gpu.main([*arguments, "--sizes", "head_and_neck", "--tasks", "combined", "--presets", "nnunet"]) == 0
     report = read_json(tmp_path / "gpu-smoke-quick.json")
-    tile, run = report["measurements"]
+    tile, *ways, run, training = report["measurements"]
+    assert [way["name"] for way in ways] == [
+        f"one tile, {way}" for way in ("benchmark", "channels-last", "two-mirrors", "all of these")
+    ]
+    assert all(way["time_ratio"] > 0 for way in ways)
+    assert training["figures"][FITS] == 1
+    assert training["figures"][HOURS] == pytest.approx(training["seconds"]["median"] * 1000 / 3600)
     figures = run["figures"]
+    assert figures[LIMIT_S] == 1500
     assert figures[PASSES] == figures[PLANNED] == 4
     stages = {"read", "localise", "load", "segment", "measure", "head", "write"}
     assert {f"{stage} (s)" for stage in stages} <= figures.keys()
     assert CARD_GIB not in figures
     assert figures["tiles a pass"] > 1
     assert tile["figures"]["GFLOP"] > 0
-    assert [bound["held"] for bound in run["bounds"]] == [True, True]
-    assert "head and neck, rfs" in capsys.readouterr().out
+    assert [bound["held"] for bound in run["bounds"]] == [True, True, True]
+    assert "head and neck, combined" in capsys.readouterr().out
+    page = (tmp_path / "gpu-smoke-quick.html").read_text()
+    assert "Tiny networks (--quick)" in page
+    assert "4 of 4" in page
 
 
 def test_without_a_card_nothing_runs(

@@ -1,0 +1,80 @@
+"""Seeds of the augmentation workers, so that `--seed` reproduces a training and no two workers draw the same sequence.
+
+nnU-Net's workers inherit one torch state from the process that starts them, take NumPy's seed from the operating
+system, and share one queue, so that the order of the batches depends on their speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from queue import Empty
+from typing import Any
+
+import numpy as np
+import torch
+from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
+
+
+def seed_here(seed: int) -> None:
+    """Seed the global generators of this process, from which nnU-Net's loader and transforms draw."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
+
+
+class SeededLoader:
+    """A loader of batches that seeds each worker process with one of `seeds` when the worker begins."""
+
+    def __init__(self, loader: Any, seeds: Sequence[int]) -> None:
+        self.loader, self.seeds = loader, seeds
+
+    def set_thread_id(self, number: int) -> None:
+        """Called by batchgenerators in each worker, first of all."""
+        torch.set_num_threads(1)
+        seed_here(self.seeds[number])
+        self.loader.set_thread_id(number)
+
+    def __next__(self) -> Any:
+        return next(self.loader)
+
+
+class OrderedAugmenter(MultiThreadedAugmenter):  # type: ignore[misc]
+    """Worker processes whose batches come in turn. Ctrl-C passes through without a log line of the library's own."""
+
+    def __next__(self) -> Any:
+        if not self.was_initialized:
+            self._start()
+        while not self.abort_event.is_set():
+            try:
+                return self.pin_memory_queue.get(timeout=self.wait_time)
+            except Empty:
+                continue
+        self._finish()
+        raise RuntimeError("found an augmentation process that has ended, expected all of them to run (see above)")
+
+
+@contextmanager
+def seeded_workers(epoch: int) -> Iterator[None]:
+    """Let the loaders that nnU-Net makes in the block draw from seeds of their own.
+
+    All seeds derive from torch's seed of this process and from `epoch`, the one that the training resumes at. The
+    process itself is seeded again only after a resumption; without workers it draws the batches.
+    """
+    from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
+
+    sequence = np.random.SeedSequence((torch.initial_seed(), epoch))
+    if epoch:
+        seed_here(int(sequence.generate_state(1)[0]))
+
+    def ordered(data_loader: Any, num_processes: int, pin_memory: bool, wait_time: float, **_: Any) -> OrderedAugmenter:
+        seeds = [int(seed) for seed in sequence.spawn(1)[0].generate_state(num_processes)]
+        loader = SeededLoader(data_loader, seeds)
+        # One batch waits in each worker's queue: with sixteen workers, more would take gigabytes.
+        return OrderedAugmenter(loader, None, num_processes, 1, pin_memory=pin_memory, wait_time=wait_time)
+
+    before = module.NonDetMultiThreadedAugmenter
+    module.NonDetMultiThreadedAugmenter = ordered
+    try:
+        yield
+    finally:
+        module.NonDetMultiThreadedAugmenter = before

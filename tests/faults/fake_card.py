@@ -1,0 +1,112 @@
+"""A card on a machine without one: the CPU computes, and the card can be slow, full, or lost at a chosen image."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+GIB: Final = 2**30
+NAME: Final = "Fake T4"
+FULL: Final = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.56 GiB."
+LOST: Final = "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported"
+
+
+class FakeCard:
+    """The state of the card.
+
+    `on_image` is called with the number, from 1, of each image (five dimensions, no weights, no labels) that is brought to the
+    card, and may fail as the card. A lost card fails from then on.
+    """
+
+    def __init__(self) -> None:
+        self.images, self.lost = 0, False
+        self.on_image: Callable[[int], None] = lambda _: None
+
+    def take(self, tensor: torch.Tensor) -> None:
+        """Called for each tensor that is brought to the card."""
+        self.answer()
+        if tensor.ndim == 5 and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):
+            self.images += 1
+            self.on_image(self.images)
+
+    def answer(self, *_: Any) -> None:
+        """Fail if the card is lost."""
+        if self.lost:
+            raise RuntimeError(LOST)
+
+    def full_at(self, *numbers: int) -> None:
+        """Have too little memory for these images."""
+
+        def full(number: int) -> None:
+            if number in numbers:
+                raise torch.OutOfMemoryError(FULL)
+
+        self.on_image = full
+
+    def lost_at(self, image: int) -> None:
+        """Be lost at this image and afterwards."""
+
+        def lose(number: int) -> None:
+            self.lost = self.lost or number >= image
+            self.answer()
+
+        self.on_image = lose
+
+    def slow(self, seconds: float) -> None:
+        """Take this long for each image."""
+        self.on_image = lambda _: time.sleep(seconds)
+
+
+def is_card(value: Any) -> bool:
+    """True for a CUDA device, or its name."""
+    return str(value).startswith("cuda") if isinstance(value, str | torch.device) else False
+
+
+def on_cpu(value: Any) -> Any:
+    return torch.device("cpu") if is_card(value) else value
+
+
+@contextmanager
+def fake_card() -> Iterator[FakeCard]:
+    """Let torch report one card with 16 GiB until the block ends."""
+    card, state = FakeCard(), torch.get_rng_state()
+    move, zeros, load = torch.Tensor.to, torch.zeros, torch.load
+
+    def to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if any(map(is_card, (*args, *options.values()))):
+            card.take(tensor)
+        return move(tensor, *map(on_cpu, args), **tree_map(on_cpu, options))
+
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "set_device": None,
+        "manual_seed_all": None,
+        "get_rng_state": state,
+        "set_rng_state": None,
+        "get_device_name": NAME,
+        "get_device_properties": SimpleNamespace(total_memory=16 * GIB),
+        "set_per_process_memory_fraction": None,
+        "max_memory_reserved": 5 * GIB,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, answer in answers.items():
+            patch.setattr(torch.cuda, name, functools.partial(lambda result, *_, **__: result, answer))
+        patch.setattr(torch.cuda, "synchronize", card.answer)
+        patch.setattr(torch.cuda, "empty_cache", card.answer)
+        patch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
+        patch.setattr(torch.Tensor, "to", to)
+        patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(on_cpu, options)))
+        patch.setattr(torch, "load", lambda path, **options: load(path, **tree_map(on_cpu, options)))
+        yield card

@@ -1,0 +1,123 @@
+"""A full, a lost and a slow card through whole runs of `hecktor predict`, faked on the CPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithm.cli import main
+from contract.errors import run_main
+from contract.images.volumes import read_volume
+from tests.faults.fake_card import NAME, FakeCard, fake_card
+
+pytestmark = pytest.mark.usefixtures("root_logger")
+ON_CARD, SPARED = f"{NAME} (float16, sums on cuda)", f"{NAME} (float16, sums on cpu)"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The record of a run, its mask, and the lines of its log."""
+
+    record: dict[str, Any]
+    mask: np.ndarray
+    log: str
+
+
+@pytest.fixture
+def card() -> Iterator[FakeCard]:
+    with fake_card() as one:
+        yield one
+
+
+@pytest.fixture
+def predicted(case_folder: Any, tiny_package: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    case_folder.write()
+    root: Path = case_folder.root
+
+    def run(device: str, *options: str) -> Outcome:
+        output = root / f"output-{device}"
+        output.mkdir()
+        words = ["--task", "1", "--input", str(root / "input"), "--output", str(output), "--model", str(tiny_package)]
+        status = run_main(main, [*words, "--device", device, "--record", str(root / "record.json"), *options])
+        log = capfd.readouterr().err
+        assert status == 0, log
+        mask = next(output.rglob("*.mha"))
+        return Outcome(json.loads((root / "record.json").read_text()), read_volume(mask, np.uint8).array, log)
+
+    return run
+
+
+def test_a_card_that_works(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    found = predicted("cuda")
+    assert (found.record["device"], found.record["passes_done"]) == (ON_CARD, 4), found.log
+    assert found.record["gpu_peak_memory_mib"] == 5 * 1024
+    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+
+
+# The grid of the case has 8 tiles, and the package two folds with one mirror axis: four passes, 32 images.
+
+
+def test_a_full_card_leaves_its_sums_to_the_ram(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """The third tile does not fit: the pass begins anew with its sums in RAM, and the other three stay there."""
+    card.full_at(3)
+    found = predicted("cuda")
+    assert (found.record["device"], found.record["passes_done"]) == (SPARED, 4)
+    assert card.images == 3 + 4 * 8
+    assert f"{ON_CARD} failed (CUDA out of memory. Tried to allocate 2.00 GiB" in found.log
+    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+
+
+def test_a_card_that_stays_full_leaves_the_case_to_the_cpu(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """The first tile fits neither way; the card is not asked again."""
+    card.full_at(1, 2)
+    found = predicted("cuda")
+    assert found.record["device"].startswith("cpu (")
+    assert (found.record["passes_done"], card.images) == (4, 2)
+    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+
+
+def test_a_card_that_is_lost_in_the_third_pass(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """Two passes are kept, and the CPU makes the other two."""
+    card.lost_at(2 * 8 + 4)
+    found = predicted("cuda")
+    assert found.record["device"].startswith("cpu (")
+    assert (found.record["passes_done"], card.images) == (4, 2 * 8 + 4)
+    assert found.log.count("unspecified launch failure") >= 2
+    assert "Traceback" not in found.log
+    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+
+
+def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    card.lost = True
+    found = predicted("cuda")
+    assert (found.record["passes_done"], card.images) == (4, 0)
+    assert "the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU" in found.log
+
+
+def test_a_slow_card_makes_fewer_passes(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """Of 14 s half are reserved. A pass takes 8 x 0.4 s = 3.2 s, and a second one would be begun only with 3.8 s left."""
+    card.slow(0.4)
+    found = predicted("cuda", "--time-limit", "14")
+    assert found.record["segmented_by"] == "network"
+    assert 1 <= found.record["passes_done"] < 4
+
+
+def test_a_slower_card_looks_only_where_the_pet_is_hot(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """Half of 20 s are reserved. Eight tiles of 1.6 s take 12.8 s, one around the uptake takes 1.6 s."""
+    card.slow(1.6)
+    found = predicted("cuda", "--time-limit", "20")
+    assert found.record["plan"].startswith("the PET-avid part")
+    assert "the plan shrinks to the PET-avid part" in found.log
+
+
+def test_two_mirrors_share_a_batch_on_the_card(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """One mirror axis leaves no second mirrored pass, so that nothing changes; the other ways change last bits."""
+    found = predicted("cuda", "--faster", "benchmark", "channels-last", "two-mirrors")
+    assert found.record["passes_done"] == 4
+    assert (found.mask == predicted("cpu").mask).mean() > 0.999

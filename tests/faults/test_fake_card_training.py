@@ -1,0 +1,138 @@
+"""A full and a lost card through whole runs of `hecktor train fold`, faked on the CPU, with real worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baseline.cli import main
+from baseline.network import nnunet
+from baseline.release.cases import ReleaseCase, write_cases
+from baseline.work import WorkFolders
+from contract.errors import HecktorError, run_main
+from contract.files import write_json
+from contract.patient import Patient
+from tests.baseline.network.test_nnunet import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
+from tests.faults.fake_card import FULL, FakeCard, fake_card
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+EPOCHS = 3
+
+
+@pytest.fixture
+def card() -> Iterator[FakeCard]:
+    with fake_card() as one:
+        yield one
+
+
+@pytest.fixture
+def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
+    """The planned directory with the files of `prepare` and `plan`, and no checkpoint."""
+    image = Path("image")
+    write_cases(planned, [ReleaseCase(name, "A", image, image, image, Patient()) for name in PATIENTS])
+    splits = {"folds": [[PATIENTS[1]], [PATIENTS[0]]], "centres": {"A": list(PATIENTS)}}
+    write_json(planned.splits_json, {"format_version": 1, "seed": 3, **splits})
+    options = asdict(replace(PLAN, epochs=EPOCHS, backbones=("unet",)))
+    write_json(planned.plan_json, {"key": "any", "options": options})
+    for checkpoint in planned.results.rglob("checkpoint_*.pth"):
+        checkpoint.unlink()
+    return planned
+
+
+@pytest.fixture
+def train(work: WorkFolders, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
+    """Exit status and lines of stderr of `hecktor train fold --device cuda`, for fold 0 with two workers."""
+
+    def run(*options: str) -> tuple[int, list[str]]:
+        words = ["fold", "--work", str(work.root), "--fold", "0", "--device", "cuda", "--jobs", "2", *options]
+        status = run_main(main, words)
+        return status, capfd.readouterr().err.splitlines()
+
+    return run
+
+
+def weights(work: WorkFolders) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(work.final(0), weights_only=False)["network_weights"]
+    return found
+
+
+def test_the_seed_reproduces_a_training_with_workers(
+    card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]]
+) -> None:
+    """Two whole trainings with two augmentation processes: the same weights, bit by bit."""
+    status, lines = train()
+    assert status == 0, lines
+    first = weights(work)
+    assert card.images >= 2 * EPOCHS
+    work.final(0).unlink()
+    assert train("--deterministic")[0] == 0
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
+    assert all(torch.equal(first[name], tensor) for name, tensor in weights(work).items())
+
+
+def test_a_full_card_ends_a_training_in_one_line(
+    card: FakeCard,
+    work: WorkFolders,
+    train: Callable[..., tuple[int, list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An epoch brings one image for training, one for validation and one for the training page. The fourth does not
+    fit, and the checkpoint of the first epoch stays; nor does that fit when the training resumes. With more room, on a
+    slow card, the training ends.
+    """
+    from baseline.network import trainer
+
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 1)
+    card.full_at(card.images + 4)
+    status, lines = train()
+    expected = "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size"
+    assert (status, lines[-1]) == (1, f"error: fold 0 (unet): {FULL.partition('. ')[0]}, expected {expected}")
+    assert not any("Traceback" in line for line in lines)
+    assert torch.load(work.fold(0) / "checkpoint_latest.pth", weights_only=False)["current_epoch"] == 1
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError(FULL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "load", full)
+        assert train() == (1, [lines[-1]])
+    card.slow(0.1)
+    assert train()[0] == 0
+
+
+def test_a_lost_card_ends_a_training_in_one_line(card: FakeCard, train: Callable[..., tuple[int, list[str]]]) -> None:
+    card.lost_at(card.images + 2)
+    status, lines = train()
+    expected = "a device that answers; the same command continues from the last checkpoint"
+    line = f"error: fold 0 (unet): CUDA error: unspecified launch failure, expected {expected}"
+    assert (status, lines[-1]) == (1, line)
+    assert not any("Traceback" in line for line in lines)
+
+
+def full_member(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
+    """A process of a shared training whose second card is full; the first waits for it."""
+    nnunet.set_environment(work, augmentation_workers=0)
+    from baseline.network.trainer import ShortTrainer
+
+    def full(_: Any) -> None:
+        raise torch.OutOfMemoryError(FULL)
+
+    if rank == 1:
+        ShortTrainer.run_training = full  # type: ignore[method-assign]
+    MEMBER(rank, group, work, *rest)
+
+
+MEMBER = nnunet._member
+
+
+def test_one_full_card_of_two_ends_a_training_in_one_line(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nnunet, "_member", full_member)
+    shared = nnunet.Machine("cpu", gpus=2, threads=2)
+    with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): CUDA out of memory, expected a free GPU, or a `plan`"):
+        nnunet.train_with_ddp(work, PLAN, 0, "unet", shared, seed=3)
