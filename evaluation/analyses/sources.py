@@ -11,7 +11,6 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, PET
-from contract.editions.fields import is_text
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
@@ -20,6 +19,7 @@ from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.ranking.cli import LEADERBOARD_JSON
+from evaluation.results.board import check_board
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
 from evaluation.results.recount import check_results
 
@@ -108,10 +108,8 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    # Older leaderboards have no rows out of competition.
-    board = {"beside": [], **board} if isinstance(board, dict) else {}
-    if not all(_are_entries(board.get(part)) for part in ("teams", "unranked", "beside")):
-        raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
+    check_board(board, f"{folder.name}/{LEADERBOARD_JSON}")
+    board = {"beside": [], **board}  # absent in older leaderboards
     task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
     names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
     teams = [_metrics_of(folder, name) for name in names]
@@ -160,10 +158,6 @@ def _metrics_of(folder: Path, team: str) -> TeamMetrics:
 
 def _metrics_json(folder: Path, team: str) -> Path:
     return folder / team / platform.METRICS_JSON
-
-
-def _are_entries(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) and is_text(one.get("team")) for one in value)
 
 
 def _profile(team: TeamMetrics, edition: Edition) -> EvaluationProfile:
