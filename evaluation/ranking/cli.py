@@ -18,9 +18,9 @@ from evaluation.ranking.beside import MEAN_OF_TEAMS, beside_file, check_team_nam
 from evaluation.ranking.contest import best_run, profile_of, require_rows
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
 from evaluation.ranking.table import as_text, write_table
+from evaluation.results.layout import LEADERBOARD_JSON
 from evaluation.results.metrics_json import read_metrics
 
-LEADERBOARD_JSON: Final = "leaderboard.json"
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 
 

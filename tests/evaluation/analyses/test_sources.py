@@ -120,6 +120,33 @@ def results_of(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), t
     write_json(folder / "leaderboard.json", whole_board(teams, beside, task))
 
 
+@pytest.mark.parametrize("board", ["", "board", "task1"], ids=["beside the teams", "in a folder", "in task1"])
+def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
+    """The teams lie in the results folder, wherever in it the leaderboard does."""
+    results_of(tmp_path, ["a", "b"], ["out"])
+    mask(tmp_path / "a" / "predictions" / "CHUM-001.mha")
+    (tmp_path / board).mkdir(exist_ok=True)
+    (tmp_path / "leaderboard.json").rename(tmp_path / board / "leaderboard.json")
+    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
+    assert [team.team for team in results.beside] == ["out"]
+    masks = find_masks(tmp_path, load_edition("hecktor2025"), ["a", "b"], {})
+    assert masks == {"a": {"CHUM-001": tmp_path / "a" / "predictions" / "CHUM-001.mha"}}
+
+
+def test_a_team_without_metrics_and_two_leaderboards_of_a_task(tmp_path: Path) -> None:
+    results_of(tmp_path / "first", ["a"])
+    (tmp_path / "first" / "a" / "metrics.json").unlink()
+    message = r"^first/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path, load_edition("hecktor2025"))
+    for name in ("first", "second"):
+        results_of(tmp_path / name, ["a"])
+    message = "found two leaderboards of task segmentation, expected one, or folders task1, task2, ... for them"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path, load_edition("hecktor2025"))
+
+
 def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
     """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
     for number, team in ((1, "a"), (2, "b")):

@@ -86,3 +86,11 @@ def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> Non
             del pair["sd"], pair["ci95_low"], pair["ci95_high"]
     file.write_text(json.dumps(board))
     assert report(["--results", str(results), "--output", str(tmp_path / "report.html")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "page"), [("out", "out/index.html"), ("out.html", "out.html"), ("a.b", "a.b/index.html")]
+)
+def test_the_output_is_a_folder_or_a_page(results: Path, tmp_path: Path, output: str, page: str) -> None:
+    assert report(["--results", str(results), "--output", str(tmp_path / output)]) == 0
+    assert (tmp_path / page).read_text().lower().startswith("<!doctype html>")
