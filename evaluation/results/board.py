@@ -103,12 +103,13 @@ def _check_teams(teams: Sequence[Mapping[str, Any]], board: Mapping[str, Any], w
 
 
 def _check_rank(content: Any, where: str) -> None:
-    rank = content.get("rank") if isinstance(content, dict) else None
+    rank: Any = content.get("rank") if isinstance(content, dict) else None
     _require(is_number(rank) and rank >= 1, f"{where}: rank", rank, "a number of at least 1")
 
 
 def _check_beside(entry: Mapping[str, Any], board: Mapping[str, Any], where: str) -> None:
-    where, place, reason = f"{where}, {entry['team']}", entry.get("place"), entry.get("reason", "")
+    where, reason = f"{where}, {entry['team']}", entry.get("reason", "")
+    place: Any = entry.get("place")
     valid = is_integer(place) and 0 <= place <= len(board["teams"])
     _require(valid, f"{where}: place", place, f"a whole number from 0 to {len(board['teams'])}")
     _require(isinstance(reason, str), f"{where}: reason", reason, "a text")
@@ -120,8 +121,9 @@ def _check_beside(entry: Mapping[str, Any], board: Mapping[str, Any], where: str
 def _check_stability(board: Mapping[str, Any], ranked: Sequence[str], where: str) -> None:
     stability = _object(board, "stability", where)
     where = f"{where}: stability"
-    count = stability.get("bootstraps")
-    _require(is_integer(count) and count > 0, f"{where}.bootstraps", count, "a whole number above 0")
+    count: Any = stability.get("bootstraps")
+    if not is_integer(count) or count < 1:
+        raise HecktorError(f"{where}.bootstraps", f"found {described(count)}", "a whole number above 0")
     rankings, metrics = (_object(stability, part, where) for part in ("rankings", "metrics"))
     for name in dict.fromkeys([board["official"], *rankings]):
         _check_standing(rankings.get(name), ranked, count, f"{where}, {name}")
