@@ -63,8 +63,9 @@ def set_all(**values: str) -> Change:
     """Set columns that the row has, `_` for a blank or hyphen."""
 
     def change(row: dict[str, str]) -> None:
-        for column in row:
-            row[column] = values.get(column.replace(" ", "_").replace("-", "_"), row[column])
+        row.update(
+            {column: values.get(column.replace(" ", "_").replace("-", "_"), value) for column, value in row.items()}
+        )
 
     return change
 
