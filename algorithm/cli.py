@@ -31,9 +31,10 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import image_suffix
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
 from contract.packages import package_folder
+from contract.platform import NAMED_IMAGE_SUFFIXES
 
 LOGGER = logging.getLogger("hecktor")
-_MASK_SUFFIXES: Final = (".mha", ".nii.gz")
+_MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
@@ -87,8 +88,11 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
 
 
 def _is_mask_file(output: Path) -> bool:
-    """True for the name of an image, which means that only the mask is written, to this file."""
-    return image_suffix(output) in _MASK_SUFFIXES and not output.is_dir()
+    """True for the name of an image: only the mask is written, to this file. Raises `OutputError`."""
+    suffix = None if output.is_dir() else image_suffix(output, NAMED_IMAGE_SUFFIXES)
+    if suffix is not None and suffix not in _MASK_SUFFIXES:
+        raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
+    return suffix is not None
 
 
 def _task_with_mask(edition: str) -> str | None:
@@ -221,7 +225,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         default=platform.OUTPUT_DIR,
-        help="folder for the answers, or a file (.nii.gz, .mha) for the mask alone (default: %(default)s)",
+        help="folder for the answers, or a file (.nii.gz, .nii, .mha) for the mask alone (default: %(default)s)",
     )
     parser.add_argument(
         "--model",

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from algorithm.case.read import CaseVolumes
+from algorithm.case.inputs import plain_case
+from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.heads.methods import method_for
 from algorithm.network.package import default_package_path
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
-from contract.editions import DEFAULT_EDITION, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -69,6 +70,20 @@ class Predictor:
         """Answer the case in a folder of the platform's `/input` layout; writes no file. Raises `HecktorError`."""
         return self._predict(Path(folder))
 
+    def predict_files(self, ct: Path | str, pet: Path | str | None = None, ehr: Path | str | None = None) -> Prediction:
+        """Answer a case in plain images, as `hecktor predict --ct --pet --ehr`; writes no file.
+
+        Args:
+            ct: HU, in any format of `--ct`.
+            pet: SUV; None takes CASE_0001 beside a CT with nnU-Net's name CASE_0000.
+            ehr: clinical variables, JSON; None answers the mask alone.
+
+        Raises:
+            HecktorError: a file is absent or unusable, or the task has no mask and `ehr` is None.
+        """
+        files = plain_case(Path(ct), None if pet is None else Path(pet), None if ehr is None else Path(ehr))
+        return self._predict(files, self.algorithm if ehr is not None else self._mask_alone())
+
     def predict_arrays(
         self,
         ct: npt.NDArray[Any],
@@ -91,8 +106,14 @@ class Predictor:
         """
         return self._predict(CaseVolumes(_volume("CT", ct, ct_geometry), _volume("PET", pet, pet_geometry), ehr or {}))
 
-    def _predict(self, source: Path | CaseVolumes) -> Prediction:
-        return predict(replace(self._request, source=source), self._resident)
+    def _predict(self, source: CaseSource, algorithm: Algorithm | None = None) -> Prediction:
+        request = replace(self._request, source=source, algorithm=algorithm or self.algorithm)
+        return predict(request, self._resident)
+
+    def _mask_alone(self) -> Algorithm:
+        if self.algorithm.mask is None:
+            raise InputError("ehr", "not given", f"the clinical variables for {self.algorithm.name}")
+        return replace(self.algorithm, answers=(self.algorithm.mask,))
 
 
 def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:

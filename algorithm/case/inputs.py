@@ -11,7 +11,7 @@ from algorithm.case.notices import Notices
 from contract.editions import Socket
 from contract.errors import Finding, InputError
 from contract.images.volumes import find_single_image, image_suffix, list_images
-from contract.platform import READABLE_IMAGE_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES
 from contract.predictions import read_inputs
 
 LISTING: Final = "inputs.json"
@@ -43,15 +43,15 @@ def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
         if not path.is_file():
             raise InputError(option, f"no file {path}", "an existing file")
-        if option != "--ehr" and image_suffix(path) is None:
-            raise InputError(option, f"{path.name}", f"an image in {', '.join(READABLE_IMAGE_SUFFIXES)}")
+        if option != "--ehr" and image_suffix(path, NAMED_IMAGE_SUFFIXES) is None:
+            raise InputError(option, f"{path.name}", f"an image in {', '.join(NAMED_IMAGE_SUFFIXES)}")
     if files.ct.samefile(files.pet):
         raise InputError("--pet", f"the file of --ct, {ct.name}", "another file")
     return files
 
 
 def _pet_beside(ct: Path) -> Path:
-    suffix = image_suffix(ct) or ""
+    suffix = image_suffix(ct, NAMED_IMAGE_SUFFIXES) or ""
     stem = ct.name[: len(ct.name) - len(suffix)]
     if not suffix or not stem.endswith(_NNUNET_CT):
         expected = f"the PET's file, or a CT with nnU-Net's name CASE{_NNUNET_CT}.nii.gz"

@@ -94,7 +94,7 @@ def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Gene
     """
     outer = centre_folds(cohort)
     if len(outer) < 2:
-        raise MetricError(target.name, f"{len(outer)} centre", "at least 2 to leave one out")
+        raise MetricError(target.name, f"{len(outer)} centre{'s' * (len(outer) != 1)}", "at least 2 to leave one out")
     return out_of_sample(target, cohort, outer, by_centre=True, rng=rng)
 
 

@@ -32,6 +32,8 @@ from contract.images.geometry import Geometry
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
 
+Numbers = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class PackageRequest:
@@ -48,8 +50,9 @@ class PackageRequest:
         normalised_over: extent of the training images, over which a z-score takes mean and standard deviation: whole
             scans (`scan`), or the head and neck as `hecktor train prepare` crops it (`region`).
         edition: name of the edition, or path of its declaration; it defines the heads.
-        channels: numbers of CT and PET in the training; None if it has them in this order.
-        labels: numbers of GTVp and GTVn in the training; None for 1 and 2.
+        channels: numbers of CT and PET in the trainings: one entry for all, or one for each folder; none if all have
+            them in this order.
+        labels: numbers of GTVp and GTVn in the same way; none for 1 and 2.
         decisions: `decisions.json` of `hecktor train decide`; None keeps every lesion.
     """
 
@@ -62,8 +65,8 @@ class PackageRequest:
     trust_checkpoint: bool = False
     normalised_over: str = "scan"
     edition: str = DEFAULT_EDITION
-    channels: tuple[int, ...] | None = None
-    labels: tuple[int, ...] | None = None
+    channels: tuple[tuple[int, ...], ...] | None = None
+    labels: tuple[tuple[int, ...], ...] | None = None
     decisions: Path | None = None
 
 
@@ -121,7 +124,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     heads = {} if request.heads is None else read_heads(request.heads, edition)
     stand_ins = {} if request.heads is None else read_stand_ins(request.heads, edition)
     decisions = {} if request.decisions is None else read_rules(request.decisions)
-    trained = [_trained(folder, request) for folder in request.nnunet]
+    trained = _all_trained(request)
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
     contents = PackageContents(
@@ -153,12 +156,40 @@ def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
     return "nnunet" if known and normalised_over == "scan" else "grid"
 
 
-def _trained(folder: Path, request: PackageRequest) -> _Trained:
+def _all_trained(request: PackageRequest) -> list[_Trained]:
+    """The trainings in the order of their folders; with several, an error names the folder."""
+    channels = _one_each("--channels", request.channels, len(request.nnunet))
+    lesions = _one_each("--labels", request.labels, len(request.nnunet))
+    trained = []
+    for folder, *numbers in zip(request.nnunet, channels, lesions, strict=True):
+        try:
+            trained.append(_trained(folder, request, *numbers))
+        except ModelPackageError as problem:
+            if len(request.nnunet) == 1:
+                raise
+            name, expected = "/".join(folder.resolve().parts[-2:]), problem.expected
+            if problem.what in ("--channels", "--labels"):
+                expected += f"; repeat {problem.what} if the trainings differ"
+            raise ModelPackageError(f"{name}: {problem.what}", problem.found, expected) from None
+    return trained
+
+
+def _one_each(option: str, given: Sequence[Numbers] | None, folders: int) -> Sequence[Numbers | None]:
+    """The value of each folder. Raises `ModelPackageError`."""
+    if given is None or len(given) == 1:
+        return [given[0] if given else None] * folders
+    if len(given) != folders:
+        found = f"found {len(given)} of them for {folders} --nnunet"
+        raise ModelPackageError(option, found, "one for all, or one for each in the same order")
+    return given
+
+
+def _trained(folder: Path, request: PackageRequest, channels: Numbers | None, lesions: Numbers | None) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
     first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
     plans = trained_plans(results.plans, first.configuration)
     check_same_training(first, first, results.plans, results.dataset)
-    order = trained_order(results.dataset, request.channels, request.labels)
+    order = trained_order(results.dataset, channels, lesions)
     return _Trained(results, first, ordered_plans(plans, order), order)
 
 

@@ -83,14 +83,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--channels",
         type=_numbers(CHANNELS, 0),
+        action="append",
         metavar="CT=0,PET=1",
-        help="numbers of the channels in the training, if they differ from these",
+        help="numbers of the channels in the training, if they differ from these; once for all --nnunet, or once for "
+        "each in the same order",
     )
     parser.add_argument(
         "--labels",
         type=_numbers(LESIONS, 1),
+        action="append",
         metavar="GTVp=1,GTVn=2",
-        help="numbers of the labels in the training, if they differ from these",
+        help="numbers of the labels in the training, if they differ from these; repeated as --channels",
     )
     parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
     parser.add_argument(

@@ -58,8 +58,11 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: 
     Raises:
         InputError: fewer than two folds, or fewer patients than folds.
     """
+    if len(cases) < 2:
+        raise InputError("release", f"{len(cases)} patient{'s' * (len(cases) != 1)}", "at least 2, for two folds")
     if not 2 <= folds <= len(cases):
-        raise InputError("--folds", f"found {folds}", f"2 to {len(cases)}, the number of patients")
+        limit = "2" if len(cases) == 2 else f"2 to {len(cases)}"
+        raise InputError("--folds", f"found {folds}", f"{limit}: the release has {len(cases)} patients")
     dealt = balanced_folds(cases, answers, folds, np.random.default_rng(seed))
     centres: dict[str, list[str]] = defaultdict(list)
     for case in sorted(cases, key=lambda case: (case.centre, case.patient_id)):

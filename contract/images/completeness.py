@@ -29,14 +29,17 @@ def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> Fault | None:
     """The defect of an image's pixel data as (found, expected); None if the data is complete.
 
     Args:
-        path: `.mha`, `.nii.gz`, `.tif` or `.tiff` file with a valid header; other files are not checked.
+        path: `.mha`, `.mhd`, `.nii.gz`, `.nii`, `.tif` or `.tiff` file with a valid header; other files are not
+            checked.
         voxel_count: number of voxels by the header.
         bytes_per_voxel: size of the file's pixel type.
     """
     name = path.name.lower()
     if name.endswith(".mha"):
         return _mha_defect(path, voxel_count * bytes_per_voxel)
-    if name.endswith(".nii.gz"):
+    if name.endswith(".mhd"):
+        return _mhd_defect(path, voxel_count * bytes_per_voxel)
+    if name.endswith((".nii.gz", ".nii")):
         return _nifti_defect(path)
     if name.endswith((".tif", ".tiff")):
         return _tiff_defect(path)
@@ -72,6 +75,24 @@ def _mha_pixels_defect(path: Path, expected: int) -> Fault | None:
         return _zlib_defect(file, expected)
 
 
+def _mhd_defect(path: Path, expected: int) -> Fault | None:
+    """As `_mha_defect`, for pixels in a file beside the header."""
+    fields, _ = _mha_fields(path)
+    name = fields.get("ElementDataFile", "")
+    pixels = path.parent / name
+    if not name or Path(name).name != name or not pixels.is_file():
+        return f"its pixels are in {name[:40]!r}", "an existing file beside it"
+    if fields.get("HeaderSize", "0") not in ("0", "-1"):  # -1: the pixels end the file
+        return f"HeaderSize {fields['HeaderSize'][:40]!r}", "the pixels alone in their file"
+    with path.open("rb") as header, pixels.open("rb") as file:
+        if not is_plain_header(header):
+            return "an ambiguous header", "plain `key = value` lines"
+        if fields.get("CompressedData", "False").lower() == "true":
+            return _zlib_defect(file, expected)
+    present = pixels.stat().st_size
+    return None if present >= expected else _truncated(present, expected)
+
+
 def _mha_fields(path: Path) -> tuple[dict[str, str], int]:
     """The text header of a MetaImage and the offset of its pixel data."""
     with path.open("rb") as file:
@@ -94,7 +115,7 @@ def _zlib_defect(file: BinaryIO, expected: int) -> Fault | None:
 def _nifti_defect(path: Path) -> Fault | None:
     size = 0
     try:
-        with gzip.open(path, "rb") as file:
+        with path.open("rb") if path.suffix.lower() == ".nii" else gzip.open(path, "rb") as file:
             start = file.read(nifti.HEADER_BYTES)
             header, size = nifti.parse_header(start), len(start)
             if header.fault:

@@ -13,7 +13,14 @@ from contract.errors import HecktorError
 from contract.images.metaimage import GEOMETRY_FIELDS, mha_fields
 
 # Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
-_ITK_READERS: Final = {".mha": "MetaImageIO", ".tif": "TIFFImageIO", ".tiff": "TIFFImageIO", ".nii.gz": "NiftiImageIO"}
+_ITK_READERS: Final = {
+    ".mha": "MetaImageIO",
+    ".mhd": "MetaImageIO",
+    ".tif": "TIFFImageIO",
+    ".tiff": "TIFFImageIO",
+    ".nii.gz": "NiftiImageIO",
+    ".nii": "NiftiImageIO",
+}
 
 
 def open_reader(path: Path, suffix: str | None, error: type[HecktorError]) -> sitk.ImageFileReader:
@@ -28,7 +35,7 @@ def open_reader(path: Path, suffix: str | None, error: type[HecktorError]) -> si
         raise error(path.name, "not a regular file", "an image")
     if path.stat().st_size == 0:
         raise error(path.name, "empty file", "an image")
-    if suffix == ".mha":
+    if suffix in (".mha", ".mhd"):
         _check_metaimage_text(path, error)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))

@@ -6,6 +6,7 @@ Headers are checked before pixels are read, so that a false size in a header all
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +21,12 @@ from contract.files import atomic_path, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
 from contract.images.itk_reader import itk_reason, open_reader
-from contract.platform import READABLE_IMAGE_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES
 
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
+# Formats of one file.
+WRITABLE_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 
 _Array = npt.NDArray[Any]
 
@@ -53,10 +56,10 @@ class ImageHeader:
     is_integer: bool
 
 
-def image_suffix(path: Path) -> str | None:
-    """Image suffix of a file name (`.mha`, `.tif`, `.tiff` or `.nii.gz`) in lower case, or None."""
+def image_suffix(path: Path, suffixes: Sequence[str] = READABLE_IMAGE_SUFFIXES) -> str | None:
+    """Image suffix of a file name (by default `.mha`, `.tif`, `.tiff` or `.nii.gz`) in lower case, or None."""
     name = path.name.lower()
-    return next((suffix for suffix in READABLE_IMAGE_SUFFIXES if name.endswith(suffix)), None)
+    return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -90,7 +93,7 @@ def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageH
     Raises:
         HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    reader = open_reader(path, image_suffix(path), error)
+    reader = open_reader(path, image_suffix(path, NAMED_IMAGE_SUFFIXES), error)
     return _checked_header(reader, path, error)
 
 
@@ -98,7 +101,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """Read a three-dimensional scalar image.
 
     Args:
-        path: `.mha`, `.tif`, `.tiff` or `.nii.gz`.
+        path: `.mha`, `.tif`, `.tiff`, `.nii.gz`, `.nii`, or `.mhd` with its pixels in a file beside it.
         dtype: type of the array; None keeps the type of the file.
         error: class of the exceptions raised.
 
@@ -111,7 +114,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     stamp = _stamp(path)
     try:
-        reader = open_reader(path, image_suffix(path), error)
+        reader = open_reader(path, image_suffix(path, NAMED_IMAGE_SUFFIXES), error)
         header = _checked_header(reader, path, error)
         array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
         if array is None:
@@ -160,8 +163,8 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
     Raises:
         OutputError: unknown suffix, or the file cannot be written.
     """
-    if image_suffix(path) is None:
-        raise OutputError(path.name, "unknown image suffix", f"{', '.join(READABLE_IMAGE_SUFFIXES)}")
+    if image_suffix(path, WRITABLE_IMAGE_SUFFIXES) is None:
+        raise OutputError(path.name, "unknown image suffix", f"{', '.join(WRITABLE_IMAGE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)

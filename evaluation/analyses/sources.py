@@ -11,7 +11,6 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, PET
-from contract.editions.fields import is_text
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
@@ -19,7 +18,8 @@ from evaluation.editions.profile import EvaluationProfile, known_profiles, load_
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
-from evaluation.ranking.cli import LEADERBOARD_JSON
+from evaluation.results.board import check_board
+from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path, predictions_folder
 from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
 from evaluation.results.recount import check_results
 
@@ -71,6 +71,9 @@ class PatientFiles:
 def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
+    Without these folders the leaderboard may lie in `results_dir` itself or in any folder there, and the teams' folders
+    beside it or in `results_dir` (`evaluation.results.layout`).
+
     A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival.
 
@@ -80,15 +83,14 @@ def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     the edition lacks, for metrics that no evaluation can have written, and for a table of scans that cannot be read.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
-    folders = {int(path.name[4:]): path for path in results_dir.glob("task*") if path.name[4:].isdecimal()}
-    results = [
-        replace(_task_results(folder, place, edition), scans=scans)
-        for place, folder in sorted(folders.items())
-        if (folder / LEADERBOARD_JSON).is_file()
-    ]
-    if not results:
-        raise HecktorError(results_dir.name, f"found no task1/{LEADERBOARD_JSON}", "the results of `rank`")
-    return results
+    results: dict[int, TaskResults] = {}
+    for place, folder in leaderboard_folders(results_dir):
+        one = replace(_task_results(folder, results_dir, place, edition), scans=scans)
+        if one.task.number in results:
+            expected = "one, or folders task1, task2, ... for them"
+            raise HecktorError(results_dir.name, f"found two leaderboards of task {one.task.name}", expected)
+        results[one.task.number] = one
+    return [results[number] for number in sorted(results)]
 
 
 def read_scans(path: Path) -> dict[str, dict[str, float]]:
@@ -106,17 +108,15 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     return scans
 
 
-def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
+def _task_results(folder: Path, results_dir: Path, place: int | None, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    # Older leaderboards have no rows out of competition.
-    board = {"beside": [], **board} if isinstance(board, dict) else {}
-    if not all(_are_entries(board.get(part)) for part in ("teams", "unranked", "beside")):
-        raise HecktorError(f"{folder.name}/{LEADERBOARD_JSON}", "expected a leaderboard of `hecktor rank`")
+    check_board(board, f"{folder.name}/{LEADERBOARD_JSON}")
+    board = {"beside": [], **board}  # absent in older leaderboards
     task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
-    names = [str(entry["team"]) for entry in [*board["teams"], *board["unranked"]]]
-    teams = [_metrics_of(folder, name) for name in names]
-    out_of_competition = [str(entry["team"]) for entry in board["beside"]]
-    beside = [_metrics_of(folder, name) for name in out_of_competition if _metrics_json(folder, name).is_file()]
+    names = _names([*board["teams"], *board["unranked"]])
+    teams = [_metrics_of(folder, results_dir, name) for name in names]
+    out_of_competition = {name: metrics_path(folder, results_dir, name) for name in _names(board["beside"])}
+    beside = [read_metrics(path, name) for name, path in out_of_competition.items() if path is not None]
     if everyone := [*teams, *beside]:
         profile = _profile(everyone[0], edition).task(task.name)
         for one in everyone:
@@ -135,13 +135,17 @@ def _task_results(folder: Path, place: int, edition: Edition) -> TaskResults:
     )
 
 
-def _task_of(board: Mapping[str, Any], where: str, place: int, edition: Edition) -> Algorithm:
-    """The task that the leaderboard names, under the folder's number."""
+def _names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [str(entry["team"]) for entry in entries]
+
+
+def _task_of(board: Mapping[str, Any], where: str, place: int | None, edition: Edition) -> Algorithm:
+    """The task that the leaderboard names, under the folder's number if it has one."""
     known = {task.name: task for task in edition.algorithms}
     name = str(board.get("task"))
     if name not in known:
         raise HecktorError(where, f"task {name[:40]!r}", f"one of {', '.join(known)} (--edition)")
-    return replace(known[name], number=place)
+    return known[name] if place is None else replace(known[name], number=place)
 
 
 def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
@@ -154,16 +158,14 @@ def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
     return list(replace(ranking, official=official, schemes={official: scheme}).official_metrics)
 
 
-def _metrics_of(folder: Path, team: str) -> TeamMetrics:
-    return read_metrics(_metrics_json(folder, team), team)
-
-
-def _metrics_json(folder: Path, team: str) -> Path:
-    return folder / team / platform.METRICS_JSON
-
-
-def _are_entries(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) and is_text(one.get("team")) for one in value)
+def _metrics_of(folder: Path, results_dir: Path, team: str) -> TeamMetrics:
+    path = metrics_path(folder, results_dir, team)
+    if path is None:
+        wanted = f"{team}/{platform.METRICS_JSON}"
+        raise HecktorError(
+            f"{folder.name}/{LEADERBOARD_JSON}", f"ranks {team!r} without its metrics", f"{wanted} beside it"
+        )
+    return read_metrics(path, team)
 
 
 def _profile(team: TeamMetrics, edition: Edition) -> EvaluationProfile:
@@ -182,8 +184,8 @@ def find_masks(
 ) -> dict[str, dict[str, Path]]:
     """Predicted masks by team and case: from the folders `given`, else those of a rehearsal.
 
-    These are in `<task>/<team>/predictions`, or for a task with several answers in the mask's folder there. The task is
-    the edition's first one with a mask.
+    These are in `<task>/<team>/predictions`, or for a task with several answers in the mask's folder there; without
+    such a folder, wherever the team's folder lies. The task is the edition's first one with a mask.
 
     Raises:
         HecktorError: a given folder does not exist, or belongs to a team without results.
@@ -195,7 +197,7 @@ def find_masks(
     of_answer = task.mask.name if task.mask is not None and len(task.answers) > 1 else ""
     masks: dict[str, dict[str, Path]] = {}
     for team in teams:
-        folder = given.get(team, results_dir / f"task{task.number}" / team / "predictions" / of_answer)
+        folder = given.get(team) or predictions_folder(results_dir, task.number, team) / of_answer
         if folder.is_dir():
             masks[team] = {case_of(path.name): path for path in list_images(folder)}
         elif team in given:

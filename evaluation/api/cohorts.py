@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError
+from contract.files import read_json
 from evaluation.editions.profile import DEFAULT_PROFILE
 from evaluation.editions.task import with_ranking
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from evaluation.ranking.beside import MEAN_OF_TEAMS, BesideContent, beside_row, check_team_names
 from evaluation.ranking.contest import profile_of, require_rows
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, leaderboard
-from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
+from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, parse_metrics, read_metrics
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS, Estimate
 
 
@@ -44,6 +46,9 @@ class RankingResult:
     def to_dict(self) -> dict[str, Any]:
         """The content of leaderboard.json."""
         return dict(self.content)
+
+
+Result = Path | str | Mapping[str, Any] | EvaluationResult
 
 
 def evaluate(  # noqa: PLR0913 - keyword options of a public function
@@ -106,8 +111,8 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     return EvaluationResult(results.estimates, results.cases, results.rows, results.warnings, content)
 
 
-def rank(
-    results: Mapping[str, Path | str | Mapping[str, Any] | EvaluationResult],
+def rank(  # noqa: PLR0913 - keyword options of a public function
+    results: Mapping[str, Result],
     *,
     task: str | None = None,
     edition: str | None = None,
@@ -116,6 +121,9 @@ def rank(
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     without_rows: bool = False,
+    beside: Mapping[str, Result | tuple[Result, str]] | None = None,
+    mean: bool = False,
+    tau: Sequence[str] = (),
 ) -> RankingResult:
     """Rank teams from their evaluations, as `hecktor rank` does.
 
@@ -128,23 +136,43 @@ def rank(
         bootstraps: bootstrap rankings; 0 for none.
         seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
         without_rows: also rank results without rows (`public=True`), whose values nobody can check.
+        beside: rows out of competition by name: a result as above or the observers.json of `study observers`, alone
+            or with the reason as `(result, reason)`.
+        mean: also show the mean of all ranked teams, without a rank.
+        tau: metrics by which Kendall's tau is also given; they need not rank.
 
     Raises:
         HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
     teams = [_team(name, result) for name, result in results.items()]
+    outside = [_beside(name, given) for name, given in (beside or {}).items()]
+    check_team_names([*results, *(one.team for one in outside), *([MEAN_OF_TEAMS] if mean else [])])
     if not without_rows:
         require_rows(teams)
-    profile = profile_of(teams, edition).task(task or str(teams[0].provenance["task"]))
-    board = leaderboard(with_ranking(profile, official, ties, "rank"), teams, bootstraps, seed)
+    declared = profile_of(teams, edition).task(task or str(teams[0].provenance["task"]))
+    profile = with_ranking(declared, official, ties, "rank")
+    checked = next((team for team in teams if team.rows), teams[0])
+    rows = [beside_row(one, profile, checked, without_rows=without_rows) for one in outside]
+    board = leaderboard(profile, teams, bootstraps, seed, Extras(rows, mean, tau))
     board["runs"] = {}
     ranks = {entry["team"]: entry["rank"] for entry in board["teams"]}
     return RankingResult(tuple(ranks), ranks, tuple(entry["team"] for entry in board["unranked"]), board)
 
 
-def _team(name: str, result: Path | str | Mapping[str, Any] | EvaluationResult) -> TeamMetrics:
-    if isinstance(result, EvaluationResult):
-        return parse_metrics(result.to_dict(), name, name)
+def _team(name: str, result: Result) -> TeamMetrics:
     if isinstance(result, Path | str):
         return read_metrics(Path(result), name)
-    return parse_metrics(dict(result), name, name)
+    return parse_metrics(_content(result), name, name)
+
+
+def _beside(name: str, given: Result | tuple[Result, str]) -> BesideContent:
+    result, reason = given if isinstance(given, tuple) else (given, "")
+    return BesideContent(name, _content(result), name, reason)
+
+
+def _content(result: Result) -> Any:
+    if isinstance(result, EvaluationResult):
+        return result.to_dict()
+    if isinstance(result, Path | str):
+        return read_json(Path(result), error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+    return dict(result)

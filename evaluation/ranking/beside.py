@@ -46,6 +46,16 @@ class BesideFile:
 
 
 @dataclass(frozen=True)
+class BesideContent:
+    """The content of such a file; `where` names it in errors."""
+
+    team: str
+    content: Any
+    where: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class BesideRow:
     """A row out of competition; `estimates` holds the ranked metrics for which it has a value.
 
@@ -81,15 +91,30 @@ def read_beside(file: BesideFile, profile: TaskProfile, first: TeamMetrics, *, w
         HecktorError: no such file, or results of another task, edition, rules, set of cases or reference.
     """
     content = read_json(file.path, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    where = f"{file.path.parent.name}/{file.path.name}"
+    source = BesideContent(file.team, content, f"{file.path.parent.name}/{file.path.name}", file.reason)
+    return beside_row(source, profile, first, without_rows=without_rows)
+
+
+def beside_row(
+    source: BesideContent, profile: TaskProfile, first: TeamMetrics, *, without_rows: bool = False
+) -> BesideRow:
+    """`read_beside` for the content of such a file."""
+    content, where = source.content, source.where
     if isinstance(content, dict) and content.get("study") == "observers":
-        return BesideRow(file.team, file.reason, _of_observers(content, where, profile, first))
-    row = parse_metrics(content, where, file.team)
+        return BesideRow(source.team, source.reason, _of_observers(content, where, profile, first))
+    row = parse_metrics(content, where, source.team)
     if not without_rows:
         require_rows([row])
     contest(profile, [first, row])
     known = {name: row.estimates[name] for name in profile.metrics if name in row.estimates}
-    return BesideRow(file.team, file.reason, known, without_rows=not row.rows)
+    return BesideRow(source.team, source.reason, known, without_rows=not row.rows)
+
+
+def check_team_names(names: Sequence[str]) -> None:
+    """Raise HecktorError if a name stands for two rows of a leaderboard."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")
 
 
 def _of_observers(

@@ -14,13 +14,13 @@ from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.editions.task import with_ranking
 from evaluation.execution.options import chosen_task
-from evaluation.ranking.beside import MEAN_OF_TEAMS, beside_file, read_beside
+from evaluation.ranking.beside import MEAN_OF_TEAMS, beside_file, check_team_names, read_beside
 from evaluation.ranking.contest import best_run, profile_of, require_rows
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
 from evaluation.ranking.table import as_text, write_table
+from evaluation.results.layout import LEADERBOARD_JSON
 from evaluation.results.metrics_json import read_metrics
 
-LEADERBOARD_JSON: Final = "leaderboard.json"
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = [best_run(profile, team, paths) for team, paths in options.runs]
     teams = [*single, *(run.metrics for run in runs)]
     mean = [MEAN_OF_TEAMS] if options.mean else []
-    _check_team_names([*(team.team for team in teams), *(file.team for file in options.beside), *mean])
+    check_team_names([*(team.team for team in teams), *(file.team for file in options.beside), *mean])
     if not options.without_rows:
         require_rows([*single, *(run for chosen in runs for run in chosen.order)])
     checked = next((team for team in teams if team.rows), teams[0])
@@ -56,12 +56,6 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[Pat
     if len(teams) != len(paths):
         raise HecktorError("--names", f"{len(teams)} names for {len(paths)} files", "one each")
     return list(zip(paths, teams, strict=True))
-
-
-def _check_team_names(names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")
 
 
 def _parser() -> argparse.ArgumentParser:

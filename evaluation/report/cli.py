@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from contract.files import whole_folder, write_bytes, write_text
 from contract.options import add_edition_option, name_path, whole_number
@@ -20,10 +21,15 @@ from evaluation.report.cases import CasePicture
 from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page
 from evaluation.viewer.export import add_export_options, export_requested
 
+_PAGE_SUFFIXES: Final = (".html", ".htm")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    page = options.output
+    if page.suffix.lower() not in _PAGE_SUFFIXES:
+        page = page / "index.html"
     edition = load_declaration(options.edition)
     results = find_results(options.results, edition)
     teams = team_names(results)
@@ -37,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.cohort is not None:
         masks = find_masks(options.results, edition, teams, dict(options.masks))
         patients = find_patients(options.cohort, edition, masks)[: options.max_patients]
-        pictures = _write_pictures(patients, colours, options.output, options.workers)
+        pictures = _write_pictures(patients, colours, page, options.workers)
     content = PageContent(options.title, options.note, results, analyses, pictures, colours)
-    write_text(options.output, build_page(content))
-    print(f"written: {options.output}")
+    write_text(page, build_page(content))
+    print(f"written: {page}")
     if options.viewer is not None:
         print(f"written: {export_requested(options)}")
     return 0
@@ -69,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
         "--results",
         type=Path,
         required=True,
-        help="folder with task1/leaderboard.json, task1/<team>/metrics.json, task2/...",
+        help="folder with leaderboard.json of `rank` and <team>/metrics.json of `rehearse` or `evaluate`, for several "
+        "tasks in task1/, task2/, ...",
     )
     parser.add_argument(
         "--cohort", type=Path, help="folder with <case>/input/images/... and ground_truth/<case>.mha, to draw pictures"
@@ -80,9 +87,9 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TEAM=FOLDER",
-        help="a team's masks <case>.mha (default: task1/<team>/predictions in the results)",
+        help="a team's masks <case>.mha (default: <team>/predictions in the results)",
     )
-    parser.add_argument("--output", type=Path, required=True, help="HTML file to write, such as report.html")
+    parser.add_argument("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
     parser.add_argument("--title", default="HECKTOR results", help="heading of the page (default: %(default)s)")
     parser.add_argument("--note", default="", help="one line under the heading")
     parser.add_argument(

@@ -41,8 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     cohort = "folder with CT, PET and reference of each case, in the platform's or the release's layout"
     add("--cohort", type=Path, required=True, help=cohort)
-    add("--results", type=Path, help="folder with task1/leaderboard.json and task1/<team>/metrics.json")
-    masks = "a team's masks <case>.mha (default: task1/<team>/predictions in the results)"
+    add(
+        "--results",
+        type=Path,
+        help="folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`",
+    )
+    masks = "a team's masks <case>.mha (default: <team>/predictions in the results)"
     add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
     maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"
     add("--uncertainty", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=maps)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 
 from algorithm import pipeline
 from algorithm.cli import main
 from contract.archives import pack
 from contract.errors import HecktorError, InputError, OutputError
-from contract.images.volumes import Volume, read_volume, write_volume
+from contract.images.volumes import Volume, read_volume, to_sitk, write_volume
 from tests.algorithm.edition import SEGMENTATION
 
 CT, PET = "B7_0000.nii.gz", "B7_0001.nii.gz"
@@ -49,6 +50,31 @@ def test_the_mask_is_that_of_the_platforms_layout(
     assert mask.array.dtype == np.uint8
     assert mask.geometry.differences(case_folder.ct.geometry) == []
     assert list(output.parent.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".mhd"])
+@pytest.mark.parametrize("by_name", [True, False], ids=["nnU-Net's names", "options"])
+def test_formats_of_plain_images(files: Path, tiny_package: Path, tmp_path: Path, suffix: str, by_name: bool) -> None:
+    """`.mhd` has its pixels in a `.raw` file beside it. The mask is that of the same images as `.mha`."""
+    for name in (CT, PET):
+        image = to_sitk(read_volume(files / name))
+        for other in (suffix, ".mha"):
+            sitk.WriteImage(image, str(files / name.replace(".nii.gz", other)), useCompression=False)
+    ct, pet = (files / name.replace(".nii.gz", suffix) for name in (CT, PET))
+    assert ct.with_suffix(".raw").exists() == (suffix == ".mhd")
+    options = () if by_name else ("--pet", pet)
+    assert run(tiny_package, "--ct", ct, *options, "--output", tmp_path / "mask.nii") == 0
+    assert run(tiny_package, "--ct", ct.with_suffix(".mha"), "--output", tmp_path / "expected.nii") == 0
+    assert read_volume(tmp_path / "mask.nii").array.any()
+    assert (tmp_path / "mask.nii").read_bytes() == (tmp_path / "expected.nii").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["mask.mhd", "mask.tif", "MASK.TIFF"])
+def test_a_mask_in_a_format_that_is_not_written(files: Path, tiny_package: Path, tmp_path: Path, name: str) -> None:
+    message = rf"^--output: {name}, expected a folder, or a mask's file in \.mha, \.nii\.gz, \.nii$"
+    with pytest.raises(OutputError, match=message):
+        run(tiny_package, "--ct", files / CT, "--output", tmp_path / name)
+    assert not (tmp_path / name).exists()
 
 
 def test_the_pet_is_found_by_nnunets_name_and_a_mask_needs_no_clinical_variables(

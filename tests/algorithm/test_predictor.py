@@ -14,7 +14,7 @@ import pytest
 
 from algorithm import Prediction, Predictor
 from contract.errors import HecktorError, InputError, ModelPackageError
-from contract.images.volumes import read_volume
+from contract.images.volumes import read_volume, write_volume
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "python.md"
 
@@ -45,6 +45,31 @@ def test_a_value_is_that_of_the_command_line(
     assert content["mask"] is None
     assert content["risks"] | content["classes"] == {task: value}
     assert json.loads(json.dumps(content["record"]))["answers"] == {task: value}
+
+
+def test_plain_files_as_for_the_command_line(case_folder: Any, tiny_package: Path) -> None:
+    """The case's own files give its answers; without clinical variables only a mask can be asked for."""
+    case_folder.write()
+    paths = (case_folder.ct_path, case_folder.pet_path)
+    masks = Predictor(tiny_package, device="cpu", passes=1)
+    expected = masks.predict(case_folder.input)
+    np.testing.assert_array_equal(masks.predict_files(*paths).mask, expected.mask)
+    risks = Predictor(tiny_package, task="rfs", device="cpu", passes=1)
+    prediction = risks.predict_files(*map(str, paths), ehr=str(case_folder.ehr_path))
+    assert prediction.risks == risks.predict(case_folder.input).risks
+    with pytest.raises(InputError, match=r"^ehr: not given, expected the clinical variables for rfs$"):
+        risks.predict_files(*paths)
+    with pytest.raises(InputError, match=r"^--pet: not given, with a CT named"):
+        masks.predict_files(case_folder.ct_path)
+
+
+def test_the_mask_alone_of_a_task_with_four_answers(case_folder: Any) -> None:
+    """Without `ehr` the shipped package of 2026 is asked for the mask; its heads, and their stand-ins, are not."""
+    case_folder.write()
+    predictor = Predictor(edition="hecktor2026", device="cpu", passes=1)
+    prediction = predictor.predict_files(case_folder.ct_path, case_folder.pet_path)
+    assert prediction.mask is not None
+    assert (prediction.risks, prediction.classes, list(prediction.record.answers)) == ({}, {}, ["segmentation"])
 
 
 def test_errors_are_those_of_the_command_line(case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
@@ -80,9 +105,12 @@ def test_the_examples_of_the_documentation(
     section = re.split(r"^## ", DOCUMENT.read_text(), flags=re.MULTILINE)[1]
     assert section.startswith("Predict\n")
     examples = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
+    write_volume(tmp_path / "imagesTs" / "B7_0000.nii.gz", case_folder.ct)
+    write_volume(tmp_path / "imagesTs" / "B7_0001.nii.gz", case_folder.pet)
     names: dict[str, Any] = {}
     for example in examples:
         exec(example, names)
     assert names["mask"].shape == case_folder.ct.array.shape
     assert isinstance(names["risk"], float)
+    assert read_volume(tmp_path / "masks" / "B7.nii.gz").array.shape == case_folder.ct.array.shape

@@ -15,7 +15,7 @@ from benchmarks.harness.measurement import PROCESS, Measurement, Work
 from benchmarks.harness.timing import Command
 from contract.editions import DEFAULT_EDITION
 from contract.platform import METRICS_JSON
-from evaluation.ranking.cli import LEADERBOARD_JSON
+from evaluation.results.layout import LEADERBOARD_JSON
 
 FULL: Final = ChallengeSize()
 QUICK: Final = ChallengeSize(teams=3, cases=60, bootstraps=20, rankings=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ import numpy as np
 import pytest
 
 from algorithm.network.package import load_package
-from tests.baseline.package.nnunet_results import edit_checkpoint, edit_training, our_logits, package, package_both
+from tests.baseline.package.nnunet_results import (
+    edit_checkpoint,
+    edit_dataset,
+    edit_training,
+    our_logits,
+    package,
+    package_both,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +64,68 @@ def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
         edit_checkpoint(lambda content: content.update(inference_allowed_mirroring_axes=(2,)), fold)(results)
     assert package_both(results, trained["resenc_m"], tmp_path / "both") == 0
     assert load_package(tmp_path / "both").manifest["mirror_axes"] == [2]
+
+
+@pytest.fixture
+def swapped(trained: dict[str, Path], tmp_path: Path) -> Path:
+    """ResEnc-M trained on PET, CT and with GTVn before GTVp."""
+    target = Path(shutil.copytree(trained["resenc_m"], tmp_path / "Dataset002_Swapped" / trained["resenc_m"].name))
+    edit_dataset(channel_names={"0": "PET", "1": "CT"}, labels={"background": 0, "GTVn": 1, "GTVp": 2})(target)
+    edit_training("plans.json", exchange_channels)(target)
+    return target
+
+
+def exchange_channels(plans: Any) -> None:
+    for configuration in plans["configurations"].values():
+        if "normalization_schemes" in configuration:
+            configuration["normalization_schemes"].reverse()
+    intensities = plans["foreground_intensity_properties_per_channel"]
+    intensities["0"], intensities["1"] = intensities["1"], intensities["0"]
+
+
+def test_an_order_for_each_member(trained: dict[str, Path], swapped: Path, tmp_path: Path) -> None:
+    """The second member alone is rearranged: its weights are those of its own package, the first one's unchanged."""
+    channels = ("--channels", "CT=0,PET=1", "--channels", "CT=1,PET=0")
+    lesions = ("--labels", "GTVp=1,GTVn=2", "--labels", "GTVp=2,GTVn=1")
+    members = ("--nnunet", str(swapped), *channels, *lesions)
+    assert package(trained["plain"], tmp_path / "both", *members) == 0
+    assert package(trained["plain"], tmp_path / "first") == 0
+    assert package(swapped, tmp_path / "second", *channels[2:], *lesions[2:]) == 0
+    both, first, second = (load_package(tmp_path / name) for name in ("both", "first", "second"))
+    weights = [path.read_bytes() for path in both.fold_files]
+    assert weights[:2] == [first.fold_files[0].read_bytes(), second.fold_files[0].read_bytes()]
+    records = both.manifest["training"]["members"]
+    assert [one.get("channels") for one in records] == [None, {"CT": 1, "PET": 0}]
+    assert [one.get("labels") for one in records] == [None, {"GTVp": 2, "GTVn": 1}]
+
+
+def test_one_order_for_all_members(swapped: Path, tmp_path: Path) -> None:
+    options = ("--channels", "CT=1,PET=0", "--labels", "GTVp=2,GTVn=1")
+    assert package(swapped, tmp_path / "both", "--nnunet", str(swapped), *options) == 0
+    records = load_package(tmp_path / "both").manifest["training"]["members"]
+    assert [one["channels"] for one in records] == [{"CT": 1, "PET": 0}] * 2
+
+
+def test_orders_that_fit_not_every_member(
+    trained: dict[str, Path], swapped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the training at fault and, for another count, both counts."""
+
+    def error(*options: str) -> str:
+        assert package(trained["plain"], tmp_path / "out", "--nnunet", str(swapped), *options) == 1
+        return capsys.readouterr().err.splitlines()[-1]
+
+    plain, other = ("/".join(one.parts[-2:]) for one in (trained["plain"], swapped))
+    assert error("--channels", "CT=1,PET=0") == (
+        f"error: {plain}: --channels: found CT=1,PET=0, expected CT=0, as in dataset.json; repeat --channels if "
+        "the trainings differ"
+    )
+    assert error() == (
+        f"error: {other}: dataset.json: channels 0 'PET', 1 'CT', expected 0 'CT', 1 'PET', or --channels CT=1,PET=0"
+    )
+    assert error(*("--channels", "CT=0,PET=1") * 3) == (
+        "error: --channels: found 3 of them for 2 --nnunet, expected one for all, or one for each in the same order"
+    )
 
 
 @pytest.mark.parametrize(

@@ -206,3 +206,18 @@ def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
     assert without_mda == {"train": [], "val": sorted(with_mask)}
     with pytest.raises(HecktorError, match=r"fold \d: no patient with a reference mask in '(train|val)', expected"):
         as_nnunet_splits(splits, with_mask[:1])
+
+
+@pytest.mark.parametrize(
+    ("patients", "message"),
+    [
+        (0, "release: 0 patients, expected at least 2, for two folds"),
+        (1, "release: 1 patient, expected at least 2, for two folds"),
+        (2, "--folds: found 5, expected 2: the release has 2 patients"),
+        (4, "--folds: found 5, expected 2 to 4: the release has 4 patients"),
+    ],
+)
+def test_fewer_patients_than_folds(patients: int, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        make_splits(cases_of([("MDA", True, None)] * patients), ANSWERS, 5, 0)
+    assert str(error.value) == message

@@ -53,12 +53,14 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     (number,) = (task.number for task in declared.algorithms if task.name == content["provenance"]["task"])
     folder = tmp_path / f"task{number}" / "a"
     folder.mkdir(parents=True)
-    (folder.parent / "leaderboard.json").write_text(
-        json.dumps({"task": content["provenance"]["task"], "teams": [], "unranked": [], part: [{"team": "a"}]})
-    )
+    sound = tmp_path / f"task{number}" / "sound"
+    ranked, outside = (["sound", "a"], []) if part == "teams" else (["sound"], ["a"])
+    board = whole_board(ranked, outside, task=content["provenance"]["task"])
+    (folder.parent / "leaderboard.json").write_text(json.dumps(board))
     (folder / "metrics.json").write_text(json.dumps(content))
+    write_json(sound / "metrics.json", content)
     (results,) = find_results(tmp_path, declared)
-    assert [team.team for team in getattr(results, part)] == ["a"]
+    assert [team.team for team in getattr(results, part)][-1] == "a"
     content["aggregates"]["c_index"]["value"] = 0.123
     (folder / "metrics.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=r"^a/metrics\.json: its rows give .*, but it states 0\.123"):
@@ -66,22 +68,46 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
 
 
 @pytest.mark.parametrize(
-    "board",
+    ("changes", "message"),
     [
-        [],
-        {"teams": [5], "unranked": []},
-        {"teams": [{"team": None}], "unranked": []},
-        {"teams": [], "unranked": [], "beside": 5},
+        (None, ": found an empty list, expected a leaderboard of `hecktor rank`"),
+        ({"task": None}, ": task: found nothing, expected a text"),
+        ({"teams": [5]}, ": teams: found a list, expected a list of objects with a team"),
+        ({"teams": []}, ": teams: found an empty list, expected at least one ranked team"),
+        ({"beside": 5}, ": beside: found 5, expected a list of objects with a team"),
+        ({"ties": "first"}, ": ties: found 'first', expected one of min, average, max, dense"),
+        ({"unranked": [{"team": "a", "without": []}]}, ": two entries of 'a', expected one entry a team"),
+        ({"tau": {"x": {"mean": 1}}}, ": tau of x.ci95_low: found nothing, expected a finite number or null"),
+        ({"stability": {"bootstraps": 0}}, ": stability.bootstraps: found 0, expected a whole number above 0"),
+        ({"comparisons": {}}, ": comparisons: x: found nothing, expected an object"),
     ],
 )
-def test_a_leaderboard_of_another_make(tmp_path: Path, board: object) -> None:
+def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] | None, message: str) -> None:
+    board = [] if changes is None else whole_board(["a"]) | changes
     (tmp_path / "task1").mkdir()
     (tmp_path / "task1" / "leaderboard.json").write_text(json.dumps(board))
-    with pytest.raises(HecktorError, match=r"^task1/leaderboard\.json: expected a leaderboard of `hecktor rank`"):
+    with pytest.raises(HecktorError) as error:
         find_results(tmp_path, load_edition("hecktor2025"))
+    assert str(error.value) == f"task1/leaderboard.json{message}"
 
 
-def results_of(folder: Path, board: dict[str, Any], teams: Sequence[str]) -> None:
+def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> dict[str, Any]:
+    """A leaderboard of one metric `x`, without bootstrap rankings; all teams share the first rank."""
+    figures = {"x": {"value": 0.5, "ci95_low": None, "ci95_high": None}}
+    ranked = {"rank": 1, "metrics": {"x": {**figures["x"], "rank": 1}}, "rankings": {"x": {"rank": 1}}}
+    return {
+        "task": task,
+        "official": "x",
+        "ties": "min",
+        "metrics": {"x": "X"},
+        "teams": [{"team": team, **ranked} for team in teams],
+        "beside": [{"team": team, "place": 0, "metrics": figures} for team in beside],
+        "unranked": [],
+    }
+
+
+def results_of(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
+    """Results of the teams, and of the first row out of competition."""
     metrics: dict[str, Any] = {
         "aggregates": {},
         "cases": {},
@@ -89,15 +115,42 @@ def results_of(folder: Path, board: dict[str, Any], teams: Sequence[str]) -> Non
         "warnings": [],
         "provenance": {"format": 1, "task": "segmentation", "edition": "hecktor2025", "options": {}},
     }
-    for team in teams:
+    for team in (*teams, *beside[:1]):
         write_json(folder / team / "metrics.json", metrics)
-    write_json(folder / "leaderboard.json", {"unranked": [], "metrics": {}, **board})
+    write_json(folder / "leaderboard.json", whole_board(teams, beside, task))
+
+
+@pytest.mark.parametrize("board", ["", "board", "task1"], ids=["beside the teams", "in a folder", "in task1"])
+def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
+    """The teams lie in the results folder, wherever in it the leaderboard does."""
+    results_of(tmp_path, ["a", "b"], ["out"])
+    mask(tmp_path / "a" / "predictions" / "CHUM-001.mha")
+    (tmp_path / board).mkdir(exist_ok=True)
+    (tmp_path / "leaderboard.json").rename(tmp_path / board / "leaderboard.json")
+    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
+    assert [team.team for team in results.beside] == ["out"]
+    masks = find_masks(tmp_path, load_edition("hecktor2025"), ["a", "b"], {})
+    assert masks == {"a": {"CHUM-001": tmp_path / "a" / "predictions" / "CHUM-001.mha"}}
+
+
+def test_a_team_without_metrics_and_two_leaderboards_of_a_task(tmp_path: Path) -> None:
+    results_of(tmp_path / "first", ["a"])
+    (tmp_path / "first" / "a" / "metrics.json").unlink()
+    message = r"^first/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path, load_edition("hecktor2025"))
+    for name in ("first", "second"):
+        results_of(tmp_path / name, ["a"])
+    message = "found two leaderboards of task segmentation, expected one, or folders task1, task2, ... for them"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path, load_edition("hecktor2025"))
 
 
 def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
     """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
     for number, team in ((1, "a"), (2, "b")):
-        results_of(tmp_path / f"task{number}", {"task": "segmentation", "teams": [{"team": team}]}, [team])
+        results_of(tmp_path / f"task{number}", [team])
     results = find_results(tmp_path, load_edition("hecktor2025"))
     assert [(one.task.number, one.task.name, one.teams[0].team) for one in results] == [
         (1, "segmentation", "a"),
@@ -106,14 +159,13 @@ def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
 
 
 def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
-    beside = [{"team": "ensemble", "place": 0, "metrics": {}}, {"team": "observers", "place": 1, "metrics": {}}]
-    results_of(tmp_path / "task1", {"task": "segmentation", "teams": [], "beside": beside}, ["ensemble"])
+    results_of(tmp_path / "task1", ["a"], ["ensemble", "observers"])
     (results,) = find_results(tmp_path, load_edition("hecktor2025"))
     assert [team.team for team in results.beside] == ["ensemble"]
 
 
 def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
-    results_of(tmp_path / "task1", {"task": "segmentation", "teams": []}, [])
+    results_of(tmp_path / "task1", ["a"])
     table = tmp_path / "baselines.csv"
     table.write_text("case,gtvp_suv_max,field_of_view_mm\nA,9.5,300\nB,,310\n")
     (results,) = find_results(tmp_path, load_edition("hecktor2025"))
@@ -129,7 +181,7 @@ def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"found no task1/leaderboard.json"):
         find_results(tmp_path, load_edition("hecktor2025"))
-    results_of(tmp_path / "task1", {"task": "staging", "teams": []}, [])
+    results_of(tmp_path / "task1", ["a"], task="staging")
     with pytest.raises(HecktorError, match=r"task 'staging', expected one of segmentation, rfs, hpv"):
         find_results(tmp_path, load_edition("hecktor2025"))
 

@@ -1,0 +1,51 @@
+"""Find the leaderboards and the teams' files of a report, as `rank` and `rehearse` write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from contract import platform
+from contract.errors import HecktorError
+
+LEADERBOARD_JSON: Final = "leaderboard.json"
+_TASK: Final = "task"
+
+
+def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
+    """The folders with a leaderboard.json, and the number of each in the report.
+
+    These are `task1`, `task2`, ...; without any the folder `results` itself, or else the folders directly in it. They
+    have the number of the task that their leaderboard names.
+
+    Raises:
+        HecktorError: no leaderboard.
+    """
+    numbered = {int(path.name[4:]): path for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal()}
+    folders: list[tuple[int | None, Path]] = [(number, path) for number, path in sorted(numbered.items())]
+    if not _with_leaderboard(path for _, path in folders):
+        folders = [(None, path) for path in [results] if _with_leaderboard([path])]
+        folders = folders or [(None, path) for path in sorted(results.glob("*"))]
+    found = [(number, path) for number, path in folders if _with_leaderboard([path])]
+    if not found:
+        expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in a folder for each task"
+        raise HecktorError(results.name, f"found no {_TASK}1/{LEADERBOARD_JSON}", expected)
+    return found
+
+
+def _with_leaderboard(folders: Iterable[Path]) -> bool:
+    return any((folder / LEADERBOARD_JSON).is_file() for folder in folders)
+
+
+def metrics_path(folder: Path, results: Path, team: str) -> Path | None:
+    """The metrics.json of a team, beside the leaderboard in `folder` or directly in `results`; None if it has none."""
+    places = [one / team / platform.METRICS_JSON for one in (folder, results)]
+    return next((path for path in places if path.is_file()), None)
+
+
+def predictions_folder(results: Path, task: int, team: str) -> Path:
+    """The folder of a team's predictions, as `rehearse` writes them below its `--output`; it need not exist."""
+    first = results / f"{_TASK}{task}" / team / "predictions"
+    beside = [folder / team / "predictions" for folder in (results, *sorted(results.glob("*")))]
+    return next((folder for folder in (first, *beside) if folder.is_dir()), first)

@@ -1,0 +1,118 @@
+"""Releases with few patients, or without some outcomes, give a smaller package and one line for each absent head."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from algorithm.network.package import load_package
+from baseline.cli import main
+from contract.editions import load_edition
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.layouts import LAYOUTS
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import render
+
+pytestmark = pytest.mark.slow
+
+PATIENTS = 6
+Change = Callable[[dict[str, str]], object]
+
+
+def write_release(root: Path, edition: str) -> Path:
+    """Coarse phantoms; every second one has relapsed, is HPV negative, and has T2, N1."""
+    declared, staged = load_edition(edition), edition == "hecktor2026"
+    cases = [make_case(26, index, CENTRES, "head", staged=staged) for index in range(PATIENTS)]
+    cases = [replace(case, protocol=coarsened(case.protocol, 8)) for case in cases]
+    layout = LAYOUTS["release"](declared)
+    for case in cases:
+        layout.write_case(root, case, render(case))
+    layout.write_tables(root, cases)
+    for number, case in enumerate(cases):
+        odd = number % 2
+        outcomes = {"Relapse": odd, "HPV Status": 1 - odd, "T-stage": f"T{3 - odd}", "N-stage": f"N{2 - odd}"}
+        change_tables(
+            root, lambda row, of=outcomes: row.update({k: str(v) for k, v in of.items() if k in row}), case.patient_id
+        )
+    return root
+
+
+def change_tables(root: Path, change: Change, patient: str | None = None) -> None:
+    """Change the rows of one patient, or of all of them, in every table."""
+    for path in root.rglob("*.csv"):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        if "PatientID" not in rows[0] or path.name.startswith("suv"):
+            continue
+        for row in rows:
+            if patient in (None, row["PatientID"]):
+                change(row)
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def set_all(**values: str) -> Change:
+    """Set columns that the row has, `_` for a blank or hyphen."""
+
+    def change(row: dict[str, str]) -> None:
+        row.update(
+            {column: values.get(column.replace(" ", "_").replace("-", "_"), value) for column, value in row.items()}
+        )
+
+    return change
+
+
+def without(*columns: str) -> Change:
+    return lambda row: [row.pop(column, None) for column in columns]
+
+
+# By edition and name: the change of the tables, and the heads of the package.
+VARIANTS: dict[str, dict[str, tuple[Change, set[str]]]] = {
+    "hecktor2025": {
+        "whole": (lambda _: None, {"rfs", "hpv"}),
+        "no HPV": (without("HPV Status"), {"rfs"}),
+        "HPV unknown": (set_all(HPV_Status=""), {"rfs"}),
+        "no RFS": (without("Relapse", "RFS"), {"hpv"}),
+        "no relapse": (set_all(Relapse="0"), {"hpv"}),
+        "all relapsed": (set_all(Relapse="1"), {"rfs", "hpv"}),
+        "no outcome": (without("Relapse", "RFS", "HPV Status"), set()),
+    },
+    "hecktor2026": {
+        "whole": (lambda _: None, {"t_stage", "n_stage", "rfs"}),
+        "no T stage": (without("T-stage"), {"n_stage", "rfs"}),
+        "N stage unknown": (set_all(N_stage=""), {"t_stage", "rfs"}),
+        "no RFS": (without("Relapse", "RFS"), {"t_stage", "n_stage"}),
+        "no relapse": (set_all(Relapse="0"), {"t_stage", "n_stage"}),
+        "one T stage": (set_all(T_stage="T2"), {"n_stage", "rfs"}),
+        "no outcome": (without("Relapse", "RFS", "T-stage", "N-stage"), set()),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edition", VARIANTS)
+def test_outcomes_that_a_release_lacks(edition: str, tiny_package: Path, tmp_path: Path) -> None:
+    """Images and masks are the same in all variants, so each continues in the first one's working directory."""
+    first = write_release(tmp_path / "first", edition)
+    for name, (change, heads) in VARIANTS[edition].items():
+        root, work, package = (tmp_path / part for part in ("release", "work", "package"))
+        for old in (root, package):
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.copytree(first, root)
+        change_tables(root, change)
+        common = ["--work", str(work), "--jobs", "1"]
+        prepare = ["--release", str(root), "--edition", edition, "--folds", "2", "--spacing-mm", "9", "9", "9"]
+        prepare += ["--estimate-suv"] if edition == "hecktor2026" else []
+        assert main(["prepare", *common, *prepare]) == 0, name
+        assert main(["heads", *common, "--networks", str(tiny_package)]) == 0, name
+        assert main(["report", *common]) == 0, name
+        assert main(["export", *common, "--output", str(package)]) == 0, name
+        written = {head.removesuffix("_clinical") for head in load_package(package).heads}
+        assert written == heads, name
