@@ -17,7 +17,7 @@ from algorithm.heads.classes import Head
 from algorithm.network.networks import Networks
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.network.segment import normalise
-from baseline.package.checkpoint import read_checkpoint
+from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
 from baseline.release.data_set import CHANNELS
