@@ -25,7 +25,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
         for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
             patch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
         work = WorkFolders(tmp_path_factory.mktemp("training"))
-        set_environment(work, augmentation_workers=0)
+        set_environment(work, augmentation_workers=1)  # nnU-Net takes it for threads, too
         write_raw(work)
         write_plans(replace(PLAN, enhance=()), work.plans)
         preprocess(work)

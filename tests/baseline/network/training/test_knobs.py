@@ -61,7 +61,7 @@ def test_a_patch_that_meets_the_memory() -> None:
     target = 8 * (values / 2 * 1.01) / 560e6
     assert fitting_patch(architecture, [32, 16, 16], 2, 2, target) == [16, 16, 16]
     assert fitting_patch(architecture, [32, 16, 16], 2, 2, 2 * target) == [32, 16, 16]
-    with pytest.raises(HecktorError, match="^--segresnet-memory-gb: found"):
+    with pytest.raises(HecktorError, match=r"^--segresnet-memory-gb: found"):
         fitting_patch(architecture, [32, 16, 16], 2, 2, target / 1000)
 
 
