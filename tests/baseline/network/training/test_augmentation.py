@@ -14,6 +14,9 @@ from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from algorithm.network.segment import normalise
 from baseline.network.plans import NetworkPlan
 from baseline.network.training.augmentation import AbsentPet, absent_pet, misalignment, with_pet_augmentations
+from baseline.work import WorkFolders
+from contract.files import read_json
+from contract.images.volumes import read_volume
 from tests.baseline.network.training.conftest import UNET, MakeTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -84,3 +87,23 @@ def test_the_trainer_misaligns(make_trainer: MakeTrainer) -> None:
         names = [type(one).__name__ for one in transforms]
         patches.append(names)
     assert patches[1] == ["ChannelMisalignmentTransform", *patches[0]]
+
+
+def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders) -> None:
+    """The data set's foreground has mean 0, spread 50 and percentiles of 500 on either side: the PET is clipped to
+    those and divided by 50, whatever else is in the image.
+    """
+    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    plans = read_json(planned.plans)
+    configuration = plans["configurations"]["3d_fullres"]
+    configuration["normalization_schemes"] = ["CTNormalization", "CTNormalization"]  # as `fixed` plans
+    images = [planned.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]
+    manager = PlansManager(plans)
+    own = manager.get_configuration("3d_fullres"), read_json(planned.raw / "dataset.json")
+    data, *_ = DefaultPreprocessor(verbose=False).run_case([str(one) for one in images], None, manager, *own)
+    ct, pet = (read_volume(one, "float32").array for one in images)
+    np.testing.assert_allclose(data[1], pet.clip(-500, 500) / 50, atol=1e-5)
+    package: Any = SimpleNamespace(configuration=configuration, plans=plans)
+    np.testing.assert_allclose(normalise((ct, pet), package), data, atol=1e-5)
