@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from algorithm.network.networks import build_network, own_tensors
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from baseline.network.plans import segresnet
 from baseline.network.training.segresnet import WarmUpCosine, feature_values, fitting_patch
 from baseline.network.training.starting_weights import load_starting_weights
+from contract.archives import pack
 from contract.errors import HecktorError
 from tests.baseline.network.test_nnunet import PLAN
 from tests.baseline.network.training.conftest import UNET, MakeTrainer
@@ -97,3 +101,18 @@ def test_a_checkpoint_that_runs_code_is_refused(make_trainer: MakeTrainer, tmp_p
     torch.save({"network_weights": {}, "more": Path}, tmp_path / "code.pth")
     with pytest.raises(HecktorError, match="can run code"):
         load_starting_weights(make_trainer(UNET).network, tmp_path / "code.pth", 0)
+
+
+def test_training_starts_from_a_package(tmp_path: Path) -> None:
+    """The shipped package as a folder and as an archive: folds 0 and 1 begin with its two networks, fold 2 again with
+    the first.
+    """
+    package, archive = load_package(DEFAULT_PACKAGE), tmp_path / "model.tar.gz"
+    pack(DEFAULT_PACKAGE, archive)
+    for fold, path in ((0, DEFAULT_PACKAGE), (1, archive), (2, archive)):
+        network = build_network(package)
+        lines: list[str] = []
+        load_starting_weights(network, path, fold, lines.append)
+        own, given = dict(own_tensors(network)), load_file(str(package.fold_files[fold % 2]))
+        assert lines == [f"starting weights: {len(own)} of {len(own)} tensors from {path.name}"]
+        assert all(torch.equal(own[name], tensor.float()) for name, tensor in given.items())
