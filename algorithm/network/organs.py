@@ -19,12 +19,12 @@ def organ_count(configuration: Mapping[str, Any]) -> int:
     """Number of organs behind background, GTVp and GTVn in the outputs of a configuration's network.
 
     Raises:
-        ModelPackageError: the architecture's `organs` is no such number.
+        ModelPackageError: the architecture's `organs` is no list of names.
     """
-    count = configuration["architecture"].get("organs", 0)
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_ORGANS:
-        raise ModelPackageError("plans.json", f"organs {count!r}", f"a whole number from 0 to {MOST_ORGANS}")
-    return count
+    names = configuration["architecture"].get("organs", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > MOST_ORGANS:
+        raise ModelPackageError("plans.json", f"organs {names!r}", f"a list of at most {MOST_ORGANS} names")
+    return len(names)
 
 
 def organs_as_background(network: nn.Module) -> None:

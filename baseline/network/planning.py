@@ -9,7 +9,7 @@ from baseline.cache import key_of
 from baseline.network.interruption import end_at_once
 from baseline.network.nnunet import set_environment
 from baseline.network.plans import NetworkPlan
-from baseline.network.training.inputs import digest_of_inputs, forget_paths, write_plans_and_labels
+from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
 from baseline.release.cases import read_cases
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, DATASET_ID, PLANS_NAME, WorkFolders
@@ -61,7 +61,7 @@ def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[
         write_plans_and_labels(work, plan)
     write_json(work.preprocessed / "splits_final.json", splits)
     preprocess_dataset(DATASET_ID, PLANS_NAME, (CONFIGURATION,), (jobs,), verbose=False)
-    forget_paths(work.preprocessed)
+    forget_organ_labels(work)
 
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:

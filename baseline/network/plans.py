@@ -171,10 +171,12 @@ def write_plans(plan: NetworkPlan, path: Path, organs: Sequence[str] = ()) -> di
         own["normalization_schemes"][CHANNELS.index("PET")] = "CTNormalization"
     if "segresnet" in plan.backbones:
         configurations[CONFIGURATIONS["segresnet"]] = _segresnet_configuration(plan, own)
-    more = {"enhance": list(plan.enhance), "organs": len(organs)}
+    more = {"enhance": list(plan.enhance), "organs": list(organs)}
     for name in CONFIGURATIONS.values():
         if name in configurations:
             configurations[name]["architecture"] |= {key: value for key, value in more.items() if value}
+    if organs:
+        plans["organ_masks"] = plan.inputs  # preprocessed masks of other files are not the same
     write_json(path, plans)
     return plans
 

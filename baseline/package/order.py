@@ -122,7 +122,7 @@ def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder
 
 
 def _with_organs(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    return {**configuration, "architecture": {**configuration["architecture"], "organs": len(order.organs)}}
+    return {**configuration, "architecture": {**configuration["architecture"], "organs": list(order.organs)}}
 
 
 def _label_names(found: Any) -> dict[int, str]:

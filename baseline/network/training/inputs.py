@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from baseline.cache import key_of
 from baseline.network.plans import NetworkPlan, write_plans
 from baseline.release.cases import read_cases
-from baseline.work import WorkFolders
+from baseline.work import CONFIGURATION, WorkFolders
 from contract.errors import InputError
 from contract.files import read_json, write_json
 
@@ -27,7 +30,7 @@ def digest_of_inputs(plan: NetworkPlan) -> str | None:
 
 
 def write_plans_and_labels(work: WorkFolders, plan: NetworkPlan) -> None:
-    """nnU-Net's plans, and with organs the masks and names of all labels."""
+    """nnU-Net's plans, and with organs a mask of all labels for each patient, which nnU-Net will preprocess."""
     if plan.organs is None:
         write_plans(plan, work.plans)
         return
@@ -35,12 +38,26 @@ def write_plans_and_labels(work: WorkFolders, plan: NetworkPlan) -> None:
 
     cases = [case for case in read_cases(work) if case.mask is not None]
     organs = read_organs(Path(plan.organs), [case.patient_id for case in cases])
-    write_plans(plan, work.plans, organs.names)
-    write_organ_labels(organs, cases, work.raw, work.preprocessed)
+    plans = write_plans(plan, work.plans, organs.names)
+    listed = write_organ_labels(organs, cases, work.raw, _organ_labels(work))
+    dataset = with_organ_labels(read_json(work.raw / "dataset.json"), plans)
+    write_json(work.preprocessed / "dataset.json", dataset | {"dataset": listed})
 
 
-def forget_paths(preprocessed: Path) -> None:
-    """Remove the paths of the images from `dataset.json`, which checkpoints copy, once all is preprocessed."""
-    content = read_json(preprocessed / "dataset.json")
-    if content.pop("dataset", None) is not None:
-        write_json(preprocessed / "dataset.json", content)
+def forget_organ_labels(work: WorkFolders) -> None:
+    """Give nnU-Net's folder the data set without organs again, which other plans and checkpoints copy."""
+    if _organ_labels(work).is_dir():
+        shutil.copy(work.raw / "dataset.json", work.preprocessed / "dataset.json")
+        shutil.rmtree(_organ_labels(work))
+
+
+def with_organ_labels(dataset: Mapping[str, Any], plans: Mapping[str, Any]) -> dict[str, Any]:
+    """nnU-Net's `dataset.json` with the organs of the plans behind its labels."""
+    organs = plans["configurations"][CONFIGURATION]["architecture"].get("organs", [])
+    first = len(dataset["labels"])
+    more = {name: first + number for number, name in enumerate(organs)}
+    return {**dataset, "labels": {**dataset["labels"], **more}}
+
+
+def _organ_labels(work: WorkFolders) -> Path:
+    return work.plans.with_name(f"{work.plans.stem}_organ_labels")

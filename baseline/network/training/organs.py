@@ -16,7 +16,6 @@ from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import CHANNELS, image_path, label_path
 from contract import labels
 from contract.errors import InputError
-from contract.files import read_json, write_json
 from contract.images.volumes import Volume, read_volume, write_volume
 
 _SUFFIX: Final = ".nii.gz"
@@ -34,11 +33,6 @@ class OrganMasks:
     names: tuple[str, ...]
     files: Mapping[str, tuple[Path, ...]]
     values: tuple[int, ...] = ()
-
-    def labels(self) -> dict[str, int]:
-        """Labels of the training by name: background and tumours, then the organs."""
-        tumours = {name: value for value, name in labels.NAMES.items()}
-        return tumours | {name: len(tumours) + number for number, name in enumerate(self.names)}
 
 
 def read_organs(folder: Path, patients: Sequence[str]) -> OrganMasks:
@@ -88,15 +82,16 @@ def _single_masks(folders: Mapping[str, Path]) -> OrganMasks:
     return OrganMasks(tuple(names or ()), files)
 
 
-def write_organ_labels(organs: OrganMasks, cases: Sequence[ReleaseCase], raw: Path, preprocessed: Path) -> None:
-    """Write reference and organs as one mask for each patient, and a `dataset.json` that names them.
+def write_organ_labels(
+    organs: OrganMasks, cases: Sequence[ReleaseCase], raw: Path, folder: Path
+) -> dict[str, dict[str, Any]]:
+    """Write reference and organs as one mask for each patient; returns images and mask as nnU-Net lists them.
 
     The prepared references stay as they are: everything but this training goes on reading them. Where organ and tumour
     overlap, the tumour counts; of two organs the first.
     """
-    folder = preprocessed / "organ_labels"
     folder.mkdir(parents=True, exist_ok=True)
-    listed = {}
+    listed: dict[str, dict[str, Any]] = {}
     for case in cases:
         reference = read_volume(label_path(raw, case), np.uint8)
         merged = Volume(with_organs(reference, organs, case.patient_id), reference.geometry)
@@ -104,11 +99,7 @@ def write_organ_labels(organs: OrganMasks, cases: Sequence[ReleaseCase], raw: Pa
         write_volume(target, merged)
         images = [str(image_path(raw, case, number)) for number in range(len(CHANNELS))]
         listed[case.patient_id] = {"images": images, "label": str(target)}
-    write_json(preprocessed / "dataset.json", _dataset(raw, organs) | {"dataset": listed})
-
-
-def _dataset(raw: Path, organs: OrganMasks) -> dict[str, Any]:
-    return {**read_json(raw / "dataset.json"), "labels": organs.labels()}
+    return listed
 
 
 def with_organs(reference: Volume, organs: OrganMasks, patient: str) -> _Mask:

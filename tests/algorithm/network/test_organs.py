@@ -21,9 +21,9 @@ def test_each_tumour_keeps_its_probability() -> None:
     assert network(logits)[0, 0].item() == pytest.approx(math.log(4))
 
 
-@pytest.mark.parametrize("count", [-1, True, "3", 251])
-def test_odd_counts_are_refused(count: Any) -> None:
+@pytest.mark.parametrize("organs", [3, "brain", [1], ["brain"] * 251])
+def test_what_is_no_list_of_names_is_refused(organs: Any) -> None:
     with pytest.raises(ModelPackageError, match=r"^plans\.json: organs "):
-        organ_count({"architecture": {"organs": count}})
-    assert organ_count({"architecture": {"organs": 3}}) == 3
+        organ_count({"architecture": {"organs": organs}})
+    assert organ_count({"architecture": {"organs": ["brain", "spine"]}}) == 2
     assert organ_count({"architecture": {}}) == 0

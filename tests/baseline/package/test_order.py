@@ -178,6 +178,6 @@ def test_organs_are_found_by_the_names_of_the_tumours() -> None:
     assert order.as_json() == {"labels": {"GTVp": 3, "GTVn": 2}, "organs": ["brain", "spine"]}
     plans = {"configurations": {"3d_fullres": {"architecture": {"network_class_name": "x"}}}}
     (configuration,) = ordered_plans(plans, order)["configurations"].values()
-    assert configuration["architecture"]["organs"] == 2
+    assert configuration["architecture"]["organs"] == ["brain", "spine"]
     with pytest.raises(ModelPackageError, match="expected GTVp and GTVn among organs"):
         trained_order({"channel_names": both, "labels": {"background": 0, "a": 1, "GTVn": 2, "c": 3}}, None, None)

@@ -47,7 +47,7 @@ def test_one_file_for_each_organ(tmp_path: Path) -> None:
     organ(tmp_path / "A-1" / "spine.nii.gz", (0, 1), (1, 1))
     organ(tmp_path / "A-1" / "brain.nii.gz", (1, 1))
     organs = read_organs(tmp_path, ["A-1"])
-    assert organs.labels() == {"background": 0, "GTVp": 1, "GTVn": 2, "brain": 3, "spine": 4}
+    assert organs.names == ("brain", "spine")
     merged = with_organs(reference(), organs, "A-1")
     assert (merged[0, 0, 0], merged[0, 1, 1], merged[1, 1, 1], merged[3, 1, 1]) == (1, 4, 3, 0)
     assert tumours_alone(merged).sum() == 1
@@ -105,8 +105,8 @@ def test_a_training_with_organs_from_plan_to_answer(
         )
     small = ["--epochs", "1", "--iterations", "1", "--memory-gb", "0.1", "--base-features", "4", "--most-features", "8"]
     assert train_main(["plan", *place, *small, "--organs", str(organs)]) == 0
-    assert read_json(work.plans)["configurations"]["3d_fullres"]["architecture"]["organs"] == 1
-    assert "dataset" not in read_json(work.preprocessed / "dataset.json")
+    assert read_json(work.plans)["configurations"]["3d_fullres"]["architecture"]["organs"] == ["half"]
+    assert read_json(work.preprocessed / "dataset.json") == read_json(work.raw / "dataset.json")
     assert max(int(read_volume(path).array.max()) for path in (work.raw / "labelsTr").iterdir()) == 2
     assert train_main(["fold", *place, "--fold", "0"]) == 0
     weights = torch.load(work.final(0), weights_only=False)["network_weights"]
