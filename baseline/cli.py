@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
+from baseline.network.training.options import add_training_options
 from baseline.outcome.folds import train_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS, read_description
@@ -43,6 +45,7 @@ _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
 _LARGEST_SEED: Final = 2**31
 # Value of --masks for the release's own masks.
 REFERENCE: Final = "reference"
+LOGGER = logging.getLogger("hecktor")
 _Step = Callable[[argparse.Namespace, WorkFolders], int]
 
 
@@ -78,8 +81,11 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    plan_networks(work, plan_of(arguments), arguments.jobs)
+    plan = plan_networks(work, plan_of(arguments), arguments.jobs)
     _show(f"plans in {work.plans}")
+    if arguments.preset != "short" and plan.spacing_mm == PRESETS["short"].spacing_mm:
+        expected = f"`hecktor train prepare --preset {arguments.preset}` in a new working directory"
+        LOGGER.warning("*** WARNING *** --preset %s: found images of 3 mm, expected %s", arguments.preset, expected)
     return 0
 
 
@@ -147,7 +153,7 @@ def _show(text: str) -> None:
 def _prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
     return PrepareOptions(
         str(arguments.release.resolve()),
-        tuple(arguments.spacing_mm),
+        tuple(arguments.spacing_mm or PRESETS[arguments.preset].spacing_mm),
         arguments.folds,
         arguments.seed,
         arguments.keep_going,
@@ -167,7 +173,7 @@ def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
     given = {name: getattr(arguments, name, None) for name in names}
     for name, value in given.items():
         if isinstance(value, list):
-            given[name] = tuple(sorted(set(value), key=_ORDER.index))
+            given[name] = tuple(value if name == "misalign_by" else sorted(set(value), key=_ORDER.index))
     return replace(preset, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -193,6 +199,13 @@ def _parser() -> argparse.ArgumentParser:
         help="number of processes or threads (default: %(default)s)",
     )
     prepare, plan, export = _prepare_arguments(), _plan_arguments(), _export_arguments()
+    preset = argparse.ArgumentParser(add_help=False)
+    preset.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        default="short",
+        help="defaults of the spacing and of the plan's other options (default: short)",
+    )
     device = argparse.ArgumentParser(add_help=False)
     device.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (default: %(default)s)"
@@ -223,7 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     everything = step(
         "all",
         _all,
-        [prepare, plan, device, gpus, networks, export],
+        [preset, prepare, plan, device, gpus, networks, export],
         "run all steps in order; continues an interrupted run",
     )
     everything.add_argument(
@@ -233,9 +246,9 @@ def _parser() -> argparse.ArgumentParser:
         choices=tuple(OUTCOME_PRESETS),
         help="also train the outcome network, of this size (default: full, for a GPU); off without this option",
     )
-    first = step("prepare", _prepare, [prepare], "check the release and write the data set")
+    first = step("prepare", _prepare, [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
-    step("plan", _plan, [plan], "plan and preprocess with nnU-Net")
+    step("plan", _plan, [preset, plan], "plan and preprocess with nnU-Net")
     fold = step("fold", _fold, [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
         "--fold", type=whole_number(0), help="number of a fold: first the balanced folds, then the left-out centres"
@@ -272,9 +285,8 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         "--spacing-mm",
         type=positive_number(),
         nargs=3,
-        default=default["spacing_mm"],
         metavar=("X", "Y", "Z"),
-        help="voxel size of the prepared images in mm (default: 3 3 3)",
+        help="voxel size of the prepared images in mm (default: 3 3 3 for the preset short, 1 1 1 for the others)",
     )
     add(
         "--folds",
@@ -298,7 +310,6 @@ def _prepare_arguments() -> argparse.ArgumentParser:
 def _plan_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--preset", choices=tuple(PRESETS), default="short", help="defaults of the other plan options (default: short)")
     add("--epochs", type=whole_number(1), help="number of epochs of each network")
     add("--iterations", type=whole_number(1), help="training steps per epoch")
     add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
@@ -310,6 +321,7 @@ def _plan_arguments() -> argparse.ArgumentParser:
     add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
     add("--enhance", nargs="*", choices=ENHANCEMENTS, help="additional channels computed from the CT")
+    add_training_options(parser)
     return parser
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from baseline.network.jobs import check_device, final_checkpoints, package_jobs,
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
+from baseline.network.training.estimate import as_text as estimate_text
 from baseline.outcome.folds import outcome_features, outcome_stamp, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
@@ -38,12 +39,13 @@ from baseline.package.existing import (
     use_networks,
 )
 from baseline.release import prepare
-from baseline.release.cases import read_cases
+from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
 from baseline.report.report import make_report
 from baseline.work import WorkFolders
+from contract.editions import load_edition
 from contract.files import write_json
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
@@ -88,7 +90,8 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     if options.networks is not None:
         use_networks(work, options.networks, options.prepare.spacing_mm)
         show(f"networks of {options.networks.name}: no plan, no training of networks")
-
+    else:
+        show(_estimate(options, work))
     checked = check_release(options.prepare, work, jobs)
     show(as_text(checked.problems))
     show(prepare.summary(prepare_release(options.prepare, checked, work, jobs)))
@@ -105,6 +108,13 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     export_model(work, options.output, description)
     show(f"model package in {options.output}")
     return options.output
+
+
+def _estimate(options: TrainingOptions, work: WorkFolders) -> str:
+    """Hours and disk, from the number of patients; no image is read."""
+    release = read_release(Path(options.prepare.release), load_edition(options.prepare.edition))
+    plan = replace(options.plan, spacing_mm=options.prepare.spacing_mm)
+    return estimate_text(plan, len(release.cases), options.prepare.folds, options.machine, work.root)
 
 
 def train_networks(work: WorkFolders, machine: Machine) -> None:
@@ -241,7 +251,7 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "folds": len(splits.folds),
         "seed": splits.seed,
     }
-    training |= {"plan": asdict(read_plan(work))} if existing is None else {}
+    training |= {"plan": read_plan(work).record()} if existing is None else {}
     out_of_fold = {
         name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
         for name, record in records.items()

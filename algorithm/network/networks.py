@@ -15,6 +15,7 @@ from torch import nn
 
 from algorithm.network.devices import GIB, release
 from algorithm.network.enhance import Enhanced, enhancements
+from algorithm.network.organs import organ_count, organs_as_background
 from algorithm.network.package import ModelPackage
 from algorithm.network.speed import Speed
 from contract.errors import ModelPackageError
@@ -125,7 +126,12 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision."""
     channels, classes = len(package.manifest["channels"]), len(package.manifest["labels"])
-    return untrained_network(package.configuration_of(fold), channels, classes)
+    configuration = package.configuration_of(fold)
+    organs = organ_count(configuration)
+    network = untrained_network(configuration, channels, classes + organs)
+    if organs:
+        organs_as_background(network)
+    return network
 
 
 def untrained_network(

@@ -84,6 +84,7 @@ def train_network(
     import torch
 
     from baseline.network.trainer import ShortTrainer
+    from baseline.network.training.inputs import with_organ_labels
 
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = not machine.deterministic
@@ -96,7 +97,7 @@ def train_network(
             partial.unlink()
     latest = work.fold(fold, backbone) / "checkpoint_latest.pth"
     plans = read_json(work.plans) | {"continue_training": latest.is_file()}
-    dataset = read_json(work.preprocessed / "dataset.json")
+    dataset = with_organ_labels(read_json(work.preprocessed / "dataset.json"), plans)
     device = torch.device(machine.device)
     trainer = ShortTrainer(plans, CONFIGURATIONS[backbone], fold, dataset, device)
     trainer.use_plan(plan, device)

@@ -8,7 +8,8 @@ from dataclasses import asdict, replace
 from baseline.cache import key_of
 from baseline.network.interruption import end_at_once
 from baseline.network.nnunet import set_environment
-from baseline.network.plans import NetworkPlan, write_plans
+from baseline.network.plans import NetworkPlan
+from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
 from baseline.release.cases import read_cases
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, DATASET_ID, PLANS_NAME, WorkFolders
@@ -26,6 +27,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     if work.networks.is_dir():
         raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
     plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
+    plan = replace(plan, inputs=digest_of_inputs(plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
         if read_json(work.plan_json).get("key") == key:
@@ -56,9 +58,10 @@ def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[
 
     if not work.plans.is_file():
         DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False).run(overwrite_existing=False)
-        write_plans(plan, work.plans)
+        write_plans_and_labels(work, plan)
     write_json(work.preprocessed / "splits_final.json", splits)
     preprocess_dataset(DATASET_ID, PLANS_NAME, (CONFIGURATION,), (jobs,), verbose=False)
+    forget_organ_labels(work)
 
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.network.package import CHANNELS
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
+from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
 ENHANCEMENTS: Final = ("ct_square", "ct_cube_root")
 OPTIMISERS: Final = ("sgd", "adamw")
+PET_NORMALISATIONS: Final = ("image", "fixed")
+RECIPES: Final = ("plan", "monai")
 # Residual blocks of MONAI's SegResNet encoder at each resolution.
 _SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
@@ -34,6 +38,11 @@ _PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "resenc-m": (_RESIDUAL, "nnUNetPlannerResEncM", {}),
     "resenc-l": (_RESIDUAL, "nnUNetPlannerResEncL", {}),
 }
+# Options of the first version, which every identity holds.
+_FIRST_OPTIONS: Final = {
+    "spacing_mm", "memory_gb", "base_features", "most_features", "epochs", "iterations", "validation_iterations",
+    "learning_rate", "mirror_axes",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,18 @@ class NetworkPlan:
             nnU-Net's choice.
         backbones: networks to train, keys of `CONFIGURATIONS`; `unet` is the preset's own.
         enhance: channels computed from the CT before the first layer, of `ENHANCEMENTS`.
+        misalign: probability of turning, and that of shifting, the PET of a training patch against the CT.
+        misalign_by: the most degrees about each axis, and the most voxels in plane.
+        pet_dropout: probability that a training patch has no PET.
+        pet_normalisation: `image` is nnU-Net's z-score of each image; `fixed` clips and scales by the data set's
+            foreground values, as nnU-Net does for CT, so that the field of view changes nothing.
+        dice_smoothing: nnU-Net's small constant in numerator and denominator of the Dice loss.
+        segresnet_recipe: `monai` trains SegResNet with the optimiser and schedule of MONAI's Auto3DSeg, `plan` with
+            those of the U-Net.
+        segresnet_memory_gb: memory target that decides SegResNet's patch; None for the U-Net's patch.
+        starting_weights: a checkpoint of nnU-Net or a model package, from which training starts.
+        organs: folder of organ masks that become further labels of the training.
+        inputs: digest of the files that `starting_weights` and `organs` name, filled in by `plan_networks`.
     """
 
     spacing_mm: tuple[float, float, float] = (3.0, 3.0, 3.0)
@@ -74,17 +95,35 @@ class NetworkPlan:
     batch_dice: bool | None = True
     backbones: tuple[str, ...] = ("unet",)
     enhance: tuple[str, ...] = ()
+    misalign: float = 0.0
+    misalign_by: tuple[float, float] = (5.0, 2.0)
+    pet_dropout: float = 0.0
+    pet_normalisation: str = "image"
+    dice_smoothing: bool = True
+    segresnet_recipe: str = "plan"
+    segresnet_memory_gb: float | None = None
+    starting_weights: str | None = None
+    organs: str | None = None
+    inputs: str | None = None
 
     def identity(self) -> dict[str, Any]:
         """Options that distinguish plans. Options of later versions count only if they are set, so that working
         directories of earlier versions stay valid.
         """
-        later = {"network", "optimiser", "batch_size", "batch_dice", "backbones", "enhance"}
         unset = {field.name for field in fields(self) if getattr(self, field.name) == field.default}
-        return {name: value for name, value in asdict(self).items() if name not in later & unset}
+        left_out = unset - _FIRST_OPTIONS
+        if "segresnet" not in self.backbones:  # the presets set these for a network that is not trained
+            left_out |= {"segresnet_recipe", "segresnet_memory_gb"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+    def record(self) -> dict[str, Any]:
+        """The options as a package states them: files by their names, without the folders of the machine."""
+        paths = {name: Path(path).name for name in ("starting_weights", "organs") if (path := getattr(self, name))}
+        return {**asdict(self), **paths}
 
 
 _NNUNET: Final = NetworkPlan(
+    spacing_mm=(1.0, 1.0, 1.0),
     memory_gb=8.0,
     base_features=32,
     most_features=320,
@@ -96,12 +135,14 @@ _NNUNET: Final = NetworkPlan(
     network="plain",
     optimiser="sgd",
     batch_dice=None,
+    segresnet_recipe="monai",
+    segresnet_memory_gb=8.0,
 )
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
     "resenc-m": replace(_NNUNET, network="resenc-m"),
-    "resenc-l": replace(_NNUNET, network="resenc-l", memory_gb=24.0),
+    "resenc-l": replace(_NNUNET, network="resenc-l", memory_gb=24.0, segresnet_memory_gb=24.0),
 }
 
 
@@ -112,25 +153,45 @@ def read_plan(work: WorkFolders) -> NetworkPlan:
     return NetworkPlan(**{**options, **tuples})
 
 
-def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
-    """Let nnU-Net plan its fingerprinted data set into `path`, then add our options, backbones and channels.
+def write_plans(plan: NetworkPlan, path: Path, organs: Sequence[str] = ()) -> dict[str, Any]:
+    """Let nnU-Net plan its fingerprinted data set into `path`, then add our options, backbones, channels and organs.
 
     Raises:
-        HecktorError: the planned patch has odd edges, which a backbone cannot halve.
+        HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
-    _planner(plan).plan_experiment()
+    planner = _planner(plan)
+    # Each label takes memory, which nnU-Net counts.
+    planner.dataset_json["labels"] |= {name: len(labels.NAMES) + number for number, name in enumerate(organs)}
+    planner.plan_experiment()
     plans: dict[str, Any] = read_json(path)
     configurations = plans["configurations"]
     own = configurations[CONFIGURATION]
     own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
+    if plan.pet_normalisation == "fixed":
+        own["normalization_schemes"][CHANNELS.index("PET")] = "CTNormalization"
     if "segresnet" in plan.backbones:
-        architecture = segresnet(plan.base_features, own["patch_size"])
-        configurations[CONFIGURATIONS["segresnet"]] = {"inherits_from": CONFIGURATION, "architecture": architecture}
+        configurations[CONFIGURATIONS["segresnet"]] = _segresnet_configuration(plan, own)
+    more = {"enhance": list(plan.enhance), "organs": list(organs)}
     for name in CONFIGURATIONS.values():
-        if plan.enhance and name in configurations:
-            configurations[name]["architecture"]["enhance"] = list(plan.enhance)
+        if name in configurations:
+            configurations[name]["architecture"] |= {key: value for key, value in more.items() if value}
+    if organs:
+        plans["organ_masks"] = plan.inputs  # preprocessed masks of other files are not the same
     write_json(path, plans)
     return plans
+
+
+def _segresnet_configuration(plan: NetworkPlan, own: Mapping[str, Any]) -> dict[str, Any]:
+    """SegResNet beside the U-Net `own`, with a smaller patch if it would exceed its memory target."""
+    architecture = segresnet(plan.base_features, own["patch_size"])
+    configuration: dict[str, Any] = {"inherits_from": CONFIGURATION, "architecture": architecture}
+    if plan.segresnet_memory_gb is not None:
+        from baseline.network.training.segresnet import fitting_patch
+
+        patch, memory_gb = own["patch_size"], plan.segresnet_memory_gb
+        fitting = fitting_patch(architecture, patch, own["batch_size"], len(CHANNELS), memory_gb)
+        configuration |= {"patch_size": fitting} if fitting != list(patch) else {}
+    return configuration
 
 
 def segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from baseline.network.interruption import SAVE_EVERY
 from baseline.network.plans import NetworkPlan
 from baseline.network.progress.watch import TrainingPage
 from baseline.network.seeding import seeded_workers
+from baseline.network.training.augmentation import absent_pet, with_pet_augmentations
+from baseline.network.training.organs import load_with_tumours
+from baseline.network.training.segresnet import monai_recipe
+from baseline.network.training.starting_weights import load_starting_weights
 from baseline.work import CONFIGURATIONS
 from contract.files import atomic_path
 
@@ -47,6 +52,28 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         self.inference_allowed_mirroring_axes = axes
         return rotation, dummy_2d, patch, axes
 
+    def get_training_transforms(self, *args: Any, **options: Any) -> Any:
+        """nnU-Net's augmentation with the plan's augmentations of the PET."""
+        absent = absent_pet(
+            self.configuration_manager.configuration,
+            self.plans_manager.foreground_intensity_properties_per_channel,
+        )
+        return with_pet_augmentations(super().get_training_transforms(*args, **options), self.plan, absent)
+
+    def get_tr_and_val_datasets(self) -> Any:
+        """nnU-Net's data sets, whose patches with foreground hold a tumour: organs are in nearly every patch anyway."""
+        datasets = super().get_tr_and_val_datasets()
+        for dataset in datasets:
+            dataset.load_case = partial(load_with_tumours, dataset.load_case)
+        return datasets
+
+    def _build_loss(self) -> Any:
+        """nnU-Net's loss, with the Dice smoothed or not."""
+        loss = super()._build_loss()
+        if not self.plan.dice_smoothing:
+            (loss.loss if self.enable_deep_supervision else loss).dc.smooth = 0.0
+        return loss
+
     def build_network_architecture(
         self,
         plans_manager: Any,  # noqa: ARG002 - nnU-Net passes it by name
@@ -64,8 +91,12 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         return network
 
     def initialize(self) -> None:
-        """Run the network in bfloat16 on a CPU that supports it."""
+        """Start from the plan's weights, unless a checkpoint follows; bfloat16 on a CPU that supports it."""
         super().initialize()
+        if self.plan.starting_weights is not None and not Path(self.output_folder, "checkpoint_latest.pth").is_file():
+            network = self.network.module if self.is_ddp else self.network
+            path = Path(self.plan.starting_weights)
+            load_starting_weights(network, path, self.fold, self.print_to_log_file)
         if self.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             network = self.network.module if self.is_ddp else self.network
             network.forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
@@ -82,7 +113,9 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
             super().set_deep_supervision_enabled(enabled)
 
     def configure_optimizers(self) -> Any:
-        """The plan's optimiser with nnU-Net's polynomial schedule."""
+        """The plan's optimiser with nnU-Net's polynomial schedule, or SegResNet's own recipe."""
+        if self.plan.segresnet_recipe == "monai" and self.configuration_name == CONFIGURATIONS["segresnet"]:
+            return monai_recipe(self.network, self.plan.epochs)
         if self.plan.optimiser == "sgd":
             return super().configure_optimizers()
         parameters = self.network.parameters()

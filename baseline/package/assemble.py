@@ -15,8 +15,8 @@ from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import stand_ins_of
+from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.axes import axes_of, turned_axes
-from baseline.package.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.comparison import check_same_training
 from baseline.package.description import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
@@ -104,6 +104,8 @@ class _Trained:
         for file, record in (("plans.json", self.first.plans), ("dataset.json", self.first.dataset)):
             if not record:
                 yield f"{file} of {self.results.name} is not verified: {self.first.name} does not record the training's"
+        if self.order.organs:
+            yield f"labels {', '.join(self.order.organs)} count as background"
         (configuration,) = self.plans["configurations"].values()
         if self.first.configuration == "3d_lowres":
             spacing = " x ".join(f"{step:g}" for step in configuration["spacing"])

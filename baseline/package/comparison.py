@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.package.checkpoint import Checkpoint
+from baseline.network.checkpoint import Checkpoint
 from contract.errors import ModelPackageError
 
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"

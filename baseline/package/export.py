@@ -20,7 +20,7 @@ from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.network.segment import normalise
 from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
-from baseline.package.checkpoint import read_checkpoint
+from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
 from baseline.release.data_set import CHANNELS

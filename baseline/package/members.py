@@ -14,9 +14,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from algorithm.network.networks import own_tensors, untrained_network
+from algorithm.network.organs import organ_count
 from algorithm.network.package import PLANS, ModelPackage
+from baseline.network.checkpoint import Checkpoint
 from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
-from baseline.package.checkpoint import Checkpoint
 from baseline.package.comparison import INTENSITIES, intensity_differences
 from baseline.package.order import OWN_ORDER, TrainedOrder, ordered_weights
 from baseline.release.data_set import CHANNELS
@@ -100,7 +101,7 @@ def _write_folds(
 ) -> tuple[list[str], list[int]]:
     """Write the first checkpoint of each member, then the second, and so on; returns file names and members."""
     with torch.device("meta"):  # only names and shapes are needed
-        networks = [untrained_network(one, len(CHANNELS), len(labels.NAMES)) for one in configurations]
+        networks = [_untrained(one) for one in configurations]
     rounds = itertools.zip_longest(*(member.checkpoints for member in members))
     files: list[str] = []
     member_of: list[int] = []
@@ -110,6 +111,10 @@ def _write_folds(
             files.append(_write_fold(checkpoint, path, networks[number], members[number]))
             member_of.append(number)
     return files, member_of
+
+
+def _untrained(configuration: Mapping[str, Any]) -> nn.Module:
+    return untrained_network(configuration, len(CHANNELS), len(labels.NAMES) + organ_count(configuration))
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:

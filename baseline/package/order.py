@@ -24,10 +24,11 @@ _ALIASES: Final = {"pt": "pet"}
 
 @dataclass(frozen=True)
 class TrainedOrder:
-    """Numbers of a training's CT and PET, and of its background, GTVp and GTVn."""
+    """Numbers of a training's CT and PET, and of its background, GTVp, GTVn and organs, with the organs' names."""
 
     channels: tuple[int, ...] = tuple(range(len(CHANNELS)))
     labels: tuple[int, ...] = tuple(range(len(LESIONS) + 1))
+    organs: tuple[str, ...] = ()
 
     @property
     def permutes_channels(self) -> bool:
@@ -36,12 +37,13 @@ class TrainedOrder:
 
     def as_json(self) -> dict[str, Any]:
         """The numbers that differ from the algorithm's, by name, for the manifest."""
-        record = {}
+        record: dict[str, Any] = {}
         if self.permutes_channels:
             record["channels"] = dict(zip(CHANNELS, self.channels, strict=True))
-        if self.labels != TrainedOrder.labels:
-            record["labels"] = dict(zip(LESIONS, self.labels[1:], strict=True))
-        return record
+        numbers = self.labels[: len(LESIONS) + 1]
+        if numbers != TrainedOrder.labels:
+            record["labels"] = dict(zip(LESIONS, numbers[1:], strict=True))
+        return record | ({"organs": list(self.organs)} if self.organs else {})
 
 
 OWN_ORDER: Final = TrainedOrder()
@@ -66,8 +68,10 @@ def trained_order(
     if names.keys() != numbered.keys():
         raise ModelPackageError("dataset.json", f"channel_names {found!r}", f"two channels, {' and '.join(CHANNELS)}")
     of_channels = _numbers({int(key): name for key, name in names.items()}, CHANNELS, "channel", channels)
-    of_labels = _numbers(_lesion_names(dataset.get("labels")), LESIONS, "label", lesions)
-    return TrainedOrder(of_channels, (labels.BACKGROUND, *of_labels))
+    named = _label_names(dataset.get("labels"))
+    of_labels = _numbers(_lesion_names(named), LESIONS, "label", lesions)
+    organs = sorted(named.keys() - set(of_labels))
+    return TrainedOrder(of_channels, (labels.BACKGROUND, *of_labels, *organs), tuple(named[one] for one in organs))
 
 
 def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
@@ -76,6 +80,9 @@ def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, An
     Raises:
         ModelPackageError: a network that computes functions of its first channel, which it takes for the CT.
     """
+    if order.organs:
+        configurations = {name: _with_organs(one, order) for name, one in plans["configurations"].items()}
+        plans = {**plans, "configurations": configurations}
     if not order.permutes_channels:
         return dict(plans)
     configurations = {name: _ordered_configuration(one, order) for name, one in plans["configurations"].items()}
@@ -114,8 +121,12 @@ def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder
     return {**configuration, **permuted}
 
 
-def _lesion_names(found: Any) -> dict[int, str]:
-    """Names of the labels 1 and 2."""
+def _with_organs(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
+    return {**configuration, "architecture": {**configuration["architecture"], "organs": list(order.organs)}}
+
+
+def _label_names(found: Any) -> dict[int, str]:
+    """Name of each label but the background: the tumours, and perhaps organs."""
     wanted = {name: value for value, name in labels.NAMES.items()}
     given = {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
     if any(isinstance(value, list | tuple) for value in given.values()):
@@ -127,9 +138,24 @@ def _lesion_names(found: Any) -> dict[int, str]:
         expected = f"{', '.join(LESIONS)} alone: train without them, as the algorithm has no use for further labels"
         raise ModelPackageError("dataset.json", f"further labels {numbered}", expected)
     background = named.pop(labels.BACKGROUND, "").casefold()
-    if background != labels.NAMES[labels.BACKGROUND] or named.keys() != labels.NAMES.keys() - {labels.BACKGROUND}:
+    numbers = set(range(1, max(len(named), len(LESIONS)) + 1))
+    if background != labels.NAMES[labels.BACKGROUND] or named.keys() != numbers:
         raise ModelPackageError("dataset.json", f"labels {found!r}", f"{wanted!r}")
     return named
+
+
+def _lesion_names(named: Mapping[int, str]) -> dict[int, str]:
+    """The two labels that are tumours: by their names among organs, else the first two.
+
+    Raises:
+        ModelPackageError: more than two labels, and they do not tell which are the tumours.
+    """
+    tumours = {number: name for number, name in named.items() if name.casefold() in map(str.casefold, LESIONS)}
+    if len(named) == len(LESIONS):
+        return dict(named)
+    if len(tumours) != len(LESIONS):
+        raise ModelPackageError("dataset.json", f"labels {dict(named)!r}", f"{' and '.join(LESIONS)} among organs")
+    return tumours
 
 
 def _numbers(
@@ -140,6 +166,8 @@ def _numbers(
     # A name that occurs twice says nothing.
     by_name = {name: number for number, name in spelled.items() if list(spelled.values()).count(name) == 1}
     known = {name: by_name[name.casefold()] for name in wanted if name.casefold() in by_name}
+    if chosen is None and len(known) == len(wanted) and kind == "label" and max(known.values()) > len(wanted):
+        return tuple(known.values())  # among organs the names decide
     in_order = dict(zip(wanted, sorted(names), strict=True))
     if chosen is not None:
         given = dict(zip(wanted, chosen, strict=True))

@@ -80,6 +80,7 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     command = [sys.executable, "-m", "baseline", *options(release, tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
+    assert f"estimate for {PATIENTS} patients, 4 networks of 1 epochs:" in done.stdout
     package = load_package(tmp_path / "package")
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     assert package.fold_configurations == ("3d_fullres", "3d_fullres_segresnet") * 2

@@ -84,7 +84,7 @@ def curves_of(trainer: Any, name: str, now: float) -> Curves:
     """
     logged = partial(trainer.logger.get_value, step=None)
     starts = [float(start) for start in logged("epoch_start_timestamps")]
-    each_structure = zip(*logged("dice_per_class_or_region"), strict=True)
+    each_structure = zip(*logged("dice_per_class_or_region"), strict=True)  # organs follow the tumours
     structures = [labels.NAMES[value] for value in labels.FOREGROUND]
     return Curves(
         network=Path(trainer.output_folder).parent.name,
@@ -96,7 +96,7 @@ def curves_of(trainer: Any, name: str, now: float) -> Curves:
         learning_rate=_finite(logged("lrs")),
         training_loss=_finite(logged("train_losses")),
         validation_loss=_finite(logged("val_losses")),
-        dice={label: _finite(values) for label, values in zip(structures, each_structure, strict=True)},
+        dice={label: _finite(values) for label, values in zip(structures, each_structure, strict=False)},
     )
 
 

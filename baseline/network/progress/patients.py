@@ -18,6 +18,7 @@ from torch._dynamo import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 
 from algorithm.uncertainty.record import lesions_of
+from baseline.network.training.organs import tumours_alone
 from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.errors import InputError
@@ -77,7 +78,7 @@ def predicted(trainer: Any, windows: Sequence[Window]) -> list[Labels]:
         for window in windows:
             output = network(torch.from_numpy(window.patch)[None].to(trainer.device))
             logits = output[0] if isinstance(output, list | tuple) else output
-            mask: Labels = logits[0].argmax(0).cpu().numpy().astype(np.uint8)
+            mask: Labels = tumours_alone(logits[0].argmax(0).cpu().numpy()).astype(np.uint8)
             masks.append(mask.transpose(backward))
     return masks
 
@@ -122,7 +123,7 @@ def _bare(network: nn.Module) -> nn.Module:
 def _reference(dataset: Any, patient: str, trainer: Any) -> Labels:
     """The preprocessed reference, (z, y, x); nnU-Net's -1 outside the scan becomes background."""
     _, mask, _, _ = dataset.load_case(patient)
-    reference: Labels = np.maximum(np.asarray(mask[0]), 0).astype(np.uint8)
+    reference: Labels = tumours_alone(np.maximum(np.asarray(mask[0]), 0)).astype(np.uint8)
     return reference.transpose(trainer.plans_manager.transpose_backward)
 
 

@@ -6,7 +6,6 @@ It holds no dates and no machine names: the same working directory gives the sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from algorithm.decisions.rules import WORDS
@@ -106,7 +105,7 @@ def _training(work: WorkFolders) -> list[str]:
         "Inference averages the probabilities of the passes that the time limit allows. Heads are fitted on features "
         "of masks from networks that never saw the patient."
     )
-    rows = [[name.replace("_", " "), _option(value)] for name, value in asdict(plan).items()]
+    rows = [[name.replace("_", " "), _option(value)] for name, value in plan.record().items()]
     return [about, table(["Option of the plan", "Value"], rows), f"Versions: {versions}."]
 
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from algorithm.network.networks import untrained_network
+from baseline.network.checkpoint import read_checkpoint
 from baseline.network.nnunet import Machine, set_environment, train_network, train_with_ddp
 from baseline.network.plans import NetworkPlan, write_plans
-from baseline.package.checkpoint import read_checkpoint
 from baseline.work import CONFIGURATIONS, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError
 from contract.files import write_json

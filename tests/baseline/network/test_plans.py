@@ -70,7 +70,8 @@ def test_presets(
     """64 voxels are halved four times before fewer than nnU-Net's least edge of four are left, 48 three times: five
     stages, whose features double up to the most. All presets have room for the whole image as their patch.
     """
-    plan = PRESETS[preset]
+    plan = replace(PRESETS[preset], spacing_mm=(3.0, 3.0, 3.0))
+    assert PRESETS[preset].spacing_mm == ((3.0,) * 3 if preset == "short" else (1.0,) * 3)
     assert plan.memory_gb == memory_gb
     own = planned(work, plan)["3d_fullres"]
     assert own["architecture"]["network_class_name"].rsplit(".", 1)[-1] == network
@@ -84,7 +85,9 @@ def test_presets(
 
 
 def test_options_override_nnunets_plan(work: WorkFolders) -> None:
-    plan = replace(PRESETS["nnunet"], batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1)
+    plan = replace(
+        PRESETS["nnunet"], spacing_mm=(3.0, 3.0, 3.0), batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1
+    )
     own = planned(work, plan)["3d_fullres"]
     assert (own["batch_size"], own["batch_dice"]) == (7, True)
     assert max(own["architecture"]["arch_kwargs"]["features_per_stage"]) == 100
@@ -123,6 +126,39 @@ def test_segresnet_of_an_odd_patch() -> None:
         segresnet(8, [7, 8, 8])
 
 
+KNOBS: dict[str, Any] = {
+    "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1, "pet_normalisation": "fixed",
+    "dice_smoothing": False, "starting_weights": "/a.pth", "organs": "/organs", "inputs": "digest",
+}  # fmt: skip
+
+
+def test_segresnets_options_count_where_it_is_trained() -> None:
+    """The presets set them for a network that few train."""
+    assert (
+        replace(NetworkPlan(), segresnet_recipe="monai", segresnet_memory_gb=8.0).identity() == NetworkPlan().identity()
+    )
+
+
+def test_a_package_names_no_folder() -> None:
+    record = NetworkPlan(starting_weights="/home/me/a.pth", organs="/home/me/organs").record()
+    assert (record["starting_weights"], record["organs"]) == ("a.pth", "organs")
+
+
+def test_fixed_normalisation_of_the_pet(work: WorkFolders) -> None:
+    """nnU-Net takes the data set's foreground values for CT alone; its z-score remains the default for PET."""
+    schemes = "normalization_schemes"
+    assert planned(work, NetworkPlan())["3d_fullres"][schemes] == ["CTNormalization", "ZScoreNormalization"]
+    fixed = planned(work, NetworkPlan(pet_normalisation="fixed"))["3d_fullres"]
+    assert fixed[schemes] == ["CTNormalization", "CTNormalization"]
+
+
+def test_a_smaller_patch_for_segresnet(work: WorkFolders) -> None:
+    found = planned(work, replace(BOTH, segresnet_memory_gb=0.1))[CONFIGURATIONS["segresnet"]]
+    assert found["patch_size"] != [48, 64, 64]
+    assert all(edge % 8 == 0 for edge in found["patch_size"])
+    assert "patch_size" not in planned(work, replace(BOTH, segresnet_memory_gb=80.0))[CONFIGURATIONS["segresnet"]]
+
+
 def test_the_identity_of_a_plan() -> None:
     """Any option makes another plan; those that `short` leaves alone are not in the identity, so that it stays what
     it was before they could be chosen.
@@ -134,8 +170,10 @@ def test_the_identity_of_a_plan() -> None:
     others = [
         replace(NetworkPlan(), **{name: value})
         for name, value in asdict(PRESETS["nnunet"]).items()
-        if value != asdict(NetworkPlan())[name]
+        if value != asdict(NetworkPlan())[name] and not name.startswith("segresnet")
     ]
+    others += [replace(BOTH, segresnet_recipe="monai"), replace(BOTH, segresnet_memory_gb=8.0)]
+    others += [NetworkPlan(**{name: value}) for name, value in KNOBS.items()]
     others += [
         NetworkPlan(batch_size=2),
         NetworkPlan(backbones=("segresnet",)),
@@ -156,6 +194,12 @@ def test_the_identity_of_a_plan() -> None:
         ("--mirror-axes 2 0 0", NetworkPlan(mirror_axes=(0, 2))),
         ("--preset nnunet --mirror-axes", replace(PRESETS["nnunet"], mirror_axes=())),
         ("--backbones segresnet unet --enhance ct_cube_root ct_square", replace(BOTH, enhance=ENHANCEMENTS)),
+        ("--misalign --pet-dropout 0.2", NetworkPlan(misalign=0.1, pet_dropout=0.2)),
+        ("--misalign 0.3 --misalign-by 2 4", NetworkPlan(misalign=0.3, misalign_by=(2.0, 4.0))),
+        ("--pet-normalisation fixed --batch-dice off", NetworkPlan(pet_normalisation="fixed", batch_dice=False)),
+        ("--no-dice-smoothing --segresnet-recipe monai", NetworkPlan(dice_smoothing=False, segresnet_recipe="monai")),
+        ("--segresnet-memory-gb 4 --batch-dice on", NetworkPlan(segresnet_memory_gb=4.0)),
+        ("--organs /a --starting-weights /b.pth", NetworkPlan(organs="/a", starting_weights="/b.pth")),
     ],
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:

@@ -167,3 +167,17 @@ def test_a_suggested_option_is_accepted(first: str, second: str, lesions: list[s
     order = trained_order(names, *numbers.values())
     assert sorted(order.channels) == [0, 1]
     assert sorted(order.labels) == [0, 1, 2]
+
+
+def test_organs_are_found_by_the_names_of_the_tumours() -> None:
+    """GTVn 2 and GTVp 3 come before brain 1 and spine 4, which are named; names are needed."""
+    both = {"0": "CT", "1": "PET"}
+    labels = {"background": 0, "brain": 1, "GTVn": 2, "gtvp": 3, "spine": 4}
+    order = trained_order({"channel_names": both, "labels": labels}, None, None)
+    assert (order.labels, order.organs) == ((0, 3, 2, 1, 4), ("brain", "spine"))
+    assert order.as_json() == {"labels": {"GTVp": 3, "GTVn": 2}, "organs": ["brain", "spine"]}
+    plans = {"configurations": {"3d_fullres": {"architecture": {"network_class_name": "x"}}}}
+    (configuration,) = ordered_plans(plans, order)["configurations"].values()
+    assert configuration["architecture"]["organs"] == ["brain", "spine"]
+    with pytest.raises(ModelPackageError, match="expected GTVp and GTVn among organs"):
+        trained_order({"channel_names": both, "labels": {"background": 0, "a": 1, "GTVn": 2, "c": 3}}, None, None)

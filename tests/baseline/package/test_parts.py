@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from baseline.network.checkpoint import read_checkpoint
 from baseline.package.assemble import known_features, read_heads, read_stand_ins
 from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
-from baseline.package.checkpoint import read_checkpoint
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.baseline.prepared import EDITION

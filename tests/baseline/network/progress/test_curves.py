@@ -64,13 +64,15 @@ def test_estimated_end_counts_the_latest_ten_epochs_and_no_pause() -> None:
 
 
 def test_curves_of_a_trainer(tmp_path: Path) -> None:
-    """Epochs begun at 0, 10 and 25 s and looked at after 40 s took 10, 15 and 15 s; NaN is no value."""
+    """Epochs begun at 0, 10 and 25 s and looked at after 40 s took 10, 15 and 15 s; NaN is no value. The third label is
+    an organ.
+    """
     logged: dict[str, list[Any]] = {
         "epoch_start_timestamps": [0.0, 10.0, 25.0],
         "lrs": [0.1, 0.05, 0.01],
         "train_losses": [1.0, 0.5, float("inf")],
         "val_losses": [2.0, 1.0, 0.5],
-        "dice_per_class_or_region": [[0.1, float("nan")], [0.2, 0.3], [0.4, 0.5]],
+        "dice_per_class_or_region": [[0.1, float("nan"), 0.9], [0.2, 0.3, 0.9], [0.4, 0.5, 0.9]],
     }
     trainer = SimpleNamespace(
         output_folder=str(tmp_path / "Trainer__plans__3d" / "fold_1"), fold=1, num_epochs=5,

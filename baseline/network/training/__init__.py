@@ -1,0 +1,1 @@
+"""Parts of the trainer that a plan turns on: augmentation of the PET, starting weights, optimisers, organ labels."""

@@ -1,0 +1,91 @@
+"""What a training will take in hours and disk, estimated before it begins."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from baseline.network.nnunet import Machine
+from baseline.network.plans import NetworkPlan
+
+# nnU-Net's published hours for one fold of 1000 epochs of 250 steps on one A100.
+A100_HOURS: Final = {"plain": 9.0, "resenc-m": 12.0, "resenc-l": 35.0}
+_STEPS: Final = 1000 * 250
+# The preset `short`: 32 minutes for one network on one shared CPU core, 45 epochs of 50 steps.
+_SHORT_HOURS: Final = 32 / 60
+_SHORT_STEPS: Final = 45 * 50
+# The region of head and neck, for which docs/from-download-to-submission.md counts voxels.
+REGION_MM: Final = (200.0, 200.0, 310.0)
+# 160 phantoms at 3 mm took 762 MB prepared and 463 MB preprocessed.
+_RAW_BYTES: Final = 762e6 / (160 * math.prod(REGION_MM) / 27)
+_PREPROCESSED_BYTES: Final = 463e6 / (160 * math.prod(REGION_MM) / 27)
+# Final and best checkpoint with the optimiser's state.
+_CHECKPOINT_GB: Final = {"shallow": 0.06, "plain": 0.5, "resenc-m": 1.0, "resenc-l": 1.6}
+_GB: Final = 1e9
+_WEEK_H: Final = 7 * 24
+
+
+@dataclass(frozen=True)
+class TrainingEstimate:
+    """Hours of all networks one after the other on the machine, None if only weeks can be said; and GB by kind."""
+
+    networks: int
+    hours: float | None
+    raw_gb: float
+    preprocessed_gb: float
+    checkpoints_gb: float
+
+    @property
+    def disk_gb(self) -> float:
+        """All that the working directory will hold."""
+        return self.raw_gb + self.preprocessed_gb + self.checkpoints_gb
+
+
+def estimate(plan: NetworkPlan, patients: int, folds: int, machine: Machine) -> TrainingEstimate:
+    """Scale published and measured figures to this training; SegResNet is taken to cost as much as the U-Net."""
+    networks = folds * len(plan.backbones)
+    voxels = patients * math.prod(REGION_MM) / math.prod(plan.spacing_mm)
+    checkpoints = networks * _CHECKPOINT_GB[plan.network]
+    disk = voxels * _RAW_BYTES / _GB, voxels * _PREPROCESSED_BYTES / _GB, checkpoints
+    return TrainingEstimate(networks, _hours(plan, networks, machine), *disk)
+
+
+def _hours(plan: NetworkPlan, networks: int, machine: Machine) -> float | None:
+    steps = plan.epochs * plan.iterations
+    if plan.network == "shallow":
+        side_by_side = min(networks, machine.threads) if machine.device == "cpu" else 1
+        return _SHORT_HOURS * steps / _SHORT_STEPS * math.ceil(networks / side_by_side)
+    if machine.device == "cpu":
+        return None
+    return A100_HOURS[plan.network] * steps / _STEPS * networks / machine.gpus
+
+
+def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, folder: Path) -> str:
+    """The estimate in lines for the console; `folder` is where the training will write."""
+    found = estimate(plan, patients, folds, machine)
+    parts = (found.raw_gb, found.preprocessed_gb, found.checkpoints_gb)
+    raw, preprocessed, checkpoints = (f"{gigabytes:.2g}" for gigabytes in parts)
+    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
+    free_gb = shutil.disk_usage(existing).free / _GB
+    too_small = "" if free_gb > found.disk_gb else " *** WARNING *** too little"
+    size = f"{found.disk_gb:.3g} GB: prepared images {raw}, preprocessed {preprocessed}, checkpoints {checkpoints}"
+    lines = (
+        f"estimate for {patients} patients, {found.networks} networks of {plan.epochs} epochs:",
+        f"  training {_time(plan, found, machine)}",
+        f"  disk {size}; {free_gb:.0f} GB are free{too_small}",
+        "  how these are estimated: docs/from-download-to-submission.md, Time and disk",
+    )
+    return "\n".join(lines)
+
+
+def _time(plan: NetworkPlan, found: TrainingEstimate, machine: Machine) -> str:
+    if found.hours is None:
+        return "on a CPU would take weeks for each network; expected --device cuda, or --preset short"
+    if plan.network == "shallow":
+        return f"about {found.hours:.1f} h by figures measured on CPU cores"
+    cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"
+    week = ", more than a week" if found.hours > _WEEK_H else ""
+    return f"about {found.hours:.0f} h on {cards}{week}; a T4 takes about five times as long"

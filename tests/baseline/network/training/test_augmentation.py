@@ -1,0 +1,109 @@
+"""PETs that are misaligned or absent in training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
+
+from algorithm.network.segment import normalise
+from baseline.network.plans import NetworkPlan
+from baseline.network.training.augmentation import AbsentPet, absent_pet, misalignment, with_pet_augmentations
+from baseline.work import WorkFolders
+from contract.files import read_json
+from contract.images.volumes import read_volume
+from tests.baseline.network.training.conftest import UNET, MakeTrainer
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+INTENSITIES = {
+    "0": {"mean": 0.0, "std": 400.0, "percentile_00_5": -1000.0, "percentile_99_5": 1000.0},
+    "1": {"mean": 4.0, "std": 2.0, "percentile_00_5": 0.5, "percentile_99_5": 20.0},
+}
+
+
+@pytest.mark.parametrize(("scheme", "value"), [("CTNormalization", -1.75), ("ZScoreNormalization", 0.0)])
+def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) -> None:
+    """SUV 0 is clipped to 0.5, and (0.5 - 4) / 2 = -1.75; a z-score of zeros is 0."""
+    configuration = {"normalization_schemes": ["CTNormalization", scheme]}
+    assert absent_pet(configuration, INTENSITIES) == value
+    package: Any = SimpleNamespace(
+        configuration=configuration, plans={"foreground_intensity_properties_per_channel": INTENSITIES}
+    )
+    nothing = np.zeros((2, 2, 2), dtype=np.float32)
+    assert (normalise((nothing, nothing), package)[1] == value).all()
+
+
+def test_a_shift_moves_the_pet_alone_and_in_plane() -> None:
+    """One hot voxel in the middle of each channel; without rotation it moves by whole voxels, at most 3, never in z."""
+    transform = misalignment(NetworkPlan(misalign=1.0, misalign_by=(0.0, 3.0)))
+    np.random.seed(0)  # noqa: NPY002 - the transform draws from the global state
+    places = set()
+    for _ in range(20):
+        image = torch.zeros(2, 9, 9, 9)
+        image[:, 4, 4, 4] = 1
+        ct, pet = transform(image=image)["image"]
+        assert ct[4, 4, 4] == 1
+        places.add(tuple(int(index) for index in torch.nonzero(pet > 0.5)[0]))
+    assert {z for z, _, _ in places} == {4}
+    assert {abs(y - 4) for _, y, _ in places} == {0, 1, 2, 3}
+
+
+def test_the_order_of_the_augmentations() -> None:
+    """Misalignment while the patch has its margin, dropout when nothing else can change the channel."""
+    inner = ComposeTransforms([])
+    added = with_pet_augmentations(inner, NetworkPlan(misalign=0.1, pet_dropout=0.2), 0.0).transforms
+    first, last = added
+    assert (first.p_shift, first.p_rotation, first.shiftZYX, first.im_channels_2_misalign) == (
+        0.1,
+        0.1,
+        (0, 2, 2),
+        (1,),
+    )
+    assert first.rotation_ax_cor_sag == pytest.approx([np.pi / 36] * 3)
+    assert last.apply_probability == 0.2
+    assert isinstance(last.transform, AbsentPet)
+    assert with_pet_augmentations(inner, NetworkPlan(), 0.0).transforms == []
+
+
+def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> None:
+    for probability, absent in ((1.0, True), (0.0, False)):
+        loader, _ = make_trainer(replace(UNET, pet_dropout=probability)).get_dataloaders()
+        data = next(loader)["data"]
+        assert bool((data[:, 1] == 0).all()) is absent
+        assert not bool((data[:, 0] == 0).all())
+
+
+def test_the_trainer_misaligns(make_trainer: MakeTrainer) -> None:
+    """A shift of up to 8 voxels of 16 with certainty, against the same patches without: only the PET differs."""
+    patches = []
+    for plan in (UNET, replace(UNET, misalign=1.0, misalign_by=(0.0, 8.0))):
+        trainer = make_trainer(plan)
+        transforms = trainer.get_training_transforms([16] * 3, (0.0, 0.0), None, (), False).transforms
+        names = [type(one).__name__ for one in transforms]
+        patches.append(names)
+    assert patches[1] == ["ChannelMisalignmentTransform", *patches[0]]
+
+
+def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders) -> None:
+    """The data set's foreground has mean 0, spread 50 and percentiles of 500 on either side: the PET is clipped to
+    those and divided by 50, whatever else is in the image.
+    """
+    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    plans = read_json(planned.plans)
+    configuration = plans["configurations"]["3d_fullres"]
+    configuration["normalization_schemes"] = ["CTNormalization", "CTNormalization"]  # as `fixed` plans
+    images = [planned.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]
+    manager = PlansManager(plans)
+    own = manager.get_configuration("3d_fullres"), read_json(planned.raw / "dataset.json")
+    data, *_ = DefaultPreprocessor(verbose=False).run_case([str(one) for one in images], None, manager, *own)
+    ct, pet = (read_volume(one, "float32").array for one in images)
+    np.testing.assert_allclose(data[1], pet.clip(-500, 500) / 50, atol=1e-5)
+    package: Any = SimpleNamespace(configuration=configuration, plans=plans)
+    np.testing.assert_allclose(normalise((ct, pet), package), data, atol=1e-5)
