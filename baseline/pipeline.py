@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
+from baseline.package.ensembles import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.package.existing import (
     check_spacing,
     existing_networks,
@@ -39,8 +40,9 @@ from baseline.release.prepare import PrepareOptions, check_release, edition_of, 
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
 from baseline.report.report import make_report
-from baseline.work import WorkFolders
+from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.files import write_json
+from contract.packages import MANIFEST, file_entry
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -58,6 +60,7 @@ class TrainingOptions:
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
+        name: name of the plan.
     """
 
     work: Path
@@ -67,6 +70,7 @@ class TrainingOptions:
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
     networks: Path | None = None
+    name: str = DEFAULT_PLAN
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
@@ -75,7 +79,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     Raises:
         HecktorError: the release has errors, or a step failed.
     """
-    work, jobs = WorkFolders(options.work.resolve()), options.machine.threads
+    work, jobs = WorkFolders(options.work.resolve(), options.name), options.machine.threads
     # Problems of the last steps end the first one already.
     check_device(options.machine)
     description = read_description(options.description)
@@ -148,10 +152,12 @@ def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
-    checkpoints, plan = tuple(itertools.chain.from_iterable(final_checkpoints(work).values())), read_plan(work)
+    finals = [final_checkpoints(member) for member in work.members]
+    checkpoints = tuple(itertools.chain.from_iterable(itertools.chain(*(one.values() for one in finals))))
+    keys = [plan_key(member, read_plan(member)) for member in work.members]
     # The average matters only where several networks held the patient out.
-    average = {"average": "probabilities"} if len(plan.backbones) > 1 else {}
-    networks = key_of(checkpoints, {"plan": plan_key(work, plan), **average})
+    average = {"average": "probabilities"} if sum(map(len, finals)) > 1 else {}
+    networks = key_of(checkpoints, {"plan": keys if work.is_ensemble else keys[0], **average})
     fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
     return OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
 
@@ -194,7 +200,7 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "folds": len(splits.folds),
         "seed": splits.seed,
     }
-    training |= {"plan": asdict(read_plan(work))} if existing is None else {}
+    training |= described_plans(work) if existing is None else {}
     out_of_fold = {
         name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
         for name, record in records.items()
@@ -208,7 +214,14 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
-    return _export(work, output, heads, manifest, model_card(work, description))
+    package = _export(work, output, heads, manifest, model_card(work, description))
+    write_json(work.exported_json, {"package": package.name, "sha256": package_checksum(package)})
+    return package
+
+
+def package_checksum(package: Path) -> str:
+    """The sha256 of a package's archive, or of its manifest, which holds those of all its files."""
+    return str(file_entry(package / MANIFEST if package.is_dir() else package)["sha256"])
 
 
 def _export_networks(work: WorkFolders) -> Path:
@@ -225,5 +238,10 @@ def _export(
     existing = existing_networks(work)
     if existing is not None:
         return export_contents(output, PackageContents(existing, heads, manifest, card))
-    axes = {"mirror_axes": list(read_plan(work).mirror_axes)}
+    axes = {"mirror_axes": list(shared_mirror_axes(work))}
+    if work.is_ensemble:
+        # The measurement, which has no heads yet, makes all passes of a fold in any order.
+        members = ensemble_members(order_of_plans(work) if heads else work.members)
+        contents = {**manifest, **axes, "average": "probabilities"}
+        return export_contents(output, PackageContents(members, heads, contents, card))
     return export_package(output, work.read(work.plans), final_checkpoints(work), heads, {**manifest, **axes}, card)

@@ -31,8 +31,8 @@ _GRACE_S: Final = 10
 
 def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
     """Set nnU-Net's environment variables; call it before the first import of nnU-Net."""
-    for name in ("raw", "preprocessed", "results"):
-        folder = work.nnunet / name
+    for name, data_set in (("raw", work.raw), ("preprocessed", work.preprocessed), ("results", work.results)):
+        folder = data_set.parent
         folder.mkdir(parents=True, exist_ok=True)
         os.environ[f"nnUNet_{name}"] = str(folder)
     os.environ["nnUNet_n_proc_DA"] = str(augmentation_workers)  # noqa: SIM112 - nnU-Net's own spelling

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
+from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
@@ -118,7 +118,7 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     Raises:
         HecktorError: the planned patch has odd edges, which a backbone cannot halve.
     """
-    _planner(plan).plan_experiment()
+    _planner(plan, path.stem).plan_experiment()
     plans: dict[str, Any] = read_json(path)
     configurations = plans["configurations"]
     own = configurations[CONFIGURATION]
@@ -155,7 +155,7 @@ def segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _planner(plan: NetworkPlan) -> Any:
+def _planner(plan: NetworkPlan, plans_name: str) -> Any:
     from nnunetv2.preprocessing.resampling.resample_torch import resample_torch_fornnunet
 
     module, name, changes = _PLANNERS[plan.network]
@@ -178,7 +178,7 @@ def _planner(plan: NetworkPlan) -> Any:
         planner = FastPlanner(
             DATASET_ID,
             gpu_memory_target_in_gb=plan.memory_gb,
-            plans_name=PLANS_NAME,
+            plans_name=plans_name,
             overwrite_target_spacing=[float(v) for v in plan.spacing_mm[::-1]],
             suppress_transpose=True,
         )
