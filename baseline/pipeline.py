@@ -26,7 +26,6 @@ from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
-from baseline.package.ensembles import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.package.existing import (
     check_spacing,
     existing_networks,
@@ -34,6 +33,7 @@ from baseline.package.existing import (
     prepared_spacing,
     use_networks,
 )
+from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.release import prepare
 from baseline.release.cases import read_cases
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release

@@ -29,6 +29,7 @@ from evaluation.results.metrics_json import parse_metrics
 
 # Increment when the same answers give other metrics.
 _VERSION: Final = 1
+_DIFFERENCE: Final = ("difference", "ci95_low", "ci95_high")
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,8 @@ def summary(comparison: Comparison) -> str:
 
 
 def _pair_line(title: str, pair: Mapping[str, Any]) -> str:
-    difference, low, high = pair["difference"], pair["ci95_low"], pair["ci95_high"]
+    # Added to 0, a negative zero becomes a positive one.
+    difference, low, high = (None if pair[key] is None else pair[key] + 0.0 for key in _DIFFERENCE)
     interval = "" if low is None or high is None else f" [{low:+.4f}, {high:+.4f}]"
     shown = "undefined" if difference is None else f"{difference:+.4f}{interval}, p {pair['p']:.2g}"
     return f"{title}: {pair['team']} over {pair['than']} {shown}"

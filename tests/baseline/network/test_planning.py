@@ -113,6 +113,6 @@ def test_a_trained_plan_keeps_its_spacing(tmp_path: Path) -> None:
     wide = named(work, "wide")
     wide.fold(0).mkdir(parents=True)
     (wide.fold(0) / "checkpoint_latest.pth").touch()
-    with pytest.raises(HecktorError, match="^--spacing-mm: wide has networks of another spacing"):
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: wide has networks of another spacing"):
         with_spacing(wide, (1.0, 1.0, 1.5), 1)
     assert not wide.spacing_json.exists()
