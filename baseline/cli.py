@@ -49,6 +49,8 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, plan, machine = _prepare_options(arguments), plan_of(arguments), _machine(arguments)
     description, networks = arguments.description, arguments.networks
     _require_one_plan(work)
+    if work.images != work.shared:
+        raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     options = TrainingOptions(
         work.shared, arguments.output, prepare, plan, machine, description, networks, arguments.name
     )

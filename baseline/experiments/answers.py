@@ -54,7 +54,7 @@ def experiment_of(shared: Path, name: str) -> Experiment:
     if not masks.is_dir():
         step = "decide" if colon else "heads"
         raise HecktorError(name, "no out-of-fold masks", f"`hecktor train {step} --name {plan}` before")
-    return Experiment(name, work, masks, has_heads=not colon)
+    return Experiment(work.name + UNDECIDED * bool(colon), work, masks, has_heads=not colon)
 
 
 def answered_by(answer: Answer, experiments: Sequence[Experiment]) -> frozenset[str]:

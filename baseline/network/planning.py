@@ -28,7 +28,8 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
             uses the networks of a package.
     """
     if work.networks.is_dir():
-        raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
+        expected = "another --name, or a new working directory, to train"
+        raise HecktorError(work.networks.name, "found the networks of a package", expected)
     plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
