@@ -11,9 +11,10 @@ from typing import Final
 
 from algorithm.heads.trees import check_installed
 from baseline.decisions.record import decision_lines
+from baseline.experiments.listing import as_table, listed
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
-from baseline.network.planning import plan_networks
+from baseline.network.planning import plan_networks, with_spacing
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
 from baseline.network.training.options import add_training_options
 from baseline.outcome.folds import train_outcome
@@ -34,7 +35,7 @@ from baseline.pipeline import (
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
 from baseline.release.problems import as_text
 from baseline.report.report import make_report
-from baseline.work import CONFIGURATIONS, WorkFolders
+from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, JOINED, WorkFolders
 from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import add_edition_option, positive_number, whole_number
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments, WorkFolders(arguments.work.resolve()))
+        status: int = arguments.run(arguments, WorkFolders(arguments.work.resolve(), arguments.name))
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
     return status
@@ -65,12 +66,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, plan, machine = _prepare_options(arguments), plan_of(arguments), _machine(arguments)
+    _require_one_plan(work)
+    if work.images != work.shared:
+        raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
-    train(TrainingOptions(work.root, arguments.output, prepare, plan, machine, description, networks, outcome), _show)
+    options = TrainingOptions(
+        work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
+    )
+    train(options, _show)
     return 0
 
 
 def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if work.name != DEFAULT_PLAN:
+        raise HecktorError("--name", f"found {work.name} for prepare", "none: all plans share the prepared data")
     options = _prepare_options(arguments)
     checked = check_release(options, work, arguments.jobs)
     _show(as_text(checked.problems))
@@ -81,6 +90,9 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    _require_one_plan(work)
+    if arguments.plan_spacing_mm is not None:
+        work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
     plan = plan_networks(work, plan_of(arguments), arguments.jobs)
     _show(f"plans in {work.plans}")
     if arguments.preset != "short" and plan.spacing_mm == PRESETS["short"].spacing_mm:
@@ -90,6 +102,7 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    _require_one_plan(work)
     jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
     if arguments.list:
         print("".join(f"{job.fold} {job.backbone}\n" for job in unfinished(work, jobs)), end="", flush=True)
@@ -140,7 +153,32 @@ def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:
     return 0
 
 
+def _list(_: argparse.Namespace, work: WorkFolders) -> int:
+    _show(as_table(listed(work.shared)))
+    return 0
+
+
+def _compare(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    from baseline.experiments.compare import compare
+
+    summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs, arguments.device)
+    _show(f"{summary}\nwritten: {page}")
+    return 0
+
+
+def _require_one_plan(work: WorkFolders) -> None:
+    if work.is_ensemble:
+        expected = "one plan: an ensemble has no networks of its own"
+        raise HecktorError("--name", f"found {work.name}", expected)
+
+
 def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.plans is not None:
+        if work.name != DEFAULT_PLAN:
+            raise HecktorError("--plans", "found with --name", "one of them")
+        work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
+        if not work.heads_json.is_file():
+            _show(fit_heads(work, measure_out_of_fold(work, arguments.device)))
     package = export_model(work, arguments.output, read_description(arguments.description))
     _show(f"model package in {package}")
     return 0
@@ -192,6 +230,9 @@ def _parser() -> argparse.ArgumentParser:
     steps = parser.add_subparsers(dest="step", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--work", type=Path, required=True, help="working directory of the training")
+    common.add_argument(
+        "--name", default=DEFAULT_PLAN, help="name of the plan, or A+B for an ensemble of plans (default: %(default)s)"
+    )
     common.add_argument(
         "--jobs",
         type=whole_number(1),
@@ -248,7 +289,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     first = step("prepare", _prepare, [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
-    step("plan", _plan, [preset, plan], "plan and preprocess with nnU-Net")
+    of_plan = step("plan", _plan, [preset, plan], "plan and preprocess with nnU-Net")
+    of_plan.add_argument(
+        "--spacing-mm",
+        dest="plan_spacing_mm",
+        type=positive_number(),
+        nargs=3,
+        metavar=("X", "Y", "Z"),
+        help="voxel size in mm of a named plan, whose images are then prepared (default: that of prepare)",
+    )
     fold = step("fold", _fold, [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
         "--fold", type=whole_number(0), help="number of a fold: first the balanced folds, then the left-out centres"
@@ -272,7 +321,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", _report, [], "write the training report")
-    step("export", _export, [export], "write the model package")
+    last = step("export", _export, [export, device], "write the model package")
+    last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
+    step("list", _list, [], "list the plans with their folds, hours and out-of-fold figures")
+    against = step("compare", _compare, [device], "compare plans, decisions and packages on the out-of-fold patients")
+    against.add_argument(
+        "experiments",
+        nargs="+",
+        metavar="EXPERIMENT",
+        help="name of a plan, NAME:undecided for its masks before `decide`, or a model package",
+    )
+    against.add_argument("--output", type=Path, help="HTML file to write (default: comparisons/... in --work)")
     return parser
 
 

@@ -38,15 +38,17 @@ from baseline.package.existing import (
     prepared_spacing,
     use_networks,
 )
+from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
 from baseline.report.report import make_report
-from baseline.work import WorkFolders
+from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
 from contract.files import write_json
+from contract.packages import MANIFEST, file_entry
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -65,6 +67,7 @@ class TrainingOptions:
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
         outcome: size of the outcome network, a key of `OUTCOME_PRESETS`; None trains none.
+        name: name of the plan.
     """
 
     work: Path
@@ -75,6 +78,7 @@ class TrainingOptions:
     description: Path | None = None
     networks: Path | None = None
     outcome: str | None = None
+    name: str = DEFAULT_PLAN
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
@@ -83,7 +87,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     Raises:
         HecktorError: the release has errors, or a step failed.
     """
-    work, jobs = WorkFolders(options.work.resolve()), options.machine.threads
+    work, jobs = WorkFolders(options.work.resolve(), options.name), options.machine.threads
     # Problems of the last steps end the first one already.
     check_device(options.machine)
     description = read_description(options.description)
@@ -199,10 +203,12 @@ def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
-    checkpoints, plan = tuple(itertools.chain.from_iterable(final_checkpoints(work).values())), read_plan(work)
+    finals = [final_checkpoints(member) for member in work.members]
+    checkpoints = tuple(itertools.chain.from_iterable(itertools.chain(*(one.values() for one in finals))))
+    keys = [plan_key(member, read_plan(member)) for member in work.members]
     # The average matters only where several networks held the patient out.
-    average = {"average": "probabilities"} if len(plan.backbones) > 1 else {}
-    networks = key_of(checkpoints, {"plan": plan_key(work, plan), **average})
+    average = {"average": "probabilities"} if sum(map(len, finals)) > 1 else {}
+    networks = key_of(checkpoints, {"plan": keys if work.is_ensemble else keys[0], **average})
     fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
     return OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
 
@@ -251,7 +257,7 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "folds": len(splits.folds),
         "seed": splits.seed,
     }
-    training |= {"plan": read_plan(work).record()} if existing is None else {}
+    training |= described_plans(work) if existing is None else {}
     out_of_fold = {
         name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
         for name, record in records.items()
@@ -267,7 +273,14 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
-    return _export(work, output, heads, manifest, model_card(work, description))
+    package = _export(work, output, heads, manifest, model_card(work, description))
+    write_json(work.exported_json, {"package": package.name, "sha256": package_checksum(package)})
+    return package
+
+
+def package_checksum(package: Path) -> str:
+    """The sha256 of a package's archive, or of its manifest, which holds those of all its files."""
+    return str(file_entry(package / MANIFEST if package.is_dir() else package)["sha256"])
 
 
 def _export_networks(work: WorkFolders) -> Path:
@@ -285,5 +298,10 @@ def _export(
     outcome = trained_outcome(work) if heads else None
     if existing is not None:
         return export_contents(output, PackageContents(existing, heads, manifest, card, outcome))
-    described = {**manifest, "mirror_axes": list(read_plan(work).mirror_axes)}
+    described = {**manifest, "mirror_axes": list(shared_mirror_axes(work))}
+    if work.is_ensemble:
+        # The measurement, which has no heads yet, makes all passes of a fold in any order.
+        members = ensemble_members(order_of_plans(work) if heads else work.members)
+        contents = {**described, "average": "probabilities"}
+        return export_contents(output, PackageContents(members, heads, contents, card, outcome))
     return export_package(output, work.read(work.plans), final_checkpoints(work), heads, described, card, outcome)

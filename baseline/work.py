@@ -1,7 +1,8 @@
-"""File layout of a training's working directory."""
+"""File layout of a training's working directory: one prepared data set, and the results of each plan."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,11 @@ PLANS_NAME: Final = "hecktorPlans"
 CONFIGURATION: Final = "3d_fullres"
 # Backbone -> nnU-Net configuration; all but the first inherit everything except the architecture.
 CONFIGURATIONS: Final = {"unet": CONFIGURATION, "segresnet": f"{CONFIGURATION}_segresnet"}
+# The plan whose files lie in the working directory itself; those of other plans lie below `plans`.
+DEFAULT_PLAN: Final = "plan"
+# Between the plans of an ensemble.
+JOINED: Final = "+"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # The step of `hecktor train` that writes each file.
 _STEPS: Final = {
     "cases.json": "prepare",
@@ -28,15 +34,32 @@ _STEPS: Final = {
 
 
 class WorkFolders:
-    """Paths in the working directory `root`. A file is written once everything it describes is complete."""
+    """Paths of one plan in the working directory `root`. A file is written once everything it describes is complete.
 
-    def __init__(self, root: Path) -> None:
+    Patients, splits and checks are shared by all plans, prepared and preprocessed images by the plans of one spacing.
+    All other files are the plan's own, below `self.root`. `name` may join several plans, as in `a+b`: an ensemble has
+    no networks of its own.
+
+    Raises:
+        HecktorError: a name with characters other than letters, digits, points, hyphens and underscores.
+    """
+
+    def __init__(self, root: Path, name: str = DEFAULT_PLAN) -> None:
+        names = tuple(sorted({checked_name(one) for one in name.split(JOINED)}))
+        self.name, self.shared = JOINED.join(names), root
+        self.members = (self,) if len(names) == 1 else tuple(WorkFolders(root, one) for one in names)
+        shared = root
+        if self.name != DEFAULT_PLAN:
+            root = shared / "plans" / self.name
         self.root = root
-        self.checks = root / "checks"  # problems of each patient's images
-        self.problems_json = root / "problems.json"
-        self.cases_json = root / "cases.json"
-        self.splits_json = root / "splits.json"
-        self.prepare_json = root / "prepare.json"  # options, versions, counts, excluded patients
+        self.spacing_json = root / "spacing.json"  # the spacing of a plan that has prepared images of its own
+        images: Path = self.members[0].images if self.is_ensemble else _images(shared, self.spacing_json)
+        self.images: Path = images
+        self.checks = shared / "checks"  # problems of each patient's images
+        self.problems_json = shared / "problems.json"
+        self.cases_json = shared / "cases.json"
+        self.splits_json = shared / "splits.json"
+        self.prepare_json = images / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"
         self.networks = root / "networks"  # a copy of the package given with --networks
         self.training = root / "training"  # the training page and each network's curves
@@ -51,15 +74,32 @@ class WorkFolders:
         self.undecided = self.measured / "undecided"  # masks and features before the decisions on lesions
         self.undecided_features_json = self.undecided / "features.json"
         self.decisions_json = root / "decisions.json"
-        self.nnunet = root / "nnunet"
+        self.exported_json = root / "exported.json"  # the package that was written last
+        self.nnunet = images / "nnunet"
         self.raw = self.nnunet / "raw" / DATASET_NAME
         self.preprocessed = self.nnunet / "preprocessed" / DATASET_NAME
-        self.results = self.nnunet / "results" / DATASET_NAME
-        self.plans = self.preprocessed / f"{PLANS_NAME}.json"
+        self.results = root / "nnunet" / "results" / DATASET_NAME
+        self.plans_name = PLANS_NAME if self.name == DEFAULT_PLAN else f"{PLANS_NAME}_{self.name}"
+        self.plans = self.preprocessed / f"{self.plans_name}.json"
+
+    @property
+    def name_option(self) -> str:
+        """The option of the command line that chooses the plan, with a blank before it; empty for the default plan."""
+        return "" if self.name == DEFAULT_PLAN else f" --name {self.name}"
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether the name joins several plans."""
+        return len(self.members) > 1
+
+    def others(self) -> list[WorkFolders]:
+        """The other plans of the working directory, sorted by name; ensembles are not among them."""
+        plans = [one for one in planned(self.shared) if not one.is_ensemble]
+        return [one for one in plans if one.name != self.name and one.plan_json.is_file()]
 
     def of_reference_masks(self) -> WorkFolders:
         """The same directory with the features and heads of the reference masks, beside those of automatic masks."""
-        other = WorkFolders(self.root)
+        other = WorkFolders(self.shared, self.name)
         other.measured = self.root / "reference_masks"
         other.features_json = other.measured / "features.json"
         other.heads_json = other.measured / "heads.json"
@@ -88,7 +128,7 @@ class WorkFolders:
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:
         """Folder of the checkpoints of one network."""
-        return self.results / f"ShortTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}" / f"fold_{fold}"
+        return self.results / f"ShortTrainer__{self.plans_name}__{CONFIGURATIONS[backbone]}" / f"fold_{fold}"
 
     def final(self, fold: int, backbone: str = "unet") -> Path:
         """The checkpoint that exists once a network is trained."""
@@ -101,7 +141,35 @@ class WorkFolders:
             HecktorError: the file is absent; the message names the step that writes it.
         """
         if not path.is_file():
-            raise HecktorError(
-                path.name, f"not found in {self.root.name}", f"`hecktor train {_STEPS[path.name]}` before"
-            )
+            option = "" if path.parent == self.shared else self.name_option
+            step = _STEPS.get(path.name, "plan")
+            raise HecktorError(path.name, f"not found in {self.root.name}", f"`hecktor train {step}{option}` before")
         return read_json(path)
+
+
+def checked_name(name: str) -> str:
+    """The name of a plan. Raises HecktorError for one that is no plain file name."""
+    if not _NAME.fullmatch(name):
+        expected = "letters, digits, points, hyphens and underscores, at most 64, beginning with a letter or digit"
+        raise HecktorError("name of a plan", f"found {name!r}", expected)
+    return name
+
+
+def planned(root: Path) -> list[WorkFolders]:
+    """Every plan and ensemble in a working directory, the default one first, then sorted by name."""
+    folders = sorted(path for path in (root / "plans").glob("*") if path.is_dir())
+    names = [path.name for path in folders if all(_NAME.fullmatch(one) for one in path.name.split(JOINED))]
+    return [WorkFolders(root, name) for name in (DEFAULT_PLAN, *names)]
+
+
+def work_of_results(folder: Path) -> WorkFolders:
+    """The plan of a network's folder `nnunet/results/<data set>/<network>/fold_<number>`."""
+    root = folder.parents[4]
+    return WorkFolders(root.parents[1], root.name) if root.parent.name == "plans" else WorkFolders(root)
+
+
+def _images(shared: Path, spacing_json: Path) -> Path:
+    """Folder of the prepared images: the working directory, unless the plan has a spacing of its own."""
+    if not spacing_json.is_file():
+        return shared
+    return shared / "spacings" / "x".join(f"{step:g}" for step in read_json(spacing_json)["spacing_mm"])

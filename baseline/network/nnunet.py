@@ -37,8 +37,8 @@ _EXPECTED_CARD: Final = "a device that answers; the same command continues from 
 
 def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
     """Set nnU-Net's environment variables; call it before the first import of nnU-Net."""
-    for name in ("raw", "preprocessed", "results"):
-        folder = work.nnunet / name
+    for name, data_set in (("raw", work.raw), ("preprocessed", work.preprocessed), ("results", work.results)):
+        folder = data_set.parent
         folder.mkdir(parents=True, exist_ok=True)
         os.environ[f"nnUNet_{name}"] = str(folder)
     os.environ["nnUNet_n_proc_DA"] = str(augmentation_workers)  # noqa: SIM112 - nnU-Net's own spelling

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from baseline.cache import key_of
 from baseline.network.interruption import end_at_once
 from baseline.network.nnunet import set_environment
-from baseline.network.plans import NetworkPlan
+from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
 from baseline.release.cases import read_cases
+from baseline.release.prepare import PrepareOptions, check_release, prepare_release
 from baseline.release.splits import as_nnunet_splits, read_splits
-from baseline.work import CONFIGURATION, DATASET_ID, PLANS_NAME, WorkFolders
+from baseline.work import CONFIGURATION, DATASET_ID, DEFAULT_PLAN, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
@@ -25,23 +29,17 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
             uses the networks of a package.
     """
     if work.networks.is_dir():
-        raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
+        expected = "another --name, or a new working directory, to train"
+        raise HecktorError(work.networks.name, "found the networks of a package", expected)
     plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
     plan = replace(plan, inputs=digest_of_inputs(plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
         if read_json(work.plan_json).get("key") == key:
             return plan
-        if any(work.results.rglob("checkpoint_*.pth")):
-            raise HecktorError(
-                work.plan_json.name,
-                "a network has been trained with other options, images or splits",
-                "the same (or a new working directory)",
-            )
+        _check_replaceable(work, "a network has been trained with other options, images or splits")
         work.plan_json.unlink()
-    # Remains of an interrupted plan, or of another one without a checkpoint.
-    for folder in (work.preprocessed, work.training):
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove_remains(work)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
     splits = as_nnunet_splits(read_splits(work), with_mask)
     with end_at_once("the plan will be made again next time"):
@@ -50,8 +48,56 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     return plan
 
 
+def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs: int) -> WorkFolders:
+    """Prepare the release once more at the spacing (x, y, z) of a named plan; returns the plan's folders.
+
+    Plans of one spacing share the images. The spacing that `prepare` was given needs no images of its own.
+
+    Raises:
+        HecktorError: the default plan, whose spacing is that of `prepare`; or the plan has trained networks.
+    """
+    prepared = WorkFolders(work.shared)
+    stored = prepared.read(prepared.prepare_json)["options"]
+    options = PrepareOptions(**{**stored, "spacing_mm": tuple(stored["spacing_mm"])})
+    has_networks = work.plan_json.is_file() and any(work.results.rglob("checkpoint_*.pth"))
+    if has_networks and read_plan(work).spacing_mm != spacing_mm:
+        raise HecktorError("--spacing-mm", f"{work.name} has networks of another spacing", "another --name")
+    if spacing_mm == options.spacing_mm:
+        work.spacing_json.unlink(missing_ok=True)
+        return WorkFolders(work.shared, work.name)
+    if work.name == DEFAULT_PLAN:
+        raise HecktorError("--spacing-mm", "found with the default plan", "a plan with --name, or `prepare`")
+    write_json(work.spacing_json, {"spacing_mm": list(spacing_mm)})
+    work, options = WorkFolders(work.shared, work.name), replace(options, spacing_mm=spacing_mm)
+    prepare_release(options, check_release(options, work, jobs), work, jobs)
+    return work
+
+
+def _check_replaceable(work: WorkFolders, found: str) -> None:
+    if any(work.results.rglob("checkpoint_*.pth")):
+        raise HecktorError(work.plan_json.name, found, "the same (or another --name, or a new working directory)")
+
+
+def _remove_remains(work: WorkFolders) -> None:
+    """Remove files of an interrupted plan, or of another one without a checkpoint, but nothing that other plans use."""
+    shutil.rmtree(work.training, ignore_errors=True)
+    others = sharing_images(work)
+    for other in others:
+        if read_json(other.plan_json).get("key") != plan_key(other, read_plan(other)):
+            _check_replaceable(other, f"images or splits have changed since its networks (plan {other.name})")
+            other.plan_json.unlink()
+    work.plans.unlink(missing_ok=True)
+    used = {data_identifier(other) for other in others if other.plan_json.is_file()}
+    if not used:
+        shutil.rmtree(work.preprocessed, ignore_errors=True)
+        return
+    for folder in work.preprocessed.glob(f"{work.plans_name}_{CONFIGURATION}*"):
+        if folder.name not in used:
+            shutil.rmtree(folder)
+
+
 def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int) -> None:
-    """Fingerprint, plan and preprocess the raw data set."""
+    """Fingerprint, plan and preprocess the raw data set; images that another plan has preprocessed alike are reused."""
     set_environment(work, augmentation_workers=1)  # nnU-Net's planner uses this as its number of threads
     from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
     from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
@@ -60,8 +106,63 @@ def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[
         DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False).run(overwrite_existing=False)
         write_plans_and_labels(work, plan)
     write_json(work.preprocessed / "splits_final.json", splits)
-    preprocess_dataset(DATASET_ID, PLANS_NAME, (CONFIGURATION,), (jobs,), verbose=False)
+    if not share_preprocessed(work):
+        preprocess_dataset(DATASET_ID, work.plans_name, (CONFIGURATION,), (jobs,), verbose=False)
     forget_organ_labels(work)
+
+
+def sharing_images(work: WorkFolders) -> list[WorkFolders]:
+    """The other plans on the same prepared images."""
+    return [other for other in work.others() if other.images == work.images]
+
+
+def data_identifier(work: WorkFolders) -> str:
+    """The folder of nnU-Net's preprocessed images, as the plans name it."""
+    return str(read_json(work.plans)["configurations"][CONFIGURATION]["data_identifier"])
+
+
+def share_preprocessed(work: WorkFolders) -> bool:
+    """Use the images of another plan if it preprocesses alike; returns whether there is one.
+
+    The `data_identifier` of the plans becomes that plan's; otherwise a name that no other plan uses.
+    """
+    plans = read_json(work.plans)
+    if _organs(plans):
+        return False  # its labels come from files of its own
+    others = {data_identifier(other): _preprocessing(read_json(other.plans)) for other in sharing_images(work)}
+    shared = next((name for name, other in others.items() if other == _preprocessing(plans)), None)
+    own = f"{work.plans_name}_{CONFIGURATION}"
+    candidates = itertools.chain([own], (f"{own}_{number}" for number in itertools.count(2)))
+    name = shared or next(one for one in candidates if one not in others)
+    plans["configurations"][CONFIGURATION]["data_identifier"] = name
+    write_json(work.plans, plans)
+    return shared is not None
+
+
+def same_preprocessing(work: WorkFolders, other: WorkFolders) -> bool:
+    """Whether networks of both plans take the same images."""
+    return _preprocessing(work.read(work.plans)) == _preprocessing(other.read(other.plans))
+
+
+def _organs(plans: Mapping[str, Any]) -> list[str]:
+    return list(plans["configurations"][CONFIGURATION]["architecture"].get("organs", []))
+
+
+def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything in nnU-Net's plans that decides the values of preprocessed images."""
+    own = plans["configurations"][CONFIGURATION]
+    of_configuration = {
+        key: own.get(key)
+        for key in own
+        if key in ("spacing", "preprocessor_name", "normalization_schemes", "use_mask_for_norm")
+        or key.startswith(("resampling_fn_data", "resampling_fn_seg"))
+    }
+    intensities = plans.get("foreground_intensity_properties_per_channel")
+    return of_configuration | {
+        "organs": _organs(plans),
+        "transpose": plans.get("transpose_forward"),
+        "intensities": intensities,
+    }
 
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:

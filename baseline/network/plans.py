@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.package import CHANNELS
-from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
+from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, WorkFolders
 from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -159,7 +159,7 @@ def write_plans(plan: NetworkPlan, path: Path, organs: Sequence[str] = ()) -> di
     Raises:
         HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
-    planner = _planner(plan)
+    planner = _planner(plan, path.stem)
     # Each label takes memory, which nnU-Net counts.
     planner.dataset_json["labels"] |= {name: len(labels.NAMES) + number for number, name in enumerate(organs)}
     planner.plan_experiment()
@@ -216,7 +216,7 @@ def segresnet(filters: int, patch: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _planner(plan: NetworkPlan) -> Any:
+def _planner(plan: NetworkPlan, plans_name: str) -> Any:
     from nnunetv2.preprocessing.resampling.resample_torch import resample_torch_fornnunet
 
     module, name, changes = _PLANNERS[plan.network]
@@ -239,7 +239,7 @@ def _planner(plan: NetworkPlan) -> Any:
         planner = FastPlanner(
             DATASET_ID,
             gpu_memory_target_in_gb=plan.memory_gb,
-            plans_name=PLANS_NAME,
+            plans_name=plans_name,
             overwrite_target_spacing=[float(v) for v in plan.spacing_mm[::-1]],
             suppress_transpose=True,
         )

@@ -35,7 +35,7 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
     """
     if work.plan_json.is_file():
         found = f"networks planned or trained in {work.root.name}"
-        raise HecktorError("--networks", found, "a working directory without `hecktor train plan`")
+        raise HecktorError("--networks", found, "another --name, or a working directory without `hecktor train plan`")
     work.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.root) as scratch:
         copy = _copied(package, Path(scratch) / "networks")

@@ -75,7 +75,7 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     if options.suv_factors is not None:
         release = with_suv_factors(release, Path(options.suv_factors))
     problems = find_problems(release, work.checks, jobs, options.estimate_suv)
-    write_problems(work.root, problems)
+    write_problems(work.problems_json.parent, problems)
     return CheckedRelease(release, problems, time.perf_counter() - start)
 
 

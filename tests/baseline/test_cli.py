@@ -42,3 +42,21 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     arguments = _parser().parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
     assert arguments.spacing_mm == [1, 1, 3]
     assert plan_of(arguments) == NetworkPlan(mirror_axes=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["prepare", "--release", "r", "--name", "wide"], "--name: found wide for prepare"),
+        (["plan", "--name", "a+b"], "--name: found a+b, expected one plan: an ensemble has no networks of its own"),
+        (["fold", "--name", "a+b"], "--name: found a+b, expected one plan"),
+        (["heads", "--name", "a/b"], "name of a plan: found 'a/b', expected letters, digits"),
+        (["export", "--output", "p", "--name", "a", "--plans", "a,b"], "--plans: found with --name"),
+        (["export", "--output", "p", "--plans", "a,../b"], "name of a plan: found '../b'"),
+    ],
+)
+def test_names_that_a_step_cannot_use(tmp_path: Path, command: list[str], message: str) -> None:
+    with pytest.raises(HecktorError) as problem:
+        main([*command, "--work", str(tmp_path)])
+    assert str(problem.value).startswith(message)
+    assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from contract.errors import InputError
 from contract.files import read_json, write_json
 
 FORMAT_VERSION: Final = 1
+CURVES: Final = "curves.json"
 # Weight of earlier epochs in nnU-Net's moving average.
 DECAY: Final = 0.9
 # Number of epochs from which the time of one is estimated.

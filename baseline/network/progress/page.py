@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from baseline.network.progress.curves import Curves, moving_average, read_curves
+from baseline.network.progress.curves import CURVES, Curves, moving_average, read_curves
 from baseline.network.progress.figures import PREDICTED_COLOUR
 from baseline.work import CONFIGURATIONS
 from contract.errors import InputError
@@ -21,7 +21,6 @@ from contract.files import write_text
 from evaluation.report.display import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 
 REFRESH_S: Final = 30
-CURVES: Final = "curves.json"
 FIGURE: Final = "curves.svg"
 PICTURE: Final = "validation.jpg"
 # A fold without news for longer than both of these has probably stopped.

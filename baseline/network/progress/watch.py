@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.network.progress.curves import Curves, curves_of, write_curves
+from baseline.network.progress.curves import CURVES, Curves, curves_of, write_curves
 from baseline.network.progress.figures import curves_svg, patients_jpeg
-from baseline.network.progress.page import CURVES, FIGURE, PICTURE, write_page
+from baseline.network.progress.page import FIGURE, PICTURE, write_page
 from baseline.network.progress.patients import Window, fixed_windows, predicted, preserved_randomness
 from baseline.release.splits import read_splits
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, work_of_results
 from contract.files import write_bytes, write_text
 
 LOGGER = logging.getLogger("hecktor")
@@ -121,7 +121,7 @@ class TrainingPage:
 
 def _work(trainer: Any) -> WorkFolders:
     """The working directory, above nnunet/results/<data set>/<network>/fold_<number>."""
-    return WorkFolders(Path(trainer.output_folder).parents[4])
+    return work_of_results(Path(trainer.output_folder))
 
 
 def _fold_folder(trainer: Any) -> Path:

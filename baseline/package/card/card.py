@@ -97,16 +97,23 @@ def _training(work: WorkFolders) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
     if (existing := existing_networks(work)) is not None:
         return [_networks_of(existing), f"Versions: {versions}."]
-    splits, plan, configurations = read_splits(work), read_plan(work), work.read(work.plans)["configurations"]
-    architectures = [configurations[CONFIGURATIONS[backbone]]["architecture"] for backbone in plan.backbones]
-    networks = " and ".join(one["network_class_name"].rsplit(".", 1)[-1] for one in architectures)
+    splits = read_splits(work)
+    networks = " and ".join(name for member in work.members for name in _architectures(member))
     about = (
         f"{networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed {splits.seed}). "
         "Inference averages the probabilities of the passes that the time limit allows. Heads are fitted on features "
         "of masks from networks that never saw the patient."
     )
-    rows = [[name.replace("_", " "), _option(value)] for name, value in plan.record().items()]
-    return [about, table(["Option of the plan", "Value"], rows), f"Versions: {versions}."]
+    plans = [read_plan(member).record() for member in work.members]
+    rows = [[name.replace("_", " "), *(_option(plan[name]) for plan in plans)] for name in plans[0]]
+    heads = [f"Value in {member.name}" for member in work.members] if work.is_ensemble else ["Value"]
+    return [about, table(["Option of the plan", *heads], rows), f"Versions: {versions}."]
+
+
+def _architectures(work: WorkFolders) -> list[str]:
+    configurations = work.read(work.plans)["configurations"]
+    networks = [configurations[CONFIGURATIONS[backbone]]["architecture"] for backbone in read_plan(work).backbones]
+    return [one["network_class_name"].rsplit(".", 1)[-1] for one in networks]
 
 
 def _networks_of(package: ModelPackage) -> str:

@@ -1,0 +1,91 @@
+"""The plans of a working directory as a table: folds, hours, out-of-fold figures, package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from baseline.heads.metrics import mask_metric_titles
+from baseline.heads.models.targets import targets_of
+from baseline.network.jobs import package_jobs, unfinished
+from baseline.network.progress.curves import CURVES, read_curves
+from baseline.release.prepare import edition_of
+from baseline.work import WorkFolders, planned
+from contract.errors import HecktorError
+from contract.files import read_json
+
+_HOUR_S: Final = 3600.0
+
+
+@dataclass(frozen=True)
+class ListedPlan:
+    """A plan or ensemble.
+
+    Attributes:
+        name: its name.
+        networks: "done of planned" networks of the package; empty for networks that were trained elsewhere.
+        hours: time of all finished epochs.
+        figures: out-of-fold figures by title; None where a step has not been run.
+        package: name of the package that was written last, or empty.
+    """
+
+    name: str
+    networks: str
+    hours: float
+    figures: Mapping[str, float | None]
+    package: str
+
+
+def listed(root: Path) -> list[ListedPlan]:
+    """Every plan and ensemble of a working directory."""
+    plans = [work for work in planned(root) if _exists(work)]
+    if not plans:
+        raise HecktorError(root.name, "no plan", "`hecktor train plan` before")
+    return [_listed(work) for work in plans]
+
+
+def as_table(plans: Sequence[ListedPlan]) -> str:
+    """Plain text, one line for each plan; a hyphen stands for a figure that is not there yet."""
+    titles = list(dict.fromkeys(title for plan in plans for title in plan.figures))
+    rows = [["plan", "networks", "hours", *titles, "package"]]
+    for plan in plans:
+        values = [plan.figures.get(title) for title in titles]
+        figures = ["-" if value is None else f"{value:.3f}" for value in values]
+        rows.append([plan.name, plan.networks or "-", f"{plan.hours:.1f}", *figures, plan.package or "-"])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _exists(work: WorkFolders) -> bool:
+    return any(path.exists() for path in (work.plan_json, work.networks, work.heads_json))
+
+
+def _listed(work: WorkFolders) -> ListedPlan:
+    package = read_json(work.exported_json)["package"] if work.exported_json.is_file() else ""
+    hours = sum(_hours(member) for member in work.members)
+    return ListedPlan(work.name, _networks(work), hours, _figures(work), package)
+
+
+def _networks(work: WorkFolders) -> str:
+    plans = [member for member in work.members if member.plan_json.is_file()]
+    jobs = [(member, job) for member in plans for job in package_jobs(member)]
+    waiting = sum(len(unfinished(member, [job])) for member, job in jobs)
+    return f"{len(jobs) - waiting} of {len(jobs)}" if jobs else ""
+
+
+def _hours(work: WorkFolders) -> float:
+    return sum(sum(read_curves(path).seconds) for path in work.training.glob(f"*/*/{CURVES}")) / _HOUR_S
+
+
+def _figures(work: WorkFolders) -> dict[str, float | None]:
+    """Metrics of the masks from the report, and of the heads in nested cross-validation."""
+    edition = edition_of(work)
+    masks: Mapping[str, Any] = read_json(work.report_json)["segmentation"] if work.report_json.is_file() else {}
+    figures = {title: masks.get(name, {}).get("value") for name, title in mask_metric_titles(edition).items()}
+    document = read_json(work.cross_validation_json) if work.cross_validation_json.is_file() else {}
+    for target in targets_of(edition):
+        figures[f"{target.name} {target.metric}"] = document.get(target.name, {}).get("nested", {}).get(target.metric)
+    return figures

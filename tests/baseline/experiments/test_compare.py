@@ -1,0 +1,99 @@
+"""Two plans against each other by the evaluation's metrics, with figures that follow by hand."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from baseline.experiments.answers import experiment_of
+from baseline.experiments.compare import common_patients, compare
+from baseline.experiments.page import most_different
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import read_json, write_json
+from tests.baseline.experiments.conftest import HPV, answers
+
+
+def test_masks_and_heads_of_two_plans(work: WorkFolders) -> None:
+    """GTVp: `plan` has DSC 32/64 in one of four patients, mean 0.875; `b` has 1, 0.125 more.
+
+    The risks of `plan` fall with time, C-index 1, and those of `b` rise, 0. The HPV answers are equal and right.
+    """
+    summary, page = compare(work, ["plan", "b"], None, 1)
+    assert "GTVp mean DSC: b over plan +0.1250" in summary
+    assert "C-index: plan over b +1.0000" in summary
+    assert "Balanced accuracy: b over plan +0.0000" in summary
+    results = work.shared / "comparisons" / "results"
+    metrics = {name: read_json(results / "task1" / name / "metrics.json") for name in ("plan", "b")}
+    by_centre = {
+        centre: one["aggregates"]["gtvp_dsc_mean"]["value"] for centre, one in metrics["plan"]["centres"].items()
+    }
+    assert by_centre == {"A": 0.75, "B": 1.0}
+    html = page.read_text()
+    assert page == work.shared / "comparisons" / "plan-against-b.html"
+    assert "<h1>plan against b</h1>" in html
+    pictures = page.with_name("plan-against-b_files")
+    assert [path.name for path in pictures.iterdir()] == ["A-1.jpg"]  # the only patient who differs
+    assert str(work.shared) not in html
+
+
+def test_unchanged_answers_are_not_scored_again(work: WorkFolders) -> None:
+    compare(work, ["plan", "b"], None, 1)
+    scored = work.shared / "comparisons" / "results" / "task1" / "b" / "metrics.json"
+    before = scored.stat().st_mtime_ns
+    compare(work, ["b", "plan"], None, 1)
+    assert scored.stat().st_mtime_ns == before
+    write_json(WorkFolders(work.shared, "b").cross_validation_json, answers((4.0, 3.0, 2.0, 1.0), HPV))
+    summary, _ = compare(work, ["plan", "b"], None, 1)
+    assert "C-index: plan over b +0.0000" in summary or "C-index: b over plan +0.0000" in summary
+
+
+def test_a_head_that_one_plan_lacks_is_named(work: WorkFolders, tmp_path: Path) -> None:
+    write_json(WorkFolders(work.shared, "b").cross_validation_json, answers((1.0, 2.0, 3.0, 4.0), None))
+    summary, page = compare(work, ["plan", "b"], tmp_path / "out.html", 1)
+    assert "HPV status" in summary
+    assert "not every experiment has such a head" in summary
+    assert page == tmp_path / "out.html"
+    assert "not every experiment has such a head" in page.read_text()
+
+
+def test_undecided_masks_are_compared_without_heads(work: WorkFolders) -> None:
+    undecided = work.root / "out_of_fold" / "undecided" / "masks"
+    shutil.copytree(WorkFolders(work.shared, "b").masks, undecided)
+    summary, _ = compare(work, ["plan", "plan:undecided"], None, 1)
+    assert "GTVp mean DSC: plan:undecided over plan +0.1250" in summary
+    assert summary.count("not every experiment has such a head") == 2
+
+
+def test_the_comparison_is_restricted_to_common_patients(work: WorkFolders) -> None:
+    b = WorkFolders(work.shared, "b")
+    b.mask("A-1").unlink()
+    cases, lines = common_patients([experiment_of(work.shared, name) for name in ("plan", "b")])
+    assert [case.patient_id for case in cases] == ["A-2", "B-1", "B-2"]
+    assert lines == ["b has masks of 3 of 4 patients; the comparison is restricted to the 3 that all experiments have"]
+    for name in ("A-2", "B-1", "B-2"):
+        b.mask(name).unlink()
+    with pytest.raises(HecktorError, match=r"^compare: no patient with a mask of every experiment \(plan 4, b 0\)"):
+        compare(work, ["plan", "b"], None, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["plan", "plan"], "found plan, plan, expected at least two different experiments"),
+        (["plan", "none"], "none: no out-of-fold masks, expected `hecktor train heads --name none` before"),
+        (["plan", "b:undecided"], "no out-of-fold masks, expected `hecktor train decide --name b` before"),
+        (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, NAME:undecided"),
+        (["plan", "../b"], "name of a plan: found '../b'"),
+    ],
+)
+def test_what_cannot_be_compared(work: WorkFolders, names: list[str], message: str) -> None:
+    with pytest.raises(HecktorError) as problem:
+        compare(work, names, None, 1)
+    assert message in str(problem.value)
+
+
+def test_no_result_has_no_different_patients() -> None:
+    assert most_different([]) == []

@@ -1,0 +1,65 @@
+"""The table of plans."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from baseline.experiments.listing import as_table, listed
+from baseline.network.plans import NetworkPlan
+from baseline.network.progress.curves import Curves, write_curves
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import write_json
+
+
+def train(work: WorkFolders, fold: int, seconds: tuple[float, ...]) -> None:
+    """A network of one fold with the times of its epochs; it is finished."""
+    work.final(fold).parent.mkdir(parents=True)
+    work.final(fold).touch()
+    values = (None,) * len(seconds)
+    curves = Curves("network", f"fold {fold}", fold, len(seconds), 0.0, seconds, values, values, values, {})
+    folder = work.training / "network" / f"fold_{fold}"
+    folder.mkdir(parents=True)
+    write_curves(folder / "curves.json", curves)
+
+
+def test_folds_hours_figures_and_package(work: WorkFolders) -> None:
+    """Of two folds one is trained, in 1.5 hours; an ensemble counts the networks and hours of its plans."""
+    b = WorkFolders(work.shared, "b")
+    for one in (work, b):
+        write_json(one.plan_json, {"key": "any", "options": asdict(NetworkPlan())})
+    train(work, 0, (3600.0, 1800.0))
+    train(b, 0, (3600.0,))
+    train(b, 1, (3600.0,))
+    write_json(work.report_json, {"segmentation": {"gtvp_dsc_mean": {"value": 0.8125}}})
+    write_json(b.exported_json, {"package": "best.tar.gz", "sha256": "any"})
+    write_json(WorkFolders(work.shared, "b+plan").heads_json, {})
+    plan, other, both = listed(work.shared)
+    assert [one.name for one in (plan, other, both)] == ["plan", "b", "b+plan"]
+    assert [one.networks for one in (plan, other, both)] == ["1 of 2", "2 of 2", "3 of 4"]
+    assert [one.hours for one in (plan, other, both)] == [1.5, 2.0, 3.5]
+    assert plan.figures["GTVp mean DSC"] == 0.8125
+    assert other.figures["GTVp mean DSC"] is None
+    assert other.figures["rfs c_index"] == 1.0
+    assert other.package == "best.tar.gz"
+    header, first, second, third = as_table([plan, other, both]).splitlines()
+    assert header.split()[:3] == ["plan", "networks", "hours"]
+    assert first.split()[:6] == ["plan", "1", "of", "2", "1.5", "0.812"]
+    assert second.split()[-1] == "best.tar.gz"
+    assert third.split()[-1] == "-"
+
+
+def test_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match="no plan, expected `hecktor train plan` before"):
+        listed(tmp_path)
+
+
+def test_the_list_loads_no_network_library() -> None:
+    code = "import sys, baseline.cli; print({'torch', 'nnunetv2', 'monai'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

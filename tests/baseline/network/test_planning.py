@@ -1,0 +1,118 @@
+"""Plans that share preprocessed images; the planner and preprocessor of nnU-Net are stubs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baseline.network import planning
+from baseline.network.planning import data_identifier, plan_networks, share_preprocessed, with_spacing
+from baseline.network.plans import NetworkPlan, read_plan
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import read_json, write_json, write_text
+from tests.baseline.prepared import planned_work
+
+PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
+Z_SCORE, FIXED = "ZScoreNormalization", "CTNormalization"
+
+
+@pytest.fixture(autouse=True)
+def preprocessed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the data that a stub of nnU-Net preprocessed; AdamW stands for the same normalisation, SGD for another."""
+    written: list[str] = []
+
+    def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: Sequence[Any], jobs: int) -> None:
+        del splits, jobs
+        schemes = [FIXED, Z_SCORE if plan.optimiser == "adamw" else FIXED]
+        own = {"spacing": list(plan.spacing_mm), "normalization_schemes": schemes, "data_identifier": "nnU-Net's"}
+        write_json(work.plans, {"configurations": {"3d_fullres": own}})
+        if not share_preprocessed(work):
+            name = data_identifier(work)
+            write_text(work.preprocessed / name / "image.b2nd", "preprocessed")
+            written.append(name)
+
+    monkeypatch.setattr(planning, "plan_and_preprocess", plan_and_preprocess)
+    return written
+
+
+def named(work: WorkFolders, name: str, **changes: Any) -> WorkFolders:
+    """Another plan of the same working directory, planned."""
+    other = WorkFolders(work.shared, name)
+    plan_networks(other, replace(PLAN, **changes), 1)
+    return other
+
+
+def test_plans_share_images_if_spacing_and_normalisation_agree(tmp_path: Path, preprocessed: list[str]) -> None:
+    work = planned_work(tmp_path)
+    plan_networks(work, PLAN, 1)
+    wide, other = named(work, "wide", base_features=32), named(work, "other", optimiser="sgd")
+    assert preprocessed == ["hecktorPlans_3d_fullres", "hecktorPlans_other_3d_fullres"]
+    assert data_identifier(wide) == data_identifier(work) == "hecktorPlans_3d_fullres"
+    assert data_identifier(other) == "hecktorPlans_other_3d_fullres"
+    assert read_plan(wide).base_features == 32
+    assert read_plan(work).base_features == 16
+
+
+def test_a_changed_plan_leaves_the_images_of_other_plans(tmp_path: Path, preprocessed: list[str]) -> None:
+    """The default plan gets another normalisation; its former images, which `wide` uses, keep their name."""
+    work = planned_work(tmp_path)
+    plan_networks(work, PLAN, 1)
+    wide = named(work, "wide", base_features=32)
+    plan_networks(work, replace(PLAN, optimiser="sgd"), 1)
+    assert preprocessed == ["hecktorPlans_3d_fullres", "hecktorPlans_3d_fullres_2"]
+    assert (wide.preprocessed / data_identifier(wide) / "image.b2nd").is_file()
+    plan_networks(work, PLAN, 1)
+    assert data_identifier(work) == "hecktorPlans_3d_fullres"
+    assert not (work.preprocessed / "hecktorPlans_3d_fullres_2").exists()
+
+
+def test_other_images_end_the_plans_without_a_network(tmp_path: Path) -> None:
+    """After `prepare` wrote other images, a plan without checkpoints is dropped, one with a checkpoint refuses."""
+    work = planned_work(tmp_path)
+    plan_networks(work, PLAN, 1)
+    wide = named(work, "wide")
+    write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
+    plan_networks(work, PLAN, 1)
+    assert not wide.plan_json.exists()
+    (work.fold(0)).mkdir(parents=True)
+    (work.fold(0) / "checkpoint_latest.pth").touch()
+    write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "images again"})
+    with pytest.raises(HecktorError, match=r"plan\.json: images or splits have changed since its networks \(plan plan"):
+        plan_networks(wide, PLAN, 1)
+
+
+def test_the_default_plan_has_the_spacing_of_prepare(tmp_path: Path) -> None:
+    work = planned_work(tmp_path)
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: found with the default plan, expected a plan with --name"):
+        with_spacing(work, (1.0, 1.0, 1.0), 1)
+    assert with_spacing(work, (2.0, 2.0, 4.0), 1).images == tmp_path
+
+
+def test_another_spacing_prepares_images_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = planned_work(tmp_path)
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
+    prepared: list[tuple[Any, Path]] = []
+    monkeypatch.setattr(planning, "check_release", lambda *_: None)
+    monkeypatch.setattr(planning, "prepare_release", lambda options, _, to, __: prepared.append((options, to.raw)))
+    fine = with_spacing(WorkFolders(tmp_path, "fine"), (1.0, 1.0, 1.5), 1)
+    ((options, raw),) = prepared
+    assert (options.release, options.spacing_mm) == ("r", (1.0, 1.0, 1.5))
+    assert raw == fine.raw == tmp_path / "spacings/1x1x1.5/nnunet/raw/Dataset101_HECKTOR"
+    assert WorkFolders(tmp_path, "fine").images == fine.images
+
+
+def test_a_trained_plan_keeps_its_spacing(tmp_path: Path) -> None:
+    work = planned_work(tmp_path)
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
+    wide = named(work, "wide")
+    wide.fold(0).mkdir(parents=True)
+    (wide.fold(0) / "checkpoint_latest.pth").touch()
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: wide has networks of another spacing"):
+        with_spacing(wide, (1.0, 1.0, 1.5), 1)
+    assert not wide.spacing_json.exists()
