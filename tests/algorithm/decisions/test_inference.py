@@ -64,7 +64,7 @@ def test_a_case_whose_lesions_are_all_dropped_is_answered(
     assert answer.status == 0
     assert any("no lesion is left" in line for line in answer.lines)
     record = read_json(folder / "uncertainty.json")
-    assert record["decisions"]["kept"] == 0
+    assert record["decisions"]["remaining"] == 0
     assert record["lesions"] == []
     assert {one["rule"] for one in record["decisions"]["dropped"]} <= set(rules)
     assert record["decisions"]["dropped"]
