@@ -20,8 +20,8 @@ from contract.images.geometry import Geometry
 
 _Float = npt.NDArray[np.float32]
 
-# Rule -> the value of a candidate that must reach it.
-_LOWEST: Final = {
+# By label: rule -> the value of a candidate that must reach it.
+LOWEST: Final = {
     labels.GTVP: {
         "gtvp_volume_ml": "volume_ml",
         "gtvp_mean_probability": "mean_probability",
@@ -106,7 +106,7 @@ def verdicts_of(lesions: Sequence[Candidate], decisions: Decisions) -> list[Verd
 
 
 def _verdict(lesion: Candidate, decisions: Decisions) -> Verdict:
-    for rule, name in _LOWEST[lesion.label].items():
+    for rule, name in LOWEST[lesion.label].items():
         value, limit = getattr(lesion, name), getattr(decisions, rule)
         if value is not None and value < limit:
             return Verdict(rule, value, limit)

@@ -119,7 +119,8 @@ def candidates_of(logits: _Float, scans: Scans, gtvp_threshold: float = 0.5) -> 
     foreground = np.zeros(mask.shape, dtype=np.float32)
     foreground[box] = probabilities[1:].sum(0)
     primary = _primary(parts, probabilities[labels.GTVP], box)
-    return [_measured(part, float(shares[part.group - 1]), foreground, primary, scans) for part in parts]
+    primary_mm = None if primary is None else offset_mm(primary, scans.ct, scans.grid)
+    return [_measured(part, float(shares[part.group - 1]), foreground, primary, primary_mm, scans) for part in parts]
 
 
 def _lesions(local: _Labels, groups: _Numbers, box: tuple[slice, ...], grid: Geometry) -> Iterator[_Part]:
@@ -173,12 +174,18 @@ def _primary(parts: list[_Part], gtvp: _Float, box: tuple[slice, ...]) -> Struct
     return max(lesions, key=probability)
 
 
-def _measured(part: _Part, share: float, foreground: _Float, primary: Structure | None, scans: Scans) -> Candidate:
+def _measured(
+    part: _Part,
+    share: float,
+    foreground: _Float,
+    primary: Structure | None,
+    primary_mm: float | None,
+    scans: Scans,
+) -> Candidate:
     structure = part.structure
     values = structure.cut(foreground)[structure.inside]
     uptake = None if scans.pet is None else structure.cut(scans.pet)
     offset = offset_mm(structure, scans.ct, scans.grid)
-    primary_mm = None if primary is None else offset_mm(primary, scans.ct, scans.grid)
     return Candidate(
         part.label,
         part.group,

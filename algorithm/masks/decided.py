@@ -50,21 +50,21 @@ class DecidedLesions:
         places: (z, y, x) on the segmenter's grid: 0 outside lesions, `DROPPED`, or the label, plus `RELABELLED` in
             lesions of both labels that became one.
         dropped: the dropped lesions.
-        kept: number of the others.
+        remaining: number of the others.
         relabelled: number of those that became one lesion of one label.
         skipped: rules that could not be applied.
     """
 
     places: _Labels
     dropped: tuple[DroppedLesion, ...]
-    kept: int
+    remaining: int
     relabelled: int
     skipped: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """For the record of the uncertainty."""
         return {
-            "kept": self.kept,
+            "remaining": self.remaining,
             "relabelled": self.relabelled,
             "dropped": [lesion.as_json() for lesion in self.dropped],
             "skipped": list(self.skipped),
@@ -77,9 +77,9 @@ class DecidedLesions:
             what = f"{labels.NAMES[lesion.label]} by {lesion.rule}"
             counts[what] = counts.get(what, 0) + 1
         why = f" ({', '.join(f'{number} {what}' for what, number in counts.items())})" if counts else ""
-        total = self.kept + len(self.dropped)
+        total = self.remaining + len(self.dropped)
         text = f"{len(self.dropped)} of {total} lesions dropped{why}, {self.relabelled} relabelled"
-        if total and not self.kept:
+        if total and not self.remaining:
             text += "; no lesion is left"
         return text + "".join(f"; {rule} not applied without a PET in SUV" for rule in self.skipped)
 

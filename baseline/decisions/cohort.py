@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array
 
+from algorithm.decisions.apply import LOWEST
 from algorithm.decisions.rules import Decisions
 from baseline.decisions.matching import MatchGroup, match_groups
 from baseline.decisions.stages import Staging, staging_of
@@ -20,21 +21,6 @@ from evaluation.editions.rules import MaskRules
 Flags = npt.NDArray[np.bool_]
 # Settings that are counted at once.
 _AT_ONCE: Final = 64
-# Rule -> column of the table that must reach it. NaN, an unknown uptake, passes.
-_LOWEST: Final = {
-    labels.GTVP: {
-        "gtvp_volume_ml": "volume_ml",
-        "gtvp_mean_probability": "mean_probability",
-        "gtvp_max_probability": "max_probability",
-    },
-    labels.GTVN: {
-        "gtvn_volume_ml": "volume_ml",
-        "gtvn_mean_probability": "mean_probability",
-        "gtvn_max_probability": "max_probability",
-        "gtvn_suv_max": "suv_max",
-        "gtvn_suv_peak": "suv_peak",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -87,10 +73,10 @@ class _Arrays:
         share, merged = self.column["other_share"], self.column["merged"] > 0
         one_label = share < _values(settings, "one_label_share")
         kept = (share == 0) | (merged == one_label)
-        for own, rules in ((self.primary, _LOWEST[labels.GTVP]), (self.node, _LOWEST[labels.GTVN])):
+        for own, rules in ((self.primary, LOWEST[labels.GTVP]), (self.node, LOWEST[labels.GTVN])):
             for rule, name in rules.items():
                 limits = _values(settings, rule)
-                if limits.any():
+                if limits.any():  # NaN, an unknown uptake, passes
                     kept &= ~(own & (self.column[name] < limits))
         distances = [setting.gtvn_distance_mm for setting in settings]
         farthest = np.array([np.inf if value is None else value for value in distances])[:, None]

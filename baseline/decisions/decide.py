@@ -88,7 +88,7 @@ def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dic
     content |= {"patients": len(scored), "weights": dict(score.weights)}
     if not cohort.nodes.any():
         return content | {"why_not": "no reference has a GTVn"}
-    return content | _found(Evaluations(cohort, score), read_splits(work))
+    return content | _search_result(Evaluations(cohort, score), read_splits(work))
 
 
 def _why_not(scored: Sequence[ReleaseCase]) -> str:
@@ -100,7 +100,7 @@ def _why_not(scored: Sequence[ReleaseCase]) -> str:
     return ""
 
 
-def _found(evaluations: Evaluations, splits: Splits) -> dict[str, Any]:
+def _search_result(evaluations: Evaluations, splits: Splits) -> dict[str, Any]:
     """The rules of all patients, and the honest figures of folds and centres left out."""
     folds = {f"fold {number}": fold for number, fold in enumerate(splits.folds)}
     rules, crossed, by_group = search(evaluations, everyone(evaluations.cohort)), {}, {}
@@ -132,7 +132,7 @@ def _fault(rules: Decisions, crossed: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _titles(score: Score) -> dict[str, str]:
-    return {SCORE: "Score, as far as masks change it", **score.titles}
+    return {**score.titles, SCORE: "Score, as far as masks change it"}
 
 
 def _apply(

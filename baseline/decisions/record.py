@@ -12,15 +12,21 @@ SCORE: Final = "score"
 GAIN_HEADS: Final = ("Rules found with", "Metric", "Undecided", "Decided", "Difference (95% interval)")
 
 
+def current_document(work: WorkFolders) -> dict[str, Any] | None:
+    """The content of `decisions.json` if the current masks and features follow it; None otherwise."""
+    if not work.decisions_json.is_file():
+        return None
+    document: dict[str, Any] = work.read(work.decisions_json)
+    return None if load_cached(work.features_json, document["made_from"]) is None else document
+
+
 def rules_in_use(work: WorkFolders) -> dict[str, Any] | None:
     """The rules behind the current masks and features, as plain data; None without any.
 
     Rules of earlier probabilities, or beside masks of the user's own, are not in use.
     """
-    if not work.decisions_json.is_file():
-        return None
-    document = work.read(work.decisions_json)
-    if not document["rules"] or load_cached(work.features_json, document["made_from"]) is None:
+    document = current_document(work)
+    if document is None or not document["rules"]:
         return None
     return read_decisions(document["rules"], work.decisions_json.name).as_json()
 

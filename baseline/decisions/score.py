@@ -101,7 +101,9 @@ def score_of(edition: Edition, cases: Sequence[ReleaseCase]) -> Score:
         answer = None if metric is None else task.answers[metric.answer].answer
         measure = name if metric is None else metric.measure
         if answer is not None and answer.kind == "class" and answer.rule in _STAGES:
-            stages[name], weights[name] = _reference(answer, cases), weight
+            reference = _reference(answer, cases)
+            if len(set(reference.codes) - {-1}) > 1:  # with a single class nothing can be told apart
+                stages[name], weights[name] = reference, weight
         for part, share in _PARTS.get(measure, {measure: 1.0}).items():
             if part in _SEGMENTATION:
                 weights[part] = weights.get(part, 0.0) + weight * share

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.cache import key_of
+from baseline.decisions.record import current_document
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.release.cases import ReleaseCase, read_cases
@@ -78,8 +79,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
         Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
         Section("uncertainty", "Uncertainty", content),
     ]
-    if work.decisions_json.is_file():
-        decisions = work.read(work.decisions_json)
+    if (decisions := current_document(work)) is not None:
         sections.insert(1, Section("decisions", "Decisions on lesions", decisions_section(decisions)))
         figures["decisions"] = decisions.get("cross_fitted", {})
     references = _on_references(work)

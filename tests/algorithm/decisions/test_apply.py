@@ -43,7 +43,7 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
     logits = logits_of(LESIONS)
     after, result = decide(logits, scans(), NO_DECISIONS)
     assert after is logits
-    assert (result.kept, result.dropped, result.relabelled) == (4, (), 0)
+    assert (result.remaining, result.dropped, result.relabelled) == (4, (), 0)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_every_lesion_may_be_dropped_and_the_log_says_so() -> None:
 
 def test_an_empty_mask_stays_empty() -> None:
     _, result = decide(logits_of({}), scans(), Decisions(gtvn_volume_ml=1, largest_gtvp_only=True))
-    assert (result.kept, result.dropped) == (0, ())
+    assert (result.remaining, result.dropped) == (0, ())
 
 
 def test_only_the_largest_primary_that_passes_the_other_rules_stays() -> None:
@@ -124,7 +124,7 @@ def test_touching_lesions_get_the_label_of_most_probability() -> None:
     assert (mask[node] == labels.GTVN).all()
     assert (mask[touching] == labels.GTVN).all()
     assert (mask > 0).sum() == 35
-    assert (result.kept, result.relabelled) == (1, 1)
+    assert (result.remaining, result.relabelled) == (1, 1)
     assert set(np.unique(result.places)) == {0, labels.GTVN + RELABELLED}
 
 

@@ -43,8 +43,8 @@ def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> 
 @pytest.fixture(scope="module")
 def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[str, Features]]:
     """36 patients whose masks have many small false lesions."""
-    made = directory(tmp_path_factory.mktemp("work"), 36)
-    return made, decide(made[1], made[2])
+    prepared = directory(tmp_path_factory.mktemp("work"), 36)
+    return prepared, decide(prepared[1], prepared[2])
 
 
 def test_rules_masks_and_features_are_written(decided: tuple[Directory, dict[str, Features]]) -> None:

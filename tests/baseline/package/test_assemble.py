@@ -147,6 +147,22 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
     assert (manifest["training"]["folds"], manifest["edition"]) == (["all"], "hecktor2026")
 
 
+def test_rules_on_lesions_come_from_decisions_json(
+    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the file of `hecktor train decide`, or a plain object of rules; one without rules leaves no key."""
+    rules = {"gtvn_volume_ml": 0.5, "largest_gtvp_only": True}
+    for name, content in (("whole", {"format_version": 1, "rules": rules}), ("plain", rules), ("none", {"rules": {}})):
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(content))
+        assert package(trained["plain"], tmp_path / name, "--decisions", str(file)) == 0
+        manifest = load_package(tmp_path / name).manifest
+        assert manifest.get("decisions") == (None if name == "none" else rules)
+    file.write_text(json.dumps({"rules": {"gtvn_volume_ml": -1}}))
+    assert package(trained["plain"], tmp_path / "damaged", "--decisions", str(file)) == 1
+    assert "none.json: decisions: gtvn_volume_ml -1, expected a number from 0" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("root_logger")
 def test_the_algorithm_runs_it_and_says_what_it_lacks(
     trained: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]

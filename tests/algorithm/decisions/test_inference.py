@@ -1,0 +1,76 @@
+"""A package with rules on lesions, run as the container runs it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.files import read_json
+from contract.images.volumes import read_volume
+
+
+@pytest.fixture
+def with_rules(
+    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> Callable[[dict[str, Any]], Path]:
+    """The tiny package with the rules."""
+
+    def make(rules: dict[str, Any]) -> Path:
+        target = tmp_path / "with_rules"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(tiny_package, target)
+        sign_package(target, decisions=rules)
+        return target
+
+    return make
+
+
+def mask_of(answer: Any, output: Path) -> bytes:
+    (name,) = [name for name in answer.files if name.endswith(".mha")]
+    return (output / name).read_bytes()
+
+
+def test_rules_that_change_nothing_give_the_same_bytes(
+    predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path]
+) -> None:
+    case_folder.write()
+    plain = mask_of(predict("segmentation"), tmp_path / "output")
+    ruled = predict("segmentation", model=with_rules({}))
+    assert mask_of(ruled, tmp_path / "output") == plain
+    assert any("decisions: 0 of " in line for line in ruled.lines)
+
+
+def test_a_package_without_rules_says_nothing_of_decisions(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    case_folder.write()
+    answer = predict("segmentation", "--uncertainty", str(tmp_path / "beside"))
+    assert not any("decisions" in line for line in answer.lines)
+    assert "decisions" not in read_json(tmp_path / "beside" / "uncertainty.json")
+
+
+@pytest.mark.parametrize("task", ["segmentation", "rfs"])
+def test_a_case_whose_lesions_are_all_dropped_is_answered(
+    predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path], task: str
+) -> None:
+    """The mask is empty, the heads take the medians of the training, and log and record say what was dropped."""
+    case_folder.write()
+    rules = {"gtvp_volume_ml": 1e5, "gtvn_volume_ml": 1e5}
+    folder = tmp_path / "beside"
+    answer = predict(task, "--uncertainty", str(folder), model=with_rules(rules))
+    assert answer.status == 0
+    assert any("no lesion is left" in line for line in answer.lines)
+    record = read_json(folder / "uncertainty.json")
+    assert record["decisions"]["remaining"] == 0
+    assert record["lesions"] == []
+    assert {one["rule"] for one in record["decisions"]["dropped"]} <= set(rules)
+    assert record["decisions"]["dropped"]
+    assert all(row["volume_ml"] == 0 for row in record["labels"].values())
+    if task == "segmentation":
+        (name,) = [name for name in answer.files if name.endswith(".mha")]
+        assert not np.any(read_volume(tmp_path / "output" / name).array)
+    else:
+        assert len({row["score"] for row in record["answer"]["folds"]}) == 1
