@@ -40,7 +40,7 @@ class Networks:
 
     def __init__(self, package: ModelPackage, speed: Speed | None = None) -> None:
         self.package, self.speed = package, speed or Speed()
-        self.kept_bytes = 0
+        self.kept_bytes, self._full = 0, False
         self._kept: dict[int, dict[str, torch.Tensor]] = {}
         self._network: nn.Module | None = None
         self._holds: tuple[str, torch.device] | None = None
@@ -74,9 +74,12 @@ class Networks:
         return self._network
 
     def _keep(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
+        if self._full:
+            return
         compact = {name: _compact(tensor) for name, tensor in weights.items()}
         size = sum(tensor.nbytes for tensor in compact.values())
-        if self.kept_bytes + size <= LARGEST_KEPT_BYTES:
+        self._full = self.kept_bytes + size > LARGEST_KEPT_BYTES
+        if not self._full:
             self._kept[fold] = compact
             self.kept_bytes += size
 

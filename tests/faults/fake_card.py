@@ -28,7 +28,7 @@ class FakeCard:
     """
 
     def __init__(self) -> None:
-        self.images, self.lost = 0, False
+        self.images, self.lost, self.share = 0, False, 1.0
         self.on_image: Callable[[int], None] = lambda _: None
 
     def take(self, tensor: torch.Tensor) -> None:
@@ -37,6 +37,10 @@ class FakeCard:
         if tensor.ndim == 5 and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):
             self.images += 1
             self.on_image(self.images)
+
+    def limit(self, share: float, _: Any) -> None:
+        """Remember the share of the memory that the process may take."""
+        self.share = share
 
     def answer(self, *_: Any) -> None:
         """Fail if the card is lost."""
@@ -97,7 +101,6 @@ def fake_card() -> Iterator[FakeCard]:
         "set_rng_state": None,
         "get_device_name": NAME,
         "get_device_properties": SimpleNamespace(total_memory=16 * GIB),
-        "set_per_process_memory_fraction": None,
         "max_memory_reserved": 5 * GIB,
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -105,6 +108,7 @@ def fake_card() -> Iterator[FakeCard]:
             patch.setattr(torch.cuda, name, functools.partial(lambda result, *_, **__: result, answer))
         patch.setattr(torch.cuda, "synchronize", card.answer)
         patch.setattr(torch.cuda, "empty_cache", card.answer)
+        patch.setattr(torch.cuda, "set_per_process_memory_fraction", card.limit)
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
         patch.setattr(torch.Tensor, "to", to)
         patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(on_cpu, options)))

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from algorithm.cli import main
+from baseline.network.out_of_fold import OutOfFoldRun, segment_out_of_fold
+from baseline.release.cases import ReleaseCase
+from baseline.work import WorkFolders
 from contract.errors import run_main
 from contract.images.volumes import read_volume
+from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, alone, cohort  # noqa: F401 - a fixture
 from tests.faults.fake_card import NAME, FakeCard, fake_card
 
 pytestmark = pytest.mark.usefixtures("root_logger")
@@ -114,6 +119,26 @@ def test_a_slower_card_looks_only_where_the_pet_is_hot(card: FakeCard, predicted
     found = predicted("cuda", "--time-limit", "20")
     assert found.record["plan"].startswith("the PET-avid part")
     assert "the plan shrinks to the PET-avid part" in found.log
+
+
+def test_out_of_fold_masks_use_the_card_as_inference_does(
+    card: FakeCard,
+    cohort: tuple[list[ReleaseCase], WorkFolders],  # noqa: F811
+    tiny_package: Path,
+) -> None:
+    """14 of the card's 16 GiB and deterministic algorithms; a card that is lost in the second pass leaves the same
+    masks.
+    """
+    cases, work = cohort
+    card.lost_at(3)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
+    segment_out_of_fold(work, cases, OutOfFoldRun(lambda: tiny_package, FOLD_OF, "networks", "cuda"))
+    assert card.share == 14 / 16
+    assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (True, False)
+    assert card.images == 3
+    for case in cases:
+        expected = alone(case, work, tiny_package).mask_on(CT)
+        np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, expected)
 
 
 def test_two_mirrors_share_a_batch_on_the_card(card: FakeCard, predicted: Callable[..., Outcome]) -> None:

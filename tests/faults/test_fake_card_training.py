@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -74,6 +75,33 @@ def test_the_seed_reproduces_a_training_with_workers(
     assert torch.backends.cudnn.deterministic
     assert not torch.backends.cudnn.benchmark
     assert all(torch.equal(first[name], tensor) for name, tensor in weights(work).items())
+
+
+def test_a_network_is_compiled_only_if_asked(
+    card: FakeCard,
+    work: WorkFolders,
+    train: Callable[..., tuple[int, list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A whole training through `torch.compile`, whose graphs the CPU runs one operation at a time. Checkpoints hold
+    the network's own names, and the training page uses the network as it is.
+    """
+    compiled: list[str] = []
+    compile_network = torch.compile
+
+    def compile_simply(network: Any) -> Any:
+        compiled.append(type(network).__name__)
+        return compile_network(network, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", compile_simply)
+    status, lines = train("--compile")
+    assert status == 0, lines
+    assert compiled == ["Enhanced", "MemoryEfficientSoftDiceLoss"]  # nnU-Net compiles its Dice too
+    assert not any("WARNING" in line for line in lines)
+    assert not any(name.startswith("_orig_mod") for name in weights(work))
+    assert os.environ["nnUNet_compile"] == "t"  # noqa: SIM112
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (True, False)
+    assert card.images >= 2 * EPOCHS
 
 
 def test_a_full_card_ends_a_training_in_one_line(

@@ -66,6 +66,12 @@ def test_unfinished(tmp_path: Path) -> None:
     [
         (Machine("cpu", gpus=3), EVERYONE, r"--gpus: found 3, expected 1 to 2, the planned batch"),
         (Machine("cuda"), EVERYONE, r"--device: found cuda and no GPU"),
+        (Machine("cpu", compile=True), EVERYONE, r"--compile: found with --device cpu, expected --device cuda"),
+        (
+            Machine("cuda", compile=True, deterministic=True),
+            EVERYONE,
+            r"--compile: found with --deterministic, expected one of them",
+        ),
         (Machine(), ("A-2",), r"fold 0: all reference masks are on one side|fold 0: no patient with a reference mask"),
     ],
 )
@@ -75,6 +81,19 @@ def test_jobs_that_cannot_be_trained(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(HecktorError, match=f"^{message}"):
         train_job(planned(tmp_path, with_mask=with_mask), TrainingJob(0, "unet"), machine)
+
+
+@pytest.mark.parametrize(
+    ("machine", "options"),
+    [
+        (Machine("cuda", compile=True), ["--compile"]),
+        (Machine("cuda", deterministic=True), ["--deterministic"]),
+        (Machine("cuda"), []),
+    ],
+)
+def test_processes_of_their_own_get_the_options(tmp_path: Path, machine: Machine, options: list[str]) -> None:
+    command = jobs._command(planned(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
+    assert [word for word in command if word in ("--compile", "--deterministic")] == options
 
 
 def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> None:
