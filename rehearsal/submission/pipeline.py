@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from contract.archives import pack, unpack
-from contract.editions import Algorithm, Edition, load_edition
-from contract.errors import EngineError, HecktorError, OutputError
+from contract.editions import Algorithm, Answer, Edition, load_edition
+from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import write_json, write_text
 from contract.packages import check_edition, file_entry, package_folder, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
@@ -66,8 +66,9 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
 def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
     manifest = _verified_manifest(options.package)
     check_edition(manifest, options.edition.name)
-    _check_folder(options.output)
     tasks = options.tasks or options.edition.algorithms
+    _check_heads(manifest, tasks)
+    _check_folder(options.output)
     with _scratch_folder(options.output) as scratch:
         report(f"{MODEL}: packing")
         pack(options.package, scratch / MODEL)
@@ -93,6 +94,24 @@ def _verified_manifest(package: Path) -> dict[str, Any]:
     manifest = read_manifest(package)
     verified_files(package, manifest["files"])
     return manifest
+
+
+def _check_heads(manifest: Mapping[str, Any], tasks: Sequence[Algorithm]) -> None:
+    """Refuse a package that cannot answer a task, before minutes of rehearsal. Raises `ModelPackageError`."""
+    lacking = {
+        task.name: [one.head for one in task.heads if one.stand_in is None and _head_file(one) not in manifest["files"]]
+        for task in tasks
+    }
+    absent = {name: heads for name, heads in lacking.items() if heads}
+    if absent:
+        heads = ", ".join(head for names in absent.values() for head in names)
+        others = [f"--task {task.name}" for task in tasks if task.name not in absent]
+        expected = f"heads for {', '.join(absent)}" + (f", or {' '.join(others)} alone" if others else "")
+        raise ModelPackageError("--package", f"no head {heads}", expected)
+
+
+def _head_file(answer: Answer) -> str:
+    return f"heads/{answer.head}.json"
 
 
 def _rehearsed(

@@ -78,11 +78,9 @@ def without(*columns: str) -> Change:
 VARIANTS: dict[str, dict[str, tuple[Change, set[str]]]] = {
     "hecktor2025": {
         "whole": (lambda _: None, {"rfs", "hpv"}),
-        "no HPV": (without("HPV Status"), {"rfs"}),
         "HPV unknown": (set_all(HPV_Status=""), {"rfs"}),
         "no RFS": (without("Relapse", "RFS"), {"hpv"}),
         "no relapse": (set_all(Relapse="0"), {"hpv"}),
-        "all relapsed": (set_all(Relapse="1"), {"rfs", "hpv"}),
         "no outcome": (without("Relapse", "RFS", "HPV Status"), set()),
     },
     "hecktor2026": {
@@ -91,7 +89,6 @@ VARIANTS: dict[str, dict[str, tuple[Change, set[str]]]] = {
         "N stage unknown": (set_all(N_stage=""), {"t_stage", "rfs"}),
         "no RFS": (without("Relapse", "RFS"), {"t_stage", "n_stage"}),
         "no relapse": (set_all(Relapse="0"), {"t_stage", "n_stage"}),
-        "one T stage": (set_all(T_stage="T2"), {"n_stage", "rfs"}),
         "no outcome": (without("Relapse", "RFS", "T-stage", "N-stage"), set()),
     },
 }  # fmt: skip

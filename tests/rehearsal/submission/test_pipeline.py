@@ -97,6 +97,24 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_a_package_without_heads_is_refused_before_the_rehearsal(tiny_package: Path, tmp_path: Path) -> None:
+    """Only the task without a head can be submitted; the answers of 2026 have stand-ins."""
+    package = Path(shutil.copytree(tiny_package, tmp_path / "package"))
+    manifest = read_json(package / "manifest.json")
+    manifest["files"] = {name: entry for name, entry in manifest["files"].items() if not name.startswith("heads/")}
+    (package / "manifest.json").write_text(json.dumps(manifest))
+    shutil.rmtree(package / "heads")
+    lines: list[str] = []
+    with pytest.raises(ModelPackageError) as error:
+        make_submission(request(package, tmp_path / "out"), None, lines.append)
+    expected = "heads for rfs, hpv, or --task segmentation alone"
+    assert str(error.value) == f"--package: no head rfs, hpv, expected {expected}"
+    assert (lines, (tmp_path / "out").exists()) == ([], False)
+    make_submission(request(package, tmp_path / "out", tasks=(SEGMENTATION,)), StubImages(), ignore)
+    assert (tmp_path / "out" / "model.tar.gz").is_file()
+    pipeline._check_heads(manifest, NEWEST.algorithms)
+
+
 def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     output, images = tmp_path / "submission", StubImages()
     make_submission(request(tiny_package, output, torch="cpu"), images, ignore)
