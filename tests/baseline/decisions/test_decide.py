@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
+from algorithm.decisions.rules import Decisions
 from algorithm.heads.measure import Features
 from algorithm.masks.decided import DROPPED, RELABELLED
 from baseline.cache import cache
 from baseline.cli import main
 from baseline.decisions.decide import decide, leave_undecided
-from baseline.decisions.masks import follow
+from baseline.decisions.masks import decide_patient, follow
 from baseline.decisions.record import decision_lines, gain_rows, rules_in_use
 from baseline.release.cases import ReleaseCase, write_cases
-from baseline.release.data_set import label_path
+from baseline.release.data_set import image_path, label_path
 from baseline.release.splits import load_or_make_splits
 from baseline.report.decisions import decisions_section
 from baseline.work import WorkFolders
@@ -161,3 +164,22 @@ def test_each_voxel_follows_the_nearest_lesion() -> None:
     assert after[2, 2, 9:14].tolist() == [2] * 5
     assert after[2, 2, 17:22].tolist() == [1] * 5
     assert not after[mask == 0].any()
+
+
+def test_a_patient_without_reference_is_decided_too(tmp_path: Path) -> None:
+    """Whether its lesions are true is unknown; nothing below 1 ml, 16 voxels of 4 mm, is left."""
+    cases, work, _ = directory(tmp_path, 3)
+    case = replace(cases[0], mask=None)
+    for number in range(2):
+        target = image_path(work.raw, case, number)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        image_path(work.raw, cases[0], number).rename(target)
+    name, result = decide_patient(case, work, Decisions(gtvn_volume_ml=1.0))
+    assert name == case.patient_id
+    assert {one["true"] for one in result.lesions} == {None}
+    assert {one["rule"] for one in result.lesions} == {"", "gtvn_volume_ml"}
+    nodes = read_volume(work.mask(name), np.uint8).array == labels.GTVN
+    parts, count = ndimage.label(nodes, structure=np.ones((3, 3, 3)))
+    assert np.bincount(parts.ravel())[1:].min() >= 16
+    assert result.features is not None
+    assert result.features["gtvn_count"] == count
