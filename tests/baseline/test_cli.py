@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from baseline.cli import _parser, main, plan_of
+from baseline.arguments import parser, plan_of
+from baseline.cli import _STEPS, main
 from baseline.network.plans import NetworkPlan
 from contract.errors import HecktorError
 
@@ -15,7 +16,7 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
     """On a cluster's node the cores of the task, not the node's."""
     monkeypatch.setattr("os.cpu_count", lambda: 128)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert _parser().parse_args(["report", "--work", "x"]).jobs == 1
+    assert parser(_STEPS).parse_args(["report", "--work", "x"]).jobs == 1
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_errors_of_the_last_steps_end_the_first_one(
 def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     """`all` has both kinds of options. A plan takes the spacing of the prepared images later."""
     places = ["--release", "release", "--work", "work", "--output", "package"]
-    arguments = _parser().parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
+    arguments = parser(_STEPS).parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
     assert arguments.spacing_mm == [1, 1, 3]
     assert plan_of(arguments) == NetworkPlan(mirror_axes=(0, 2))
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from algorithm.network.networks import untrained_network
-from baseline.cli import _parser, plan_of
+from baseline.arguments import parser, plan_of
+from baseline.cli import _STEPS
 from baseline.network.nnunet import set_environment
 from baseline.network.plans import ENHANCEMENTS, PRESETS, NetworkPlan, segresnet, write_plans
 from baseline.work import CONFIGURATIONS, WorkFolders
@@ -203,4 +204,4 @@ def test_the_identity_of_a_plan() -> None:
     ],
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
-    assert plan_of(_parser().parse_args(["plan", "--work", "w", *words.split()])) == expected
+    assert plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()])) == expected
