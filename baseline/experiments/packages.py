@@ -9,6 +9,7 @@ from baseline.package.existing import use_networks
 from baseline.pipeline import fit_heads, measure_out_of_fold, package_checksum
 from baseline.work import WorkFolders, checked_name, planned
 from contract.archives import SUFFIX
+from contract.errors import HecktorError
 from contract.files import read_json
 
 
@@ -24,6 +25,8 @@ def experiment_of_package(work: WorkFolders, package: Path, device: str) -> Expe
         if plan.exported_json.is_file() and read_json(plan.exported_json)["sha256"] == sha256:
             return experiment_of(work.shared, plan.name)
     given = WorkFolders(work.shared, checked_name(package.resolve().name.removesuffix(SUFFIX)))
+    if given.heads_json.is_file() and not given.networks.is_dir():
+        raise HecktorError(package.name, f"{given.name} is another experiment", "another name of the package")
     use_networks(given, package)
     fit_heads(given, measure_out_of_fold(given, device))
     return experiment_of(work.shared, given.name)
