@@ -127,8 +127,6 @@ def share_preprocessed(work: WorkFolders) -> bool:
     The `data_identifier` of the plans becomes that plan's; otherwise a name that no other plan uses.
     """
     plans = read_json(work.plans)
-    if _organs(plans):
-        return False  # its labels come from files of its own
     others = {data_identifier(other): _preprocessing(read_json(other.plans)) for other in sharing_images(work)}
     shared = next((name for name, other in others.items() if other == _preprocessing(plans)), None)
     own = f"{work.plans_name}_{CONFIGURATION}"
@@ -142,10 +140,6 @@ def share_preprocessed(work: WorkFolders) -> bool:
 def same_preprocessing(work: WorkFolders, other: WorkFolders) -> bool:
     """Whether networks of both plans take the same images."""
     return _preprocessing(work.read(work.plans)) == _preprocessing(other.read(other.plans))
-
-
-def _organs(plans: Mapping[str, Any]) -> list[str]:
-    return list(plans["configurations"][CONFIGURATION]["architecture"].get("organs", []))
 
 
 def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
