@@ -151,12 +151,8 @@ def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
         if key in ("spacing", "preprocessor_name", "normalization_schemes", "use_mask_for_norm")
         or key.startswith(("resampling_fn_data", "resampling_fn_seg"))
     }
-    intensities = plans.get("foreground_intensity_properties_per_channel")
-    return of_configuration | {
-        "organs": _organs(plans),
-        "transpose": plans.get("transpose_forward"),
-        "intensities": intensities,
-    }
+    keys = ("transpose_forward", "foreground_intensity_properties_per_channel", "organ_masks")
+    return of_configuration | {key: plans.get(key) for key in keys}
 
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:
