@@ -34,7 +34,7 @@ def _by_network(target: Target, features: Collection[str]) -> list[Family]:
     fit: FitPath = fit_multinomial
     setting: Setting = _PENALTY
     if isinstance(target, RiskTarget):
-        fit, setting = fit_cox, {**_PENALTY, "l1_ratio": 0.0}
+        fit = fit_cox
     elif isinstance(target, BinaryTarget):
         fit = fit_logistic
     return [Family(OUTCOME_NETWORK, fit, (setting,), dict.fromkeys(names, "identity"))]
