@@ -6,20 +6,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.measure import Features
 from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, parse_plan
 from baseline.cache import cache, key_of, load_cached
-from baseline.outcome.cohort import OutcomeCohort, plan_outcome, read_cohort
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
-from baseline.release.data_set import CHANNELS, image_path
 from baseline.release.prepare import edition_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import atomic_path, read_json, write_json
+
+if TYPE_CHECKING:  # imports torch, which only the training needs
+    from baseline.outcome.cohort import OutcomeCohort
 
 # Increment when the same images and masks give other networks.
 _VERSION: Final = 1
@@ -62,6 +63,8 @@ def train_outcome(
     Raises:
         HecktorError: no answer can be learnt, no mask of a patient, or the device does not answer.
     """
+    from baseline.outcome.cohort import plan_outcome, read_cohort
+
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     size = OUTCOME_PRESETS[preset]
     _check_masks(work, cases)
@@ -177,6 +180,8 @@ def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:
 
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: OutcomePlan, preset: str) -> str:
     """A digest of everything that the networks are made from."""
+    from baseline.release.data_set import CHANNELS, image_path  # imports torch
+
     images = [image_path(work.raw, case, number) for case in cases for number in range(len(CHANNELS))]
     answers = head_answers(edition_of(work))
     columns = [column for answer in answers for column in answer.columns.values()]

@@ -133,10 +133,6 @@ def _label_names(found: Any) -> dict[int, str]:
         raise ModelPackageError("dataset.json", f"labels {found!r} with regions", f"plain labels {wanted!r}")
     # nnU-Net does not predict the label to ignore
     named = {value: name for name, value in given.items() if name.casefold() != "ignore"}
-    if others := {value: name for value, name in named.items() if value not in labels.NAMES}:
-        numbered = ", ".join(f"{value} {name!r}" for value, name in others.items())
-        expected = f"{', '.join(LESIONS)} alone: train without them, as the algorithm has no use for further labels"
-        raise ModelPackageError("dataset.json", f"further labels {numbered}", expected)
     background = named.pop(labels.BACKGROUND, "").casefold()
     numbers = set(range(1, max(len(named), len(LESIONS)) + 1))
     if background != labels.NAMES[labels.BACKGROUND] or named.keys() != numbers:

@@ -89,9 +89,9 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_dataset(labels={"air": 0, "GTVp": 1, "GTVn": 2}),
         r"dataset\.json: labels \{'air",
     ),
-    "organs": (
-        edit_dataset(labels={"background": 0, "GTVp": 1, "GTVn": 2, "parotid": 3, "larynx": 4}),
-        r"dataset\.json: further labels 3 'parotid', 4 'larynx', expected GTVp, GTVn alone: train without them",
+    "organs without a tumour's name": (
+        edit_dataset(labels={"background": 0, "tumour": 1, "GTVn": 2, "parotid": 3}),
+        r"dataset\.json: labels \{1: 'tumour', 2: 'GTVn', 3: 'parotid'\}, expected GTVp and GTVn among organs",
     ),
     "regions": (
         edit_dataset(labels={"background": 0, "GTVp": [1, 2], "GTVn": 2}),
