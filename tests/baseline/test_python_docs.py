@@ -42,6 +42,7 @@ def test_a_whole_training_runs_every_step_of_the_table_in_order(
         stub(name, results.get(name))
     stub("check_device", None)
     monkeypatch.setattr(pipeline, "decision_lines", lambda _: "no decisions")
+    monkeypatch.setattr(pipeline, "_estimate", lambda *_: "hours and disk")
     monkeypatch.setattr(pipeline.prepare, "summary", lambda _: "prepared")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -51,4 +52,4 @@ def test_a_whole_training_runs_every_step_of_the_table_in_order(
         "decide_lesions", "fit_heads", "make_report", "export_model",
     ]  # fmt: skip
     assert names["package"] == Path("package")
-    assert capsys.readouterr().out.startswith("0 errors, 0 warnings\nprepared\n")
+    assert capsys.readouterr().out.startswith("hours and disk\n0 errors, 0 warnings\nprepared\n")
