@@ -93,15 +93,17 @@ def _has_patients(folder: Path) -> bool:
 
 
 def _tables(images: Path, edition: Edition) -> tuple[Path, ...]:
-    """CSV files with the patient ID and every outcome, or if there is none, with any outcome.
+    """CSV files with the patient ID and every outcome; if there is none, with any outcome, or with a clinical variable.
 
-    If no file has an outcome, an only CSV file beside the patients is the table, so that its fault is reported.
+    Otherwise an only CSV file beside the patients is the table, so that its fault is reported.
     """
     outcomes = {column for algorithm in edition.algorithms for column in _outcomes(algorithm)}
+    clinical = {variable.key for variable in edition.clinical}
     columns = {path: set(read_columns(path, edition)) for folder in _places(images) for path in csv_files(folder)}
-    with_id = {path: outcomes & names for path, names in columns.items() if ID in names}
-    complete = tuple(path for path, names in with_id.items() if names == outcomes)
-    return complete or tuple(path for path, names in with_id.items() if names) or csv_files(images)
+    with_id = {path: names for path, names in columns.items() if ID in names}
+    fits = (outcomes.issubset, lambda names: bool(outcomes & names), lambda names: bool(clinical & names))
+    found = (tuple(path for path, names in with_id.items() if fit(names)) for fit in fits)
+    return next(filter(None, found), csv_files(images))
 
 
 def _places(images: Path) -> Iterator[Path]:

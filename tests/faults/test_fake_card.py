@@ -138,7 +138,7 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     assert card.images == 3
     for case in cases:
         expected = alone(case, work, tiny_package).mask_on(CT)
-        np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, expected)
+        np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, expected)
 
 
 def test_two_mirrors_share_a_batch_on_the_card(card: FakeCard, predicted: Callable[..., Outcome]) -> None:

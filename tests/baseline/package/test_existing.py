@@ -76,7 +76,8 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
 def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None:
     write_json(work.plan_json, {})
     with pytest.raises(
-        HecktorError, match=r"^--networks: networks planned or trained in work, expected another --name, or a working dire"
+        HecktorError,
+        match=r"^--networks: networks planned or trained in work, expected another --name, or a working dire",
     ):
         use_networks(work, tiny_package, SPACING)
 
