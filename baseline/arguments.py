@@ -114,7 +114,7 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
         "--networks",
         type=Path,
         metavar="PACKAGE",
-        help="use the networks of a model package (folder or .tar.gz) that none of these patients has trained",
+        help="use the networks of a model package (folder or .tar.gz), trained without any of these patients",
     )
     everything = step(
         "all",
@@ -137,7 +137,7 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
         type=positive_number(),
         nargs=3,
         metavar=("X", "Y", "Z"),
-        help="voxel size in mm of a named plan, whose images are then prepared (default: that of prepare)",
+        help="prepare the images of a named plan at this voxel size in mm (default: that of prepare)",
     )
     fold = step("fold", [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
@@ -170,7 +170,7 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
         "experiments",
         nargs="+",
         metavar="EXPERIMENT",
-        help="name of a plan, NAME:undecided for its masks before `decide`, or a model package",
+        help="name of a plan, NAME:undecided for its masks before `decide`, A+B for an ensemble, or a model package",
     )
     against.add_argument("--output", type=Path, help="HTML file to write (default: comparisons/... in --work)")
     return train

@@ -105,7 +105,7 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
         use_networks(work, arguments.networks)
     if not work.networks.is_dir() and not work.plan_json.is_file():
-        _show("no decisions on lesions: there are no networks whose probabilities could be measured")
+        _show("no decisions on lesions: there are no networks to compute probabilities")
         return 0
     decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
     _show(decision_lines(work))

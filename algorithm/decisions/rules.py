@@ -72,18 +72,18 @@ NO_DECISIONS: Final = Decisions()
 WORDS: Final[Mapping[str, str]] = {
     "foreground_threshold": "threshold of the foreground",
     "gtvp_threshold": "threshold of GTVp against GTVn",
-    "one_label_share": "one label for touching lesions, share of the other label below",
+    "one_label_share": "one label for touching lesions if the other label's share is below",
     "largest_gtvp_only": "largest GTVp only",
-    "gtvp_volume_ml": "GTVp, least volume in ml",
-    "gtvp_mean_probability": "GTVp, least mean probability",
-    "gtvp_max_probability": "GTVp, least maximum probability",
-    "gtvn_volume_ml": "GTVn, least volume in ml",
-    "gtvn_mean_probability": "GTVn, least mean probability",
-    "gtvn_max_probability": "GTVn, least maximum probability",
-    "gtvn_suv_max": "GTVn, least SUVmax",
-    "gtvn_suv_peak": "GTVn, least SUVpeak",
-    "gtvn_distance_mm": "GTVn, largest distance from the primary in mm",
-    "gtvn_contralateral_probability": "contralateral GTVn, least mean probability",
+    "gtvp_volume_ml": "GTVp, minimum volume in ml",
+    "gtvp_mean_probability": "GTVp, minimum mean probability",
+    "gtvp_max_probability": "GTVp, minimum of the maximum probability",
+    "gtvn_volume_ml": "GTVn, minimum volume in ml",
+    "gtvn_mean_probability": "GTVn, minimum mean probability",
+    "gtvn_max_probability": "GTVn, minimum of the maximum probability",
+    "gtvn_suv_max": "GTVn, minimum SUVmax",
+    "gtvn_suv_peak": "GTVn, minimum SUVpeak",
+    "gtvn_distance_mm": "GTVn, maximum distance from the primary in mm",
+    "gtvn_contralateral_probability": "contralateral GTVn, minimum mean probability",
 }
 
 
@@ -104,7 +104,7 @@ def read_decisions(content: Any, name: str) -> Decisions:
 
 
 def _why_not(rule: str, value: Any) -> str:
-    """What was expected of a rule's value; empty if the value is one."""
+    """The expected range if a rule's value is not valid, else empty."""
     if isinstance(DEFAULTS[rule], bool):
         return "" if isinstance(value, bool) else "true or false"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What the rules on lesions did to a mask."""
+"""Effect of the rules on lesions on a mask."""
 
 from __future__ import annotations
 

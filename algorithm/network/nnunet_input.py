@@ -1,4 +1,4 @@
-"""The image that nnU-Net would show its network: normalised over the whole scan, then resampled, here for a region.
+"""nnU-Net's input image: normalised over the whole scan and then resampled, here for a region.
 
 A whole scan is read in slabs, so that only the region's slices are ever in memory as floating-point numbers.
 """

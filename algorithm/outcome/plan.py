@@ -1,4 +1,4 @@
-"""What an outcome network sees and answers, as plain data of the package's manifest."""
+"""Inputs and answers of an outcome network, as plain data of the package's manifest."""
 
 from __future__ import annotations
 

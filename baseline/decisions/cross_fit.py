@@ -1,4 +1,4 @@
-"""Honest figures of the search: rules found without a group of patients, applied to that group."""
+"""Cross-fitted gains of the search: rules are found without a group of patients and applied to that group."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
 
 # Increment when the same probabilities give other rules, masks or features.
 FORMAT_VERSION: Final = 1
-# With fewer patients one lesion moves the score by more than any rule gains.
+# With fewer patients a single lesion changes the score by more than any rule gains.
 LEAST_PATIENTS: Final = 30
 
 
@@ -92,16 +92,16 @@ def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dic
 
 
 def _why_not(scored: Sequence[ReleaseCase]) -> str:
-    """Why no rules can be found for these patients; empty if they can."""
+    """The reason why rules cannot be searched for these patients; empty if they can."""
     if len(scored) < LEAST_PATIENTS:
-        return f"{len(scored)} patients with a reference, and at least {LEAST_PATIENTS} are needed"
+        return f"{len(scored)} patients with a reference, expected at least {LEAST_PATIENTS}"
     if len({case.centre for case in scored}) < 2:
-        return "all patients are of one centre, and a rule has to hold in a centre left out"
+        return "all patients are from one centre, but a rule must hold with a centre left out"
     return ""
 
 
 def _search_result(evaluations: Evaluations, splits: Splits) -> dict[str, Any]:
-    """The rules of all patients, and the honest figures of folds and centres left out."""
+    """The rules of all patients, and the gains with folds and with centres left out."""
     folds = {f"fold {number}": fold for number, fold in enumerate(splits.folds)}
     rules, crossed, by_group = search(evaluations, everyone(evaluations.cohort)), {}, {}
     for split, groups in (("folds", folds), ("centres", splits.centres)):
@@ -123,11 +123,11 @@ def _search_result(evaluations: Evaluations, splits: Splits) -> dict[str, Any]:
 
 def _fault(rules: Decisions, crossed: Mapping[str, Mapping[str, Any]]) -> str:
     if rules == NO_DECISIONS:
-        return "no rule gains enough that it also holds with centres left out"
+        return "no rule gains enough and holds with centres left out"
     for split, figures in crossed.items():
         gain = figures[SCORE]["difference"]["value"]
         if gain <= 0:
-            return f"the rules change the score by {gain:+.4f} where they are found without the patient's {split[:-1]}"
+            return f"with rules found without the patient's {split[:-1]}, the score changes by {gain:+.4f}"
     return ""
 
 
@@ -138,7 +138,7 @@ def _titles(score: Score) -> dict[str, str]:
 def _apply(
     work: WorkFolders, cases: Sequence[ReleaseCase], rules: Decisions, features: Mapping[str, Features], jobs: int
 ) -> tuple[dict[str, Features], list[dict[str, Any]]]:
-    """Write each patient's mask; returns features by patient ID, and all lesions with their fate."""
+    """Write each patient's mask; returns features by patient ID, and all lesions with the rules' effect."""
     work.features_json.unlink(missing_ok=True)  # of earlier masks
     if rules == NO_DECISIONS:
         work.masks.mkdir(parents=True, exist_ok=True)

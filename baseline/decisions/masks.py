@@ -1,4 +1,4 @@
-"""Apply rules to a patient's out-of-fold mask: the mask on the CT's grid, the features, and each lesion's fate."""
+"""Apply rules to a patient's out-of-fold mask: mask on the CT's grid, features, and the verdict on each lesion."""
 
 from __future__ import annotations
 

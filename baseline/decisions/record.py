@@ -1,4 +1,4 @@
-"""What `decisions.json` says, for the later steps and for a person; loads no network library."""
+"""Read `decisions.json` for the later steps, the report and the console; loads no network library."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gain_rows(work: WorkFolders) -> list[list[str]]:
 
 
 def decision_lines(work: WorkFolders) -> str:
-    """What was decided, for a person: each rule, and the gain of the score with its interval."""
+    """Summary for the console: each rule, and the gain of the score with its interval."""
     document = work.read(work.decisions_json)
     if document["why_not"]:
         return f"no decisions on lesions: {document['why_not']}"

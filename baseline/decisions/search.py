@@ -14,9 +14,9 @@ from baseline.decisions.cohort import Cohort, Counts
 from baseline.decisions.score import Evaluations
 from baseline.decisions.tables import ALL_THRESHOLDS, FOREGROUND_THRESHOLDS, GTVP_THRESHOLDS, Floats
 
-# A rule must raise the edition's score by this much; less is noise, and a rule more to explain.
+# A rule must raise the edition's score by this much; a smaller gain is noise.
 LEAST_GAIN: Final = 0.001
-# And by this many standard deviations of the gain in bootstrap samples.
+# The gain must also exceed this many of its standard deviations over bootstrap samples.
 LEAST_CERTAINTY: Final = 1.0
 _VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
 _MEANS: Final = tuple(round(0.5 + 0.025 * step, 3) for step in range(1, 18))
@@ -38,7 +38,7 @@ GRID: Final[Mapping[str, tuple[Any, ...]]] = {
     "gtvp_threshold": tuple(value for value in GTVP_THRESHOLDS if value != 0.5),
 }
 
-# A lower threshold finds faint lesions and true borders alike; with a rule on faint lesions only the borders stay.
+# A lower threshold adds faint lesions and true borders; a rule on the probability then removes the faint lesions.
 PAIRS: Final = tuple(
     ("foreground_threshold", f"{label}_{measure}")
     for label in ("gtvp", "gtvn")
@@ -50,9 +50,9 @@ _MOVES: Final[tuple[tuple[str, ...], ...]] = (*((rule,) for rule in GRID), *PAIR
 def search(evaluations: Evaluations, members: Floats) -> Decisions:
     """The rules for the patients with weight 1 in `members`, (patients,); none where nothing gains.
 
-    In each step the rule is taken that gains most where its value for each centre is chosen without that centre; the
-    gain has to exceed its standard deviation. Its value is then that of all members. At the end a rule goes that no
-    longer gains beside the others.
+    For each rule, a step chooses the value for each centre without that centre, and adds the rule that gains most. The
+    gain has to exceed its standard deviation. The rule then gets the best value for all members. Finally, rules that no
+    longer gain beside the others are removed.
     """
     current = NO_DECISIONS
     while (better := _step(evaluations, members, current)) is not None:

@@ -20,7 +20,7 @@ _Sums = Callable[[_Flags, Floats], Floats]
 
 @dataclass(frozen=True)
 class Staging:
-    """What the rules of `algorithm.heads.staging` need of each lesion.
+    """Values of each lesion that the rules of `algorithm.heads.staging` use.
 
     The primary's bone contact and side are those of its largest lesion. The diameter of a primary of several lesions is
     the largest distance of two centres plus both radii. `pairs` are two lesions of a patient, with this length.

@@ -1,4 +1,4 @@
-"""The lesions of each patient at each pair of thresholds, measured once; a setting of the rules then costs no image."""
+"""The lesions of each patient at each pair of thresholds, measured once, so that rules are scored without images."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def read_logits(work: WorkFolders, patient_id: str) -> _Float:
 
 
 def read_scans(work: WorkFolders, case: ReleaseCase) -> Scans:
-    """The patient's prepared images; without a PET that is empty."""
+    """The patient's prepared images; an empty PET counts as absent."""
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
     return Scans.of(ct.array, pet.array if pet.array.any() else None, ct.geometry)
 

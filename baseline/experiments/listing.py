@@ -47,7 +47,7 @@ def listed(root: Path) -> list[ListedPlan]:
 
 
 def as_table(plans: Sequence[ListedPlan]) -> str:
-    """Plain text, one line for each plan; a hyphen stands for a figure that is not there yet."""
+    """Plain text, one line for each plan; a hyphen stands for a missing figure."""
     titles = list(dict.fromkeys(title for plan in plans for title in plan.figures))
     rows = [["plan", "networks", "hours", *titles, "package"]]
     for plan in plans:

@@ -67,7 +67,7 @@ class NetworkPlan:
         backbones: networks to train, keys of `CONFIGURATIONS`; `unet` is the preset's own.
         enhance: channels computed from the CT before the first layer, of `ENHANCEMENTS`.
         misalign: probability of turning, and that of shifting, the PET of a training patch against the CT.
-        misalign_by: the most degrees about each axis, and the most voxels in plane.
+        misalign_by: largest rotation about each axis in degrees, and largest shift in plane in voxels.
         pet_dropout: probability that a training patch has no PET.
         pet_normalisation: `image` is nnU-Net's z-score of each image; `fixed` clips and scales by the data set's
             foreground values, as nnU-Net does for CT, so that the field of view changes nothing.

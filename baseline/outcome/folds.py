@@ -148,7 +148,7 @@ def trained_outcome(work: WorkFolders) -> OutcomeFolds | None:
 
 
 def outcome_stamp(work: WorkFolders) -> dict[str, Any]:
-    """What heads depend on, for their key; empty if no outcome network was trained."""
+    """The outcome network's part of the heads' key; empty if no outcome network was trained."""
     content = _result(work)
     return {} if content is None else {"outcome_network": content["key"]}
 

@@ -13,9 +13,9 @@ from evaluation.page.tables import Row, table
 from evaluation.statistics.bootstrap import Estimate
 
 _ABOUT: Final = (
-    "Rules on 26-connected lesions of the out-of-fold masks, measured on the network's grid. The gains are those of "
-    "rules that were found without the patient's fold, or centre; intervals are of the paired bootstrap. A true GTVp "
-    "meets the reference's, a true GTVn has an IoU above 0.3 with one of its nodes."
+    "Rules on 26-connected lesions of the out-of-fold masks, measured on the network's grid. For the gains, rules were "
+    "found without the patient's fold or without the patient's centre; intervals are from the paired bootstrap. A true "
+    "GTVp overlaps the reference's GTVp; a true GTVn has an IoU above 0.3 with a node of the reference."
 )
 
 

@@ -1,4 +1,4 @@
-"""The page of `scripts/gpu-smoke`: what holds on this card, what does not, and what a training will take."""
+"""The page of `scripts/gpu-smoke`: limits that hold on this card, limits that do not, and the time of a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What misaligned and absent PETs in training gain on cases whose PET is misaligned or absent.
+"""Gain of training with misaligned and absent PETs, on cases whose PET is misaligned or absent.
 
 ::
 

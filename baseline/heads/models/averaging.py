@@ -1,6 +1,6 @@
 """Equal-weight mean of experts: the candidates of the selection that pass a floor, on one scale.
 
-The floor is judged by the selection's own folds, so that a nested cross-validation stays honest.
+The floor uses the folds of the selection alone, so that outer folds of a nested cross-validation stay unseen.
 """
 
 from __future__ import annotations

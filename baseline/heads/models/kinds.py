@@ -216,7 +216,7 @@ class ManyClassesTarget(Target):
 
     @property
     def least_share(self) -> float:
-        """Stages follow rules: models that miss the rule's features only blur the classes."""
+        """Close to 1, since stages follow a rule: models without its features make the mean worse."""
         return 0.95
 
     def chance(self, cohort: HeadCohort) -> float:

@@ -1,4 +1,4 @@
-"""What a training will take in hours and disk, estimated before it begins."""
+"""Estimate of the hours and disk space of a training, before it begins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TrainingEstimate:
 
     @property
     def disk_gb(self) -> float:
-        """All that the working directory will hold."""
+        """Estimated size of the working directory."""
         return self.raw_gb + self.preprocessed_gb + self.checkpoints_gb
 
 

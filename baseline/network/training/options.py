@@ -30,7 +30,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         type=number_within(0, 90),
         nargs=2,
         metavar=("DEGREES", "VOXELS"),
-        help="the most degrees about each axis and voxels in plane (default: 5 2)",
+        help="largest rotation about each axis in degrees, and largest shift in plane in voxels (default: 5 2)",
     )
     add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
     add(
@@ -38,11 +38,17 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         choices=PET_NORMALISATIONS,
         help="scale the PET by each image's mean and spread, or by fixed values of the data set (default: image)",
     )
-    add("--batch-dice", type=_switch, metavar="on|off", help="Dice over the batch, or for each patch")
-    add("--no-dice-smoothing", dest="dice_smoothing", action="store_const", const=False, help="Dice without a constant")
+    add("--batch-dice", type=_switch, metavar="on|off", help="compute Dice over the batch, or for each patch")
+    add(
+        "--no-dice-smoothing",
+        dest="dice_smoothing",
+        action="store_const",
+        const=False,
+        help="compute Dice without its smoothing constant",
+    )
     add("--segresnet-recipe", choices=RECIPES, help="train SegResNet as MONAI does, or as the U-Net")
     add("--segresnet-memory-gb", type=positive_number(), help="memory target of SegResNet's patch in GB")
-    add("--starting-weights", type=_path, metavar="PATH", help="begin with a checkpoint of nnU-Net or a model package")
+    add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
     add("--organs", type=_path, metavar="DIR", help="organ masks as further labels: ID/ORGAN.nii.gz or ID.nii.gz")
 
 

@@ -105,8 +105,8 @@ def test_the_step_is_skipped_when_nothing_changed(decided: tuple[Directory, dict
 @pytest.mark.parametrize(
     ("patients", "centres", "why"),
     [
-        (12, CENTRES, "12 patients with a reference, and at least 30 are needed"),
-        (30, ("CHUM",), "all patients are of one centre, and a rule has to hold in a centre left out"),
+        (12, CENTRES, "12 patients with a reference, expected at least 30"),
+        (30, ("CHUM",), "all patients are from one centre, but a rule must hold with a centre left out"),
     ],
 )
 def test_too_few_patients_or_one_centre_end_in_a_plain_line(
