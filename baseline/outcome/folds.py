@@ -129,7 +129,7 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
     plan = parse_plan(content["plan"], OutcomeFolders.of(work).result.name)
     if content["key"] != _key(work, cases, read_splits(work), plan, content["preset"]):
         folder = OutcomeFolders.of(work).root
-        expected = f"`hecktor train outcome` again (or remove {folder.parent.name}/{folder.name})"
+        expected = f"`hecktor train outcome{work.name_option}` again (or remove {folder.parent.name}/{folder.name})"
         raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
     features: dict[str, Features] = content["features"]
     return features
@@ -165,7 +165,8 @@ def _is_done(folders: OutcomeFolders, fold: int, key: str) -> bool:
 def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
     missing = [case.patient_id for case in cases if not work.mask(case.patient_id).is_file()]
     if missing:
-        raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", "`hecktor train heads` before")
+        expected = f"`hecktor train heads{work.name_option}` before"
+        raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", expected)
 
 
 def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:

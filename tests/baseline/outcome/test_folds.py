@@ -10,6 +10,7 @@ import pytest
 from algorithm.network.package import load_package
 from algorithm.outcome.plan import OutcomeTask
 from baseline.cli import main
+from baseline.heads.models.extra import OUTCOME_NETWORK
 from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeFolders, train_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
@@ -40,8 +41,8 @@ def test_training_is_resumed_and_feeds_the_heads(
     tiny_package: Path,
     tmp_path: Path,
 ) -> None:
-    """A lost fold is trained again with the same result, the other is left alone. The heads are then fitted again and
-    try the outcome network; the package holds it. Other outcomes make it out of date.
+    """A lost fold is trained again with the same result, the other is left alone. The package needs heads that were
+    fitted after it; they try the outcome network, and the package holds it. Other outcomes make it out of date.
     """
     work, masks = prepared
     with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train heads` before"):
@@ -60,13 +61,28 @@ def test_training_is_resumed_and_feeds_the_heads(
     assert folders.weights(0).stat().st_mtime_ns == before
     assert folders.weights(1).read_bytes() == weights
     assert read_json(folders.result)["features"] == features
+    with pytest.raises(
+        HecktorError, match=r"^heads\.json: fitted before .* outcome network changed, expected `hecktor"
+    ):
+        main(["export", "--work", str(work.root), "--output", str(tmp_path / "package")])
     heads(work, masks)
     assert work.heads_json.stat().st_mtime_ns > first
+    check_reference_masks(work)
     check_export(work, tiny_package, tmp_path)
     cases = read_cases(work)
     write_cases(work, [replace(cases[0], outcomes=cases[1].outcomes), *cases[1:]])
     with pytest.raises(HecktorError, match="trained on other masks, images or outcomes"):
         heads(work, masks)
+
+
+def check_reference_masks(work: WorkFolders) -> None:
+    """Their heads do without the network, which saw automatic masks; a patient without a reference is left out."""
+    cases = read_cases(work)
+    write_cases(work, [replace(cases[0], mask=None), *cases[1:]])
+    heads(work, Path("reference"))
+    assert read_json(work.heads_json)["rfs"]["tried"].keys() >= {OUTCOME_NETWORK}
+    assert OUTCOME_NETWORK not in read_json(work.of_reference_masks().heads_json)["rfs"]["tried"]
+    write_cases(work, cases)
 
 
 def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
