@@ -28,7 +28,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.training.estimate import as_text as estimate_text
-from baseline.outcome.folds import outcome_features, outcome_stamp, train_outcome, trained_outcome
+from baseline.outcome.folds import TooFewOutcomesError, outcome_features, outcome_stamp, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import (
@@ -107,7 +107,10 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
     show(decision_lines(work))
     if options.outcome is not None:
-        train_outcome(work, options.outcome, options.machine.device, jobs, show)
+        try:
+            train_outcome(work, options.outcome, options.machine.device, jobs, show)
+        except TooFewOutcomesError as problem:  # the package is smaller, but there is one
+            show(str(problem))
     show(fit_heads(work, features, jobs))
     show(f"report: {make_report(work, jobs)}")
     export_model(work, options.output, description)

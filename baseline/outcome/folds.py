@@ -28,6 +28,10 @@ _LEAST_PATIENTS: Final = 4
 _Show = Callable[[str], object]
 
 
+class TooFewOutcomesError(HecktorError):
+    """The release has too few patients or outcomes for the outcome network."""
+
+
 @dataclass(frozen=True)
 class OutcomeFolders:
     """Files of the outcome network, beside the out-of-fold masks that it sees."""
@@ -60,7 +64,8 @@ def train_outcome(
     a line to `show`.
 
     Raises:
-        HecktorError: no answer can be learnt, no mask of a patient, or the device does not answer.
+        TooFewOutcomesError: no answer can be learnt, or a fold has too few patients.
+        HecktorError: no mask of a patient, or the device does not answer.
     """
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     size = OUTCOME_PRESETS[preset]
@@ -69,7 +74,7 @@ def train_outcome(
     for name, reason in why_not.items():
         show(f"outcome network without {name}: {reason}")
     if not plan.tasks:
-        raise HecktorError("outcome network", "no outcome to learn from", "patients with outcomes")
+        raise TooFewOutcomesError("outcome network", "no outcome to learn from", "patients with outcomes")
     folders, key = OutcomeFolders.of(work), _key(work, cases, splits, plan, preset)
     waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
     if waiting:
@@ -173,7 +178,7 @@ def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:
     least = min(len(set(cohort.ids) - set(fold)) for fold in splits.folds)
     if least < _LEAST_PATIENTS:
         found = f"{least} training patients with a tumour and a PET in a fold"
-        raise HecktorError("outcome network", found, f"at least {_LEAST_PATIENTS}")
+        raise TooFewOutcomesError("outcome network", found, f"at least {_LEAST_PATIENTS}")
 
 
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: OutcomePlan, preset: str) -> str:

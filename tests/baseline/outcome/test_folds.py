@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from algorithm.network.package import load_package
 from algorithm.outcome.plan import OutcomeTask
+from baseline import pipeline
 from baseline.cli import main
 from baseline.heads.models.extra import OUTCOME_NETWORK
 from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeFolders, train_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
+from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
-from baseline.release.prepare import edition_of
+from baseline.release.prepare import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -110,3 +113,25 @@ def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Pa
     with pytest.raises(HecktorError, match="no outcome to learn from"):
         train_outcome(work, "small", show=lines.append)
     assert lines[1].startswith("outcome network without hpv: 0 training patients outside the most frequent class")
+
+
+def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trained(
+    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other steps are stubs."""
+    work, masks = prepared
+    heads(work, masks)
+    write_cases(work, [replace(case, outcomes={}) for case in read_cases(work)])
+    steps = "use_networks as_text prepare_release measure_out_of_fold decide_lesions decision_lines"
+    for step in (*steps.split(), "fit_heads", "make_report", "export_model"):
+        monkeypatch.setattr(pipeline, step, MagicMock(return_value=step))
+    monkeypatch.setattr(pipeline.prepare, "summary", MagicMock())
+    monkeypatch.setattr(pipeline, "check_release", MagicMock())
+    lines: list[str] = []
+    prepare = PrepareOptions(str(masks), (9.0, 9.0, 9.0))
+    options = TrainingOptions(work.root, masks / "package", prepare, networks=masks, outcome="small")
+    assert train(options, lines.append) == masks / "package"
+    at = lines.index("outcome network: no outcome to learn from, expected patients with outcomes")
+    assert lines[at + 1] == "fit_heads"
+    assert lines[-1].startswith("model package in")
