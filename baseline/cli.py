@@ -103,8 +103,9 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
+        _require_one_plan(work)
         use_networks(work, arguments.networks)
-    if not work.networks.is_dir() and not work.plan_json.is_file():
+    if not any(path.exists() for one in work.members for path in (one.networks, one.plan_json)):
         _show("no decisions on lesions: there are no networks to compute probabilities")
         return 0
     decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
@@ -122,6 +123,8 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         check_installed("--trees")
     if arguments.masks is not None and arguments.networks is not None:
         raise HecktorError("--masks", "found with --networks", "one of them")
+    if arguments.networks is not None:
+        _require_one_plan(work)
     jobs, target = arguments.jobs, work
     if arguments.masks == REFERENCE:
         target, features = work.of_reference_masks(), measure_references(work, jobs)

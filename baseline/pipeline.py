@@ -8,7 +8,7 @@ continues when it is started again. With the networks of an existing package, pl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.training.estimate import as_text as estimate_text
-from baseline.outcome.folds import outcome_features, outcome_stamp, train_outcome, trained_outcome
+from baseline.outcome.folds import TooFewOutcomesError, outcome_features, outcome_stamp, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import (
@@ -38,17 +38,18 @@ from baseline.package.existing import (
     prepared_spacing,
     use_networks,
 )
+from baseline.package.exported import record_export
 from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.release import prepare
-from baseline.release.cases import read_cases, read_release
+from baseline.release.cases import ReleaseCase, read_cases, read_release
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
+from contract.errors import HecktorError
 from contract.files import write_json
-from contract.packages import MANIFEST, file_entry
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -106,7 +107,10 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
     show(decision_lines(work))
     if options.outcome is not None:
-        train_outcome(work, options.outcome, options.machine.device, jobs, show)
+        try:
+            train_outcome(work, options.outcome, options.machine.device, jobs, show)
+        except TooFewOutcomesError as problem:  # the package is smaller, but there is one
+            show(str(problem))
     show(fit_heads(work, features, jobs))
     show(f"report: {make_report(work, jobs)}")
     export_model(work, options.output, description)
@@ -140,7 +144,8 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     cases, existing = read_cases(work), existing_networks(work)
     run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
     patients = [case.patient_id for case in cases]
-    made_from = {"networks": run.made_from, "patients": patients, "version": MEASURE_VERSION}
+    prepared = work.read(work.prepare_json)["data"]
+    made_from = {"networks": run.made_from, "patients": patients, "images": prepared, "version": MEASURE_VERSION}
     key = key_of([case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.undecided_features_json, key)
     complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
@@ -161,9 +166,9 @@ def decide_lesions(work: WorkFolders, measured: Mapping[str, Features], jobs: in
 
 def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
     """The features that heads are fitted on: after the decisions, if there are any; else as measured."""
-    from baseline.decisions.decide import decide, leave_undecided
+    from baseline.decisions.decide import apply_rules, decide
 
-    return decide(work, measured, jobs) if work.decisions_json.is_file() else leave_undecided(work, measured)
+    return decide(work, measured, jobs) if work.decisions_json.is_file() else apply_rules(work, measured)
 
 
 def measure_masks(work: WorkFolders, folder: Path, jobs: int = 1) -> dict[str, Features]:
@@ -229,12 +234,10 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     """
     cases = [case for case in read_cases(work) if case.patient_id in features]
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
+    key = _heads_key(work, cases, trees)
     features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_extra_families(target, names, trees) for target in targets_of(edition_of(work))]
-    made_from = {"cases": [case.as_json() for case in cases], "seed": seed, "version": FORMAT_VERSION}
-    made_from |= outcome_stamp(work) | ({"trees": True} if trees else {})
-    key = key_of((work.features_json,), made_from)
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
@@ -245,8 +248,28 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
 
 
+def _heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], trees: bool) -> str:
+    made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": FORMAT_VERSION}
+    made_from |= outcome_stamp(work) | ({"trees": True} if trees else {})
+    return key_of((work.features_json,), made_from)
+
+
+def _check_heads(work: WorkFolders) -> None:
+    """Raise HecktorError if masks, patients or the outcome network have changed since the heads were fitted."""
+    made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
+    keys = [_heads_key(work, cases, trees) for trees in (False, True)] if work.features_json.is_file() else []
+    if made_from not in keys:
+        found = "fitted before masks, patients or the outcome network changed"
+        raise HecktorError(work.heads_json.name, found, f"`hecktor train heads{work.name_option}` again")
+
+
 def export_model(work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS) -> Path:
-    """Write the model package of networks and fitted heads, with its model card, to `output`, which is returned."""
+    """Write the model package of networks and fitted heads, with its model card, to `output`, which is returned.
+
+    Raises:
+        HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
+    """
+    _check_heads(work)
     records = work.read(work.heads_json)
     heads = {name: read_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
@@ -274,13 +297,8 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
     package = _export(work, output, heads, manifest, model_card(work, description))
-    write_json(work.exported_json, {"package": package.name, "sha256": package_checksum(package)})
+    record_export(work, package)
     return package
-
-
-def package_checksum(package: Path) -> str:
-    """The sha256 of a package's archive, or of its manifest, which holds those of all its files."""
-    return str(file_entry(package / MANIFEST if package.is_dir() else package)["sha256"])
 
 
 def _export_networks(work: WorkFolders) -> Path:

@@ -98,9 +98,13 @@ class WorkFolders:
         return [one for one in plans if one.name != self.name and one.plan_json.is_file()]
 
     def of_reference_masks(self) -> WorkFolders:
-        """The same directory with the features and heads of the reference masks, beside those of automatic masks."""
+        """The same directory with the features and heads of the reference masks, beside those of automatic masks.
+
+        An outcome network, which sees automatic masks, is not among them.
+        """
         other = WorkFolders(self.shared, self.name)
         other.measured = self.root / "reference_masks"
+        other.masks = other.measured / "masks"
         other.features_json = other.measured / "features.json"
         other.heads_json = other.measured / "heads.json"
         other.cross_validation_json = other.measured / "cross_validation.json"

@@ -53,13 +53,16 @@ def decide(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -
     return decided
 
 
-def leave_undecided(work: WorkFolders, features: Mapping[str, Features]) -> dict[str, Features]:
-    """Masks and features as they were measured, for the steps after; no rules."""
-    cases, key = read_cases(work), key_of((work.undecided_features_json,), {"version": FORMAT_VERSION})
+def apply_rules(
+    work: WorkFolders, features: Mapping[str, Features], rules: Decisions = NO_DECISIONS, jobs: int = 1
+) -> dict[str, Features]:
+    """Write masks and features after given rules, without a search; by default they stay as they were measured."""
+    probabilities = [] if rules == NO_DECISIONS else [work.probabilities(name) for name in features]
+    made_from = {"version": FORMAT_VERSION, **rules.as_json()}
+    cases, key = read_cases(work), key_of((work.undecided_features_json, *probabilities), made_from)
     done: dict[str, Features] | None = load_cached(work.features_json, key)
     if done is None or not all(work.mask(case.patient_id).is_file() for case in cases):
-        _apply(work, cases, NO_DECISIONS, features, 1)
-        done = dict(features)
+        done, _ = _apply(work, cases, rules, features, jobs)
         cache(work.features_json, key, done)
     return done
 

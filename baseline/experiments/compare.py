@@ -16,6 +16,7 @@ from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
 from baseline.report.mask_profile import mask_profile
 from baseline.work import WorkFolders
+from contract.archives import SUFFIX
 from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -50,7 +51,7 @@ def compare(
         work: any plan of the working directory.
         names: plans, ensembles, `NAME:undecided`, or paths of model packages.
         output: the HTML file; None for one below `comparisons` in the working directory.
-        jobs: number of processes that score masks.
+        jobs: number of processes.
         device: of a package's networks, if these have not segmented the patients yet.
 
     Raises:
@@ -58,7 +59,7 @@ def compare(
     """
     if len(set(names)) < 2:
         raise HecktorError("compare", f"found {', '.join(names)}", "at least two different experiments")
-    experiments = [_experiment(work, name, device) for name in dict.fromkeys(names)]
+    experiments = [_experiment(work, name, device, jobs) for name in dict.fromkeys(names)]
     titles = [one.name for one in experiments]
     if len(set(titles)) < len(titles):
         raise HecktorError("compare", f"found {', '.join(titles)}", "different experiments")
@@ -71,9 +72,11 @@ def compare(
     return "\n".join([*lines, *map(summary, compared)]), page
 
 
-def _experiment(work: WorkFolders, name: str, device: str) -> Experiment:
+def _experiment(work: WorkFolders, name: str, device: str, jobs: int) -> Experiment:
     if Path(name).exists() and (Path(name).is_file() or (Path(name) / "manifest.json").is_file()):
-        return experiment_of_package(work, Path(name), device)
+        return experiment_of_package(work, Path(name), device, jobs)
+    if name.endswith(SUFFIX) or "/" in name:
+        raise HecktorError(name, "not found", "a model package, or the name of a plan")
     return experiment_of(work.shared, name)
 
 

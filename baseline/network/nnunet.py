@@ -97,7 +97,8 @@ def train_network(
             partial.unlink()
     latest = work.fold(fold, backbone) / "checkpoint_latest.pth"
     plans = read_json(work.plans) | {"continue_training": latest.is_file()}
-    dataset = with_organ_labels(read_json(work.preprocessed / "dataset.json"), plans)
+    # That of the preprocessed images lists the organs of a plan that is being made, or was interrupted.
+    dataset = with_organ_labels(read_json(work.raw / "dataset.json"), plans)
     device = torch.device(machine.device)
     trainer = ShortTrainer(plans, CONFIGURATIONS[backbone], fold, dataset, device)
     trainer.use_plan(plan, device)

@@ -29,6 +29,10 @@ _LEAST_PATIENTS: Final = 4
 _Show = Callable[[str], object]
 
 
+class TooFewOutcomesError(HecktorError):
+    """The release has too few patients or outcomes for the outcome network."""
+
+
 @dataclass(frozen=True)
 class OutcomeFolders:
     """Files of the outcome network, beside the out-of-fold masks that it sees."""
@@ -61,7 +65,8 @@ def train_outcome(
     a line to `show`.
 
     Raises:
-        HecktorError: no answer can be learnt, no mask of a patient, or the device does not answer.
+        TooFewOutcomesError: no answer can be learnt, or a fold has too few patients.
+        HecktorError: no mask of a patient, or the device does not answer.
     """
     from baseline.outcome.cohort import plan_outcome, read_cohort
 
@@ -72,7 +77,7 @@ def train_outcome(
     for name, reason in why_not.items():
         show(f"outcome network without {name}: {reason}")
     if not plan.tasks:
-        raise HecktorError("outcome network", "no outcome to learn from", "patients with outcomes")
+        raise TooFewOutcomesError("outcome network", "no outcome to learn from", "patients with outcomes")
     folders, key = OutcomeFolders.of(work), _key(work, cases, splits, plan, preset)
     waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
     if waiting:
@@ -132,7 +137,7 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
     plan = parse_plan(content["plan"], OutcomeFolders.of(work).result.name)
     if content["key"] != _key(work, cases, read_splits(work), plan, content["preset"]):
         folder = OutcomeFolders.of(work).root
-        expected = f"`hecktor train outcome` again (or remove {folder.parent.name}/{folder.name})"
+        expected = f"`hecktor train outcome{work.name_option}` again (or remove {folder.parent.name}/{folder.name})"
         raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
     features: dict[str, Features] = content["features"]
     return features
@@ -168,14 +173,15 @@ def _is_done(folders: OutcomeFolders, fold: int, key: str) -> bool:
 def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
     missing = [case.patient_id for case in cases if not work.mask(case.patient_id).is_file()]
     if missing:
-        raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", "`hecktor train heads` before")
+        expected = f"`hecktor train heads{work.name_option}` before"
+        raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", expected)
 
 
 def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:
     least = min(len(set(cohort.ids) - set(fold)) for fold in splits.folds)
     if least < _LEAST_PATIENTS:
         found = f"{least} training patients with a tumour and a PET in a fold"
-        raise HecktorError("outcome network", found, f"at least {_LEAST_PATIENTS}")
+        raise TooFewOutcomesError("outcome network", found, f"at least {_LEAST_PATIENTS}")
 
 
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: OutcomePlan, preset: str) -> str:

@@ -9,7 +9,9 @@ import pytest
 from baseline.arguments import parser, plan_of
 from baseline.cli import _STEPS, main
 from baseline.network.plans import NetworkPlan
+from baseline.work import WorkFolders
 from contract.errors import HecktorError
+from contract.files import write_json
 
 
 def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +53,8 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
         (["prepare", "--release", "r", "--name", "wide"], "--name: found wide for prepare"),
         (["plan", "--name", "a+b"], "--name: found a+b, expected one plan: an ensemble has no networks of its own"),
         (["fold", "--name", "a+b"], "--name: found a+b, expected one plan"),
+        (["decide", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
+        (["heads", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
         (["heads", "--name", "a/b"], "name of a plan: found 'a/b', expected letters, digits"),
         (["export", "--output", "p", "--name", "a", "--plans", "a,b"], "--plans: found with --name"),
         (["export", "--output", "p", "--plans", "a,../b"], "name of a plan: found '../b'"),
@@ -61,3 +65,10 @@ def test_names_that_a_step_cannot_use(tmp_path: Path, command: list[str], messag
         main([*command, "--work", str(tmp_path)])
     assert str(problem.value).startswith(message)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_decisions_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: Path) -> None:
+    """An ensemble has no plan.json; the measurement then asks for the patients."""
+    write_json(WorkFolders(tmp_path, "a").plan_json, {})
+    with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
+        main(["decide", "--name", "a+b", "--work", str(tmp_path)])

@@ -142,6 +142,9 @@ def test_missing_out_of_fold_files_are_made_again(
     write_text(work.final(1), "another network")
     assert measure_out_of_fold(work) == rows
     assert len(calls) == 3
+    write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
+    assert measure_out_of_fold(work) == rows
+    assert len(calls) == 4
 
 
 def test_stand_ins_are_those_of_the_heads_whose_failure_is_no_error() -> None:

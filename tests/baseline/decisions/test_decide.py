@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from algorithm.decisions.rules import Decisions
+from algorithm.decisions.rules import NO_DECISIONS, Decisions
 from algorithm.heads.measure import Features
 from algorithm.masks.decided import DROPPED, RELABELLED
 from baseline.cache import cache
 from baseline.cli import main
-from baseline.decisions.decide import decide, leave_undecided
+from baseline.decisions.decide import apply_rules, decide
 from baseline.decisions.masks import decide_patient, follow
 from baseline.decisions.record import decision_lines, gain_rows, rules_in_use
 from baseline.release.cases import ReleaseCase, write_cases
@@ -131,10 +131,26 @@ def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
 
 def test_without_the_step_masks_stay_undecided(tmp_path: Path) -> None:
     cases, work, measured = directory(tmp_path, 3)
-    assert leave_undecided(work, measured) == measured
+    assert apply_rules(work, measured) == measured
     assert rules_in_use(work) is None
     for case in cases:
         assert work.mask(case.patient_id).read_bytes() == work.undecided_mask(case.patient_id).read_bytes()
+
+
+def test_given_rules_are_applied_without_a_search(tmp_path: Path) -> None:
+    """A limit beyond each lesion empties the masks; other rules, or none, are not taken from the cache."""
+    cases, work, measured = directory(tmp_path, 3)
+    limits = Decisions(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
+    for rules, empty in ((limits, True), (NO_DECISIONS, False), (limits, True)):
+        features = apply_rules(work, measured, rules)
+        for case in cases:
+            name = case.patient_id
+            assert (not read_volume(work.mask(name), np.uint8).array.any()) == empty
+            assert features[name]["gtvn_count"] == (0 if empty else -1)
+    assert not work.decisions_json.is_file()
+    stamp = work.features_json.stat().st_mtime_ns
+    apply_rules(work, measured, limits)
+    assert work.features_json.stat().st_mtime_ns == stamp
 
 
 def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from algorithm.network.package import load_package
 from algorithm.outcome.plan import OutcomeTask
+from baseline import pipeline
 from baseline.cli import main
+from baseline.heads.models.extra import OUTCOME_NETWORK
 from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeFolders, train_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
+from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
-from baseline.release.prepare import edition_of
+from baseline.release.prepare import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -40,8 +44,8 @@ def test_training_is_resumed_and_feeds_the_heads(
     tiny_package: Path,
     tmp_path: Path,
 ) -> None:
-    """A lost fold is trained again with the same result, the other is left alone. The heads are then fitted again and
-    try the outcome network; the package holds it. Other outcomes make it out of date.
+    """A lost fold is trained again with the same result, the other is left alone. The package needs heads that were
+    fitted after it; they try the outcome network, and the package holds it. Other outcomes make it out of date.
     """
     work, masks = prepared
     with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train heads` before"):
@@ -60,13 +64,28 @@ def test_training_is_resumed_and_feeds_the_heads(
     assert folders.weights(0).stat().st_mtime_ns == before
     assert folders.weights(1).read_bytes() == weights
     assert read_json(folders.result)["features"] == features
+    with pytest.raises(
+        HecktorError, match=r"^heads\.json: fitted before .* outcome network changed, expected `hecktor"
+    ):
+        main(["export", "--work", str(work.root), "--output", str(tmp_path / "package")])
     heads(work, masks)
     assert work.heads_json.stat().st_mtime_ns > first
+    check_reference_masks(work)
     check_export(work, tiny_package, tmp_path)
     cases = read_cases(work)
     write_cases(work, [replace(cases[0], outcomes=cases[1].outcomes), *cases[1:]])
     with pytest.raises(HecktorError, match="trained on other masks, images or outcomes"):
         heads(work, masks)
+
+
+def check_reference_masks(work: WorkFolders) -> None:
+    """Their heads do without the network, which saw automatic masks; a patient without a reference is left out."""
+    cases = read_cases(work)
+    write_cases(work, [replace(cases[0], mask=None), *cases[1:]])
+    heads(work, Path("reference"))
+    assert read_json(work.heads_json)["rfs"]["tried"].keys() >= {OUTCOME_NETWORK}
+    assert OUTCOME_NETWORK not in read_json(work.of_reference_masks().heads_json)["rfs"]["tried"]
+    write_cases(work, cases)
 
 
 def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
@@ -94,3 +113,25 @@ def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Pa
     with pytest.raises(HecktorError, match="no outcome to learn from"):
         train_outcome(work, "small", show=lines.append)
     assert lines[1].startswith("outcome network without hpv: 0 training patients outside the most frequent class")
+
+
+def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trained(
+    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other steps are stubs."""
+    work, masks = prepared
+    heads(work, masks)
+    write_cases(work, [replace(case, outcomes={}) for case in read_cases(work)])
+    steps = "use_networks as_text prepare_release measure_out_of_fold decide_lesions decision_lines"
+    for step in (*steps.split(), "fit_heads", "make_report", "export_model"):
+        monkeypatch.setattr(pipeline, step, MagicMock(return_value=step))
+    monkeypatch.setattr(pipeline.prepare, "summary", MagicMock())
+    monkeypatch.setattr(pipeline, "check_release", MagicMock())
+    lines: list[str] = []
+    prepare = PrepareOptions(str(masks), (9.0, 9.0, 9.0))
+    options = TrainingOptions(work.root, masks / "package", prepare, networks=masks, outcome="small")
+    assert train(options, lines.append) == masks / "package"
+    at = lines.index("outcome network: no outcome to learn from, expected patients with outcomes")
+    assert lines[at + 1] == "fit_heads"
+    assert lines[-1].startswith("model package in")

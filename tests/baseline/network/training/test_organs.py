@@ -16,7 +16,7 @@ from baseline.network.training.organs import load_with_tumours, read_organs, tum
 from baseline.release.cases import read_cases
 from baseline.work import PLANS_NAME, WorkFolders
 from contract.errors import InputError
-from contract.files import read_json
+from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_volume
 from hecktor.cli import main as hecktor_main
@@ -108,6 +108,8 @@ def test_a_training_with_organs_from_plan_to_answer(
     assert read_json(work.plans)["configurations"]["3d_fullres"]["architecture"]["organs"] == ["half"]
     assert read_json(work.preprocessed / "dataset.json") == read_json(work.raw / "dataset.json")
     assert max(int(read_volume(path).array.max()) for path in (work.raw / "labelsTr").iterdir()) == 2
+    dataset = read_json(work.raw / "dataset.json")  # beside another plan with organs, which is being made
+    write_json(work.preprocessed / "dataset.json", dataset | {"labels": dataset["labels"] | {"other": 3}})
     assert train_main(["fold", *place, "--fold", "0"]) == 0
     weights = torch.load(work.final(0), weights_only=False)["network_weights"]
     assert weights["decoder.seg_layers.0.weight"].shape[0] == 4
