@@ -106,7 +106,8 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
     clinical = clinical_features(case.patient, run.request.edition.clinical)
     if segmentation is None or segmented.without_neck:
         return clinical
-    _measure_outcome(run, segmentation, clinical)
+    if segmented.by_network:  # otherwise the package may still be loading, or unusable
+        _measure_outcome(run, segmentation, clinical)
     try:
         with run.stages("measure"):
             mask, known = segmentation.mask(), {**clinical, **run.outcome}
@@ -120,8 +121,8 @@ def measure(run: RunContext, segmented: Segmented) -> Features | None:
 
 
 def _measure_outcome(run: RunContext, segmentation: Segmentation, clinical: Features) -> None:
-    """Let the package's outcome network answer, if it has one."""
-    if run.request.method.segmenter != "network" or (folds := run.resident.package.outcome) is None:
+    """Let the package's outcome network answer, if it has one; it was trained on masks of the network."""
+    if (folds := run.resident.package.outcome) is None:
         return
     from algorithm.outcome.measure import outcome_features
 

@@ -35,6 +35,8 @@ LOWEST: Final = {
         "gtvn_suv_peak": "suv_peak",
     },
 }
+# Far more than a patient has, measured in seconds. Smaller lesions of a mask with more stay as they are.
+MOST_LESIONS: Final = 1000
 SUV_RULES: Final = ("gtvn_suv_max", "gtvn_suv_peak")
 
 
@@ -64,7 +66,7 @@ def decided(segmentation: Segmentation, decisions: Decisions | None) -> Segmenta
 def decide(logits: _Float, scans: Scans, decisions: Decisions) -> tuple[_Float, DecidedLesions]:
     """The logits of the decided mask, (label, z, y, x), and what the rules did."""
     moved = shifted(logits, decisions.thresholds)
-    lesions = active(candidates_of(moved, scans, decisions.gtvp_threshold), decisions)
+    lesions = active(candidates_of(moved, scans, decisions.gtvp_threshold, MOST_LESIONS), decisions)
     verdicts = verdicts_of(lesions, decisions)
     places = np.zeros(moved.shape[1:], dtype=np.uint8)
     for lesion, verdict in zip(lesions, verdicts, strict=True):

@@ -97,10 +97,13 @@ def shifted(logits: _Float, thresholds: tuple[float, float]) -> _Float:
     return moved
 
 
-def candidates_of(logits: _Float, scans: Scans, gtvp_threshold: float = 0.5) -> list[Candidate]:
+def candidates_of(
+    logits: _Float, scans: Scans, gtvp_threshold: float = 0.5, most: int | None = None
+) -> list[Candidate]:
     """All candidates of the argmax of `logits`, (label, z, y, x): each lesion, and each group of both labels as one.
 
-    The primary, from which distances and sides are measured, is the GTVp with the most probability.
+    With `most`, only the largest ones, so that a mask full of noise costs no minutes. The primary, from which distances
+    and sides are measured, is the GTVp with the most probability.
     """
     mask = np.asarray(logits.argmax(0), dtype=np.uint8)
     boxes = ndimage.find_objects((mask > 0).view(np.uint8))
@@ -116,6 +119,7 @@ def candidates_of(logits: _Float, scans: Scans, gtvp_threshold: float = 0.5) -> 
     shares = np.where(both, np.minimum(gtvp, gtvn) / np.maximum(gtvp + gtvn, 1e-12), 0.0)
     prevailing = np.where(gtvp >= gtvn, labels.GTVP, labels.GTVN)
     parts = [*_lesions(local, groups, box, scans.grid), *_mixed(groups, both, prevailing, box, scans.grid)]
+    parts = _largest(parts, len(parts) if most is None else most)
     foreground = np.zeros(mask.shape, dtype=np.float32)
     foreground[box] = probabilities[1:].sum(0)
     primary = _primary(parts, probabilities[labels.GTVP], box)
@@ -141,6 +145,14 @@ def _mixed(
     for number, place in enumerate(ndimage.find_objects(groups), start=1):
         if both[number - 1]:
             yield _Part(int(prevailing[number - 1]), number, True, _structure(groups, number, place, box, grid))
+
+
+def _largest(parts: list[_Part], most: int) -> list[_Part]:
+    """The `most` largest parts, in their order."""
+    if len(parts) <= most:
+        return parts
+    by_size = sorted(range(len(parts)), key=lambda number: -parts[number].structure.volume_ml)
+    return [parts[number] for number in sorted(by_size[:most])]
 
 
 def _structure(

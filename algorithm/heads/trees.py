@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from algorithm.heads.linear import LARGEST_NUMBER, Calibration, Term, parse_head
+from algorithm.heads.linear import Calibration, Term, parse_head
 from algorithm.heads.survival import Survival
 from contract.errors import ModelPackageError
 
@@ -21,6 +21,8 @@ _ONE_OF_EACH_NODE: Final = (
 )  # fmt: skip
 _VALID: Final = "xgboost's JSON model of a single output"
 _NO_PARENT: Final = 2**31 - 1
+# Sums of leaves of this size are still finite in float32.
+_LARGEST_NUMBER: Final = 1e30
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,7 @@ def check_trees(model: Any, features: Sequence[str], name: str) -> None:
         _check(
             parameters["num_feature"] == str(len(features)), name, f"{parameters['num_feature']} features in the trees"
         )
-        _check(
-            math.isfinite(float(str(parameters["base_score"]).strip("[]"))), name, "trees with an infinite base score"
-        )
+        _check(abs(float(str(parameters["base_score"]).strip("[]"))) < _LARGEST_NUMBER, name, "an infinite base score")
         counts = booster["model"]["gbtree_model_param"]
         _check(
             (counts["num_trees"], counts["num_parallel_tree"]) == (str(len(trees)), "1"),
@@ -132,7 +132,9 @@ def check_trees(model: Any, features: Sequence[str], name: str) -> None:
         _check(booster["model"]["tree_info"] == [0] * len(trees), name, "trees of several outputs")
         _check(booster["model"]["iteration_indptr"] == list(range(len(trees) + 1)), name, "rounds of several trees")
         _check(not any(booster["model"].get("cats", {}).values()), name, "trees with categories")
-        for tree in trees:
+        for number, tree in enumerate(trees):
+            # xgboost stores each tree at its id, whatever the id is.
+            _check(type(tree["id"]) is int and tree["id"] == number, name, "a tree without its number as id")
             _check_tree(tree, len(features), name)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
         raise ModelPackageError(name, f"trees of another form ({type(problem).__name__}: {problem})", _VALID) from None
@@ -150,7 +152,7 @@ def _check_tree(tree: Mapping[str, Any], features: int, name: str) -> None:
     _check(not any(tree[key] for key in tree if key.startswith("categories")), name, "trees with categories")
     _check(not any(columns["split_type"]), name, "trees with categories")
     numbers = [value for one in lists for value in one]
-    valid = all(isinstance(value, int | float) and abs(value) < LARGEST_NUMBER for value in numbers)
+    valid = all(isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER for value in numbers)
     _check(valid, name, "a tree with a value that is no finite number")
     whole = [*columns["left_children"], *columns["right_children"], *columns["parents"], *columns["split_indices"]]
     _check(all(type(value) is int for value in whole), name, "a tree with an index that is no whole number")

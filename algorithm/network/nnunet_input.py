@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
-from nnunetv2.preprocessing.resampling.default_resampling import determine_do_sep_z_and_axis
 
 from algorithm.case.read import Case
 from algorithm.network.package import ModelPackage
@@ -73,6 +72,9 @@ def spline_of(configuration: Mapping[str, Any], kind: str, lattice: Lattice) -> 
         kind: `data` from the scan to the lattice, `probabilities` back.
         lattice: gives the scan's spacing.
     """
+    # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
+    from nnunetv2.preprocessing.resampling.default_resampling import determine_do_sep_z_and_axis
+
     order, separate = _DEFAULTS[configuration[f"resampling_fn_{kind}"]]
     options = configuration.get(f"resampling_fn_{kind}_kwargs") or {}
     order = options.get("order", order)

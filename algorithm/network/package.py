@@ -42,6 +42,14 @@ RESAMPLINGS: Final = ("grid", "nnunet")
 # nnU-Net's functions that inference can compute for a part of a scan.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
+# Their options that change values, with the values that inference can compute.
+_RESAMPLING_OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "order": (0, 1, 2, 3, 4, 5),
+    "order_z": (0, 1, 2, 3, 4, 5),
+    "force_separate_z": (None, True, False),
+    "mode": ("linear",),
+    "aniso_axis_mode": ("nearest-exact",),
+}
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 # All members of a package are shown the same array.
@@ -238,11 +246,23 @@ def _check_resampling(plans: Mapping[str, Any], names: Sequence[str]) -> None:
     for key in RESAMPLING_KEYS:
         if (function := first.get(key)) not in RESAMPLING_FUNCTIONS:
             raise ModelPackageError(PLANS, f"{key} {function!r}", " or ".join(RESAMPLING_FUNCTIONS))
+        _check_options(first.get(f"{key}_kwargs") or {}, f"{key}_kwargs")
     for name, key in itertools.product(dict.fromkeys(names[1:]), RESAMPLING_KEYS):
         other = plans["configurations"][name]
         if any(other.get(one) != first.get(one) for one in (key, f"{key}_kwargs")):
             expected = f"that of {names[0]!r}: the networks of one package see the same images"
             raise ModelPackageError(PLANS, f"another {key} of {name!r}", expected)
+
+
+def _check_options(options: Any, key: str) -> None:
+    if not isinstance(options, dict):
+        raise ModelPackageError(PLANS, f"{key} {options!r}", "an object of options")
+    for name, values in _RESAMPLING_OPTIONS.items():
+        if (value := options.get(name, values[0])) not in values:
+            raise ModelPackageError(PLANS, f"{key}.{name} {value!r}", " or ".join(map(repr, values)))
+    if not _is_positive(threshold := options.get("separate_z_anisotropy_threshold", 1)):
+        found = f"{key}.separate_z_anisotropy_threshold {threshold!r}"
+        raise ModelPackageError(PLANS, found, "a positive number")
 
 
 def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:

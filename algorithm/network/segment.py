@@ -83,7 +83,10 @@ def segment(
         made = progress.done, progress.planned, progress.plan, progress.backend
         logits = image.on_grid(progress.logits)
         undecided = Segmentation(logits, image.ct, image.pet, image.grid, *made, image.restoration)
-        return decided(undecided, package.decisions)
+        result = decided(undecided, package.decisions)
+        if result.decided is not None:
+            LOGGER.info("decisions: %s", result.decided.summary())
+        return result
 
     run = Passes(
         image.data,
@@ -96,13 +99,10 @@ def segment(
         on_pass=lambda step, logits: on_pass(step, image.on_grid(logits)),
     )
     try:
-        final = segmentation(run.run())
+        return segmentation(run.run())
     except NoPassFitsError as reason:
         LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
         return threshold_segmentation(case, region)
-    if final.decided is not None:
-        LOGGER.info("decisions: %s", final.decided.summary())
-    return final
 
 
 def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkInput:

@@ -50,15 +50,14 @@ def outcome_features(
 ) -> dict[str, float | None]:
     """Mean of the folds' answers by feature; None for all where no network can answer, with a line in the log.
 
-    It cannot without a PET, without a tumour in the mask, without a pass of the segmentation network and without time.
-    Folds for which the time does not suffice are left out of the mean.
+    It cannot without a PET, without a tumour in the mask and without time. Folds for which the time does not suffice
+    are left out of the mean.
     """
     absent: dict[str, float | None] = dict.fromkeys(folds.plan.features)
-    if not segmentation.by_network or segmentation.pet is None:
-        why = "no PET" if segmentation.by_network else "no pass of the segmentation network"
-        LOGGER.info("outcome network: left out, %s", why)
+    if segmentation.pet is None:
+        LOGGER.info("outcome network: left out, no PET")
         return absent
-    if deadline.left_s() <= 0:
+    if deadline.stopped() or deadline.left_s() <= 0:
         LOGGER.warning("*** WARNING *** outcome network: left out, no time")
         return absent
     try:

@@ -46,6 +46,12 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
     assert (result.remaining, result.dropped, result.relabelled) == (4, (), 0)
 
 
+def test_only_the_largest_lesions_of_a_mask_full_of_noise_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64, 27, 8 and 8 voxels the two largest are; the rule would drop all three nodes."""
+    monkeypatch.setattr("algorithm.decisions.apply.MOST_LESIONS", 2)
+    assert kept_after(Decisions(gtvn_volume_ml=100)) == [True, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("decisions", "kept"),
     [

@@ -121,6 +121,10 @@ TREES = ("gradient_booster", "model", "trees")
         (changed(*TREES, 0, "split_indices", value=[7, 0, 0]), "unknown feature"),
         (changed(*TREES, 0, "split_conditions", value=[1.0]), "a list too short"),
         (changed(*TREES, 1, "split_conditions", value=[float("inf"), 0.0, 0.0]), "no finite number"),
+        (changed(*TREES, 1, "split_conditions", value=[1e39, 0.0, 0.0]), "no finite number"),
+        (changed("learner_model_param", "base_score", value="1e39"), "infinite base score"),
+        # xgboost would store the tree at this place of a list of two, which ends the process.
+        (changed(*TREES, 1, "id", value=2000000), "without its number as id"),
         (changed(*TREES, 1, "tree_param", "num_nodes", value="900"), "another size"),
         (changed("gradient_booster", "model", "tree_info", value=[0, 5]), "several outputs"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -271,3 +272,32 @@ def test_nnunets_resampling_needs_known_functions_and_the_same_of_all(
         load_package(signed(cubic, torch))
     with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine', expected resample_data"):
         load_package(signed("mine", "mine"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": "cubic"}, "resampling_fn_data_kwargs.order 'cubic', expected 0 or 1 or 2"),
+        ({"order": [3]}, "resampling_fn_data_kwargs.order [3], expected 0 or 1 or 2"),
+        ({"force_separate_z": "yes"}, "resampling_fn_data_kwargs.force_separate_z 'yes', expected None or True"),
+        ({"mode": "bicubic"}, "resampling_fn_data_kwargs.mode 'bicubic', expected 'linear'"),
+        ({"aniso_axis_mode": "linear"}, "resampling_fn_data_kwargs.aniso_axis_mode 'linear', expected 'nearest-exact'"),
+        ({"separate_z_anisotropy_threshold": 0}, "threshold 0, expected a positive number"),
+        (["order", 3], "resampling_fn_data_kwargs ['order', 3], expected an object of options"),
+    ],
+)
+def test_options_of_nnunets_resampling_that_inference_cannot_compute(
+    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None], options: Any, message: str
+) -> None:
+    """They are refused where the package is loaded, not in the middle of a case."""
+    root = Path(shutil.copytree(tiny_package, tmp_path / "package"))
+    functions = dict.fromkeys(("resampling_fn_data", "resampling_fn_probabilities"), "resample_torch_fornnunet")
+
+    def change(plans: dict[str, Any]) -> None:
+        for configuration in plans["configurations"].values():
+            configuration.update(functions | {"resampling_fn_data_kwargs": options})
+
+    edit_json(root / "plans.json", change)
+    sign_package(root, resampling="nnunet")
+    with pytest.raises(ModelPackageError, match=re.escape(message)):
+        load_package(root)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +99,10 @@ def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage)
     np.testing.assert_allclose(data[1], 2.0, atol=1e-5)
     np.testing.assert_allclose(data[0], normalise(region, package)[0])
     assert scan_channels(case, package) is None
+
+
+def test_importing_the_segmenter_is_light() -> None:
+    """nnU-Net's resampling loads scikit-image and pandas, which only packages with `resampling: nnunet` need."""
+    code = "import sys, algorithm.network.segment; print({'pandas', 'skimage'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

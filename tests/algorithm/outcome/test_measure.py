@@ -14,18 +14,25 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from algorithm.case.read import Case
 from algorithm.cli import main
+from algorithm.context import RunContext
 from algorithm.deadline import Deadline
-from algorithm.masks.segmentation import Segmentation
+from algorithm.heads.methods import method_for
+from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.network.package import load_package
+from algorithm.network.resident import Resident
 from algorithm.outcome.measure import check_outcome, outcome_features
 from algorithm.outcome.network import OutcomeNetwork, load_outcome_network
 from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, OutcomeTask
+from algorithm.prediction import PredictRequest
+from algorithm.steps import measure
 from contract.editions import load_edition
 from contract.errors import ModelPackageError, run_main
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
-from contract.images.volumes import write_volume
+from contract.images.volumes import Volume, write_volume
+from contract.patient import Patient
 from tests.conftest import head_json, write_manifest
 
 PLAN = OutcomePlan(
@@ -120,7 +127,6 @@ def test_command_without_time_for_the_network(
     package: Path,
     tmp_path: Path,
     root_logger: None,
-    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where the passes used up the time the head takes the feature's median of the training, 1: again 0.75, but
@@ -130,7 +136,8 @@ def test_command_without_time_for_the_network(
     monkeypatch.setattr(Deadline, "left_s", lambda _: 0.0)
     record = predicted(case_folder, package, tmp_path)
     assert record["answers"]["rfs"] == days(0.75)
-    assert "outcome network: left out" in capfd.readouterr().err
+    assert record["segmented_by"] == "PET threshold"
+    assert "outcome network" not in record["seconds"]
 
 
 def test_answers_of_a_case(folds: OutcomeFolds) -> None:
@@ -145,7 +152,6 @@ def test_answers_of_a_case(folds: OutcomeFolds) -> None:
     [
         (segmentation(tumour=False), "left out, no tumour"),
         (segmentation(pet=False), "left out, no PET"),
-        (segmentation(plan=""), "left out, no pass of the segmentation network"),
     ],
 )
 def test_network_is_left_out(
@@ -176,6 +182,25 @@ def test_no_network_runs_after_the_reserve_has_begun(folds: OutcomeFolds, caplog
     features = outcome_features(folds, segmentation(), {}, Deadline(100, clock(0.0, 91.0)), CPU)
     assert features == dict.fromkeys(PLAN.features)
     assert "outcome network: left out, no time" in caplog.text
+
+
+def test_no_network_runs_once_the_case_must_end(folds: OutcomeFolds, caplog: pytest.LogCaptureFixture) -> None:
+    deadline = Deadline(600)
+    deadline.stop()
+    assert outcome_features(folds, segmentation(), {}, deadline, CPU) == dict.fromkeys(PLAN.features)
+    assert "outcome network: left out, no time" in caplog.text
+    assert "no tumour" not in caplog.text
+
+
+def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> None:
+    """64 voxels of 0.064 ml. The time may be up because the package takes too long to load, or it may be unusable."""
+    algorithm, threshold = EDITION.algorithms[0], segmentation(plan="")
+    method = method_for("baseline", EDITION, algorithm)
+    request = PredictRequest(EDITION, algorithm, method, tmp_path, None, "cpu", 600)
+    run = RunContext(request, Resident(tmp_path / "absent", "cpu"), None)
+    features = measure(run, Segmented(Case(Volume(threshold.ct, threshold.grid), None, Patient()), threshold))
+    assert features is not None
+    assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
 def test_missing_clinical_values_take_the_training_medians() -> None:
