@@ -30,6 +30,12 @@ from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
 FORMAT_VERSION: Final = 1
 # With fewer patients a single lesion changes the score by more than any rule gains.
 LEAST_PATIENTS: Final = 30
+# Of figures that the edition's ranking may lack.
+_TITLES: Final = {
+    SCORE: "Score, as far as masks change it",
+    "gtvn_f1_agg": "GTVn aggregated F1",
+    "gtvn_dsc_agg": "GTVn aggregated DSC",
+}
 
 
 def decide(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
@@ -135,7 +141,7 @@ def _fault(rules: Decisions, crossed: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _titles(score: Score) -> dict[str, str]:
-    return {**score.titles, SCORE: "Score, as far as masks change it"}
+    return {**_TITLES, **score.titles}
 
 
 def _apply(
