@@ -25,6 +25,8 @@ _LARGEST_SEED: Final = 2**31
 # Value of --masks for the release's own masks.
 REFERENCE: Final = "reference"
 Step = Callable[[argparse.Namespace, WorkFolders], int]
+# Name of a step, its options, and what it does.
+_AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
 
 
 def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
@@ -69,38 +71,7 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
     """The command line; `run` holds the function of each step."""
     train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
-    steps = train.add_subparsers(dest="step", required=True)
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--work", type=Path, required=True, help="working directory of the training")
-    common.add_argument(
-        "--name", default=DEFAULT_PLAN, help="name of the plan, or A+B for an ensemble of plans (default: %(default)s)"
-    )
-    common.add_argument(
-        "--jobs",
-        type=whole_number(1),
-        default=usable_cpus(),
-        help="number of processes or threads (default: %(default)s)",
-    )
-    prepare, plan, export = _prepare_arguments(), _plan_arguments(), _export_arguments()
-    preset = argparse.ArgumentParser(add_help=False)
-    preset.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        default="short",
-        help="defaults of the spacing and of the plan's other options (default: short)",
-    )
-    device = argparse.ArgumentParser(add_help=False)
-    device.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (default: %(default)s)"
-    )
-    gpus = argparse.ArgumentParser(add_help=False)
-    gpus.add_argument(
-        "--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)"
-    )
-    gpus.add_argument("--compile", action="store_true", help="train through torch.compile, on a GPU")
-    gpus.add_argument(
-        "--deterministic", action="store_true", help="reproducible GPU algorithms instead of the fastest ones"
-    )
+    steps, common = train.add_subparsers(dest="step", required=True), _common_arguments()
 
     def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
         added = steps.add_parser(
@@ -109,16 +80,19 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
         added.set_defaults(run=run[name])
         return added
 
-    networks = argparse.ArgumentParser(add_help=False)
-    networks.add_argument(
-        "--networks",
-        type=Path,
-        metavar="PACKAGE",
-        help="use the networks of a model package (folder or .tar.gz), trained without any of these patients",
-    )
+    _add_networks(step)
+    _add_heads(step)
+    _add_comparisons(step)
+    return train
+
+
+def _add_networks(step: _AddStep) -> None:
+    """All steps at once, and those up to trained networks."""
+    prepare, plan, preset = _prepare_arguments(), _plan_arguments(), _preset_arguments()
+    device, gpus = _device_arguments(), _gpu_arguments()
     everything = step(
         "all",
-        [preset, prepare, plan, device, gpus, networks, export],
+        [preset, prepare, plan, device, gpus, _network_arguments(), _export_arguments()],
         "run all steps in order; continues an interrupted run",
     )
     everything.add_argument(
@@ -145,6 +119,11 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
     )
     fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
     fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
+
+
+def _add_heads(step: _AddStep) -> None:
+    """The steps from out-of-fold masks to the package."""
+    device, networks = _device_arguments(), _network_arguments()
     step("decide", [device, networks], "find rules that keep or drop lesions of the out-of-fold masks")
     outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
     outcome.add_argument(
@@ -162,10 +141,15 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
     )
     heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", [], "write the training report")
-    last = step("export", [export, device], "write the model package")
+    last = step("export", [_export_arguments(), device], "write the model package")
     last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
+
+
+def _add_comparisons(step: _AddStep) -> None:
     step("list", [], "list the plans with their folds, hours and out-of-fold figures")
-    against = step("compare", [device], "compare plans, decisions and packages on the out-of-fold patients")
+    against = step(
+        "compare", [_device_arguments()], "compare plans, decisions and packages on the out-of-fold patients"
+    )
     against.add_argument(
         "experiments",
         nargs="+",
@@ -173,7 +157,59 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
         help="name of a plan, NAME:undecided for its masks before `decide`, A+B for an ensemble, or a model package",
     )
     against.add_argument("--output", type=Path, help="HTML file to write (default: comparisons/... in --work)")
-    return train
+
+
+def _common_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
+    add("--work", type=Path, required=True, help="working directory of the training")
+    add("--name", default=DEFAULT_PLAN, help="name of the plan, or A+B for an ensemble of plans (default: %(default)s)")
+    add(
+        "--jobs",
+        type=whole_number(1),
+        default=usable_cpus(),
+        help="number of processes or threads (default: %(default)s)",
+    )
+    return parser
+
+
+def _preset_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        default="short",
+        help="defaults of the spacing and of the plan's other options (default: short)",
+    )
+    return parser
+
+
+def _device_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (default: %(default)s)"
+    )
+    return parser
+
+
+def _gpu_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
+    add("--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)")
+    add("--compile", action="store_true", help="train through torch.compile, on a GPU")
+    add("--deterministic", action="store_true", help="reproducible GPU algorithms instead of the fastest ones")
+    return parser
+
+
+def _network_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--networks",
+        type=Path,
+        metavar="PACKAGE",
+        help="use the networks of a model package (folder or .tar.gz), trained without any of these patients",
+    )
+    return parser
 
 
 def _prepare_arguments() -> argparse.ArgumentParser:
