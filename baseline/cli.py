@@ -168,10 +168,10 @@ def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
         if work.name != DEFAULT_PLAN:
             raise HecktorError("--plans", "found with --name", "one of them")
         work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
-        if not work.heads_json.is_file():
-            features = decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
-            _show(decision_lines(work))
-            _show(fit_heads(work, features, arguments.jobs))
+        # Unchanged steps are skipped; networks trained since then are measured again.
+        features = decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+        _show(decision_lines(work))
+        _show(fit_heads(work, features, arguments.jobs))
     package = export_model(work, arguments.output, read_description(arguments.description))
     _show(f"model package in {package}")
     return 0
