@@ -269,8 +269,8 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
     Raises:
         HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
     """
-    _check_heads(work)
     records = work.read(work.heads_json)
+    _check_heads(work)
     heads = {name: read_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     existing = existing_networks(work)
