@@ -49,7 +49,13 @@ def write_comparison(
     pictures = [CasePicture(case.patient_id, f"{folder.name}/{case.patient_id}.jpg") for case in chosen]
     analyses: dict[str, Sequence[Analysis]] = {one.task.name: task_analyses(one) for one in results}
     title = " against ".join(colours)
-    write_text(page, build_page(PageContent(title, " ".join([_ABOUT, *lines]), results, analyses, pictures, colours)))
+    about = " ".join([_ABOUT, *(f"{line}." for line in lines), *_differing(chosen)])
+    write_text(page, build_page(PageContent(title, about, results, analyses, pictures, colours)))
+
+
+def _differing(cases: Sequence[ReleaseCase]) -> list[str]:
+    names = ", ".join(case.patient_id for case in cases)
+    return [f"Mean DSC differs most for {names}: their pictures are below, under Cases."] if names else []
 
 
 def most_different(results: Sequence[TaskResults]) -> list[str]:

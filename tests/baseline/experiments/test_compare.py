@@ -36,6 +36,7 @@ def test_masks_and_heads_of_two_plans(work: WorkFolders) -> None:
     assert "<h1>plan against b</h1>" in html
     pictures = page.with_name("plan-against-b_files")
     assert [path.name for path in pictures.iterdir()] == ["A-1.jpg"]  # the only patient who differs
+    assert "Mean DSC differs most for A-1: their pictures are below" in html
     assert str(work.shared) not in html
 
 
