@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from typing import Any
@@ -18,6 +17,7 @@ from algorithm.heads.survival import Survival
 from algorithm.heads.values import answer_value, check_head, class_probability
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
+from tests.damage import damaged
 
 RFS_DAYS = load_edition("hecktor2026").algorithm().answer("rfs")
 T_STAGE = load_edition("hecktor2026").algorithm().answer("t_stage")
@@ -96,15 +96,7 @@ def test_every_score_is_finite(features: dict[str, float | None]) -> None:
 
 
 def changed(head: ExpertHead | ClassExpertHead, path: tuple[Any, ...], value: Any) -> Any:
-    content: Any = copy.deepcopy(head.as_json())
-    where = content
-    for key in path[:-1]:
-        where = where[key]
-    if value is KeyError:
-        del where[path[-1]]
-    else:
-        where[path[-1]] = value
-    return content
+    return damaged(head.as_json(), path, value)
 
 
 @pytest.mark.parametrize(

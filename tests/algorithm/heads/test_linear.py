@@ -13,6 +13,7 @@ from algorithm.heads.linear import Calibration, CentreShift, LinearHead, Term, p
 from algorithm.heads.survival import Survival
 from algorithm.network.package import DEFAULT_PACKAGE
 from contract.errors import ModelPackageError
+from tests.damage import damaged
 
 HEAD = LinearHead(
     "log partial hazard",
@@ -89,15 +90,7 @@ def test_heads_of_the_shipped_package_are_written_as_they_were_read() -> None:
 
 
 def changed(path: tuple[Any, ...], value: Any) -> Any:
-    content: Any = json.loads(json.dumps(HEAD.as_json()))
-    where = content
-    for key in path[:-1]:
-        where = where[key]
-    if value is KeyError:
-        del where[path[-1]]
-    else:
-        where[path[-1]] = value
-    return content
+    return damaged(HEAD.as_json(), path, value)
 
 
 def with_survival(days: list[Any], hazard: list[Any]) -> Any:
