@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,9 +71,8 @@ def test_each_experiment_has_a_row_through_the_difference(work: WorkFolders, mas
         mask.rename(folder / name / f"{case.patient_id}.nii.gz")
         experiments.append(Experiment(name, work, folder / name, has_heads=False))
     case = replace(case, mask=experiments[0].mask(case.patient_id))
-    target = folder / "picture.jpg"
-    target.write_bytes(picture(case, experiments, {"one": "#00ff00", "two": "#ff00ff"}))
-    pixels = np.asarray(Image.open(target)).astype(int)
+    jpeg = picture(case, experiments, {"one": "#00ff00", "two": "#ff00ff"})
+    pixels = np.asarray(Image.open(io.BytesIO(jpeg))).astype(int)
     assert pixels.shape[0] == 6 * ROW
     magenta = (pixels[..., 0] - pixels[..., 1] > 100) & (pixels[..., 2] - pixels[..., 1] > 100)
     assert [int(magenta[top : top + ROW].sum()) > 20 for top in (2 * ROW, 5 * ROW)] == [False, True]
@@ -82,6 +82,5 @@ def test_no_further_row_where_masks_differ_in_the_planes(work: WorkFolders) -> N
     """`plan` has the first patient's GTVp half a lesion off."""
     case = read_cases(work)[0]
     experiments = [experiment_of(work.shared, name) for name in ("plan", "b")]
-    target = work.root / "picture.jpg"
-    target.write_bytes(picture(case, experiments, {"plan": "#00ff00", "b": "#ff00ff"}))
-    assert Image.open(target).height == 4 * ROW
+    jpeg = picture(case, experiments, {"plan": "#00ff00", "b": "#ff00ff"})
+    assert Image.open(io.BytesIO(jpeg)).height == 4 * ROW
