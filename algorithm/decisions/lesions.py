@@ -129,8 +129,10 @@ def candidates_of(
     # Of the lesions' voxels alone: they are few.
     probabilities = softmax(logits[(slice(None), *box)][:, inside])
     of_voxel, own = groups[inside], local[inside]
-    gtvp, gtvn = (np.bincount(of_voxel, probabilities[label], count + 1)[1:] for label in labels.FOREGROUND)
-    gtvp, gtvn = gtvp * (1 - gtvp_threshold), gtvn * gtvp_threshold
+    gtvp, gtvn = (
+        np.bincount(of_voxel, probabilities[label], count + 1)[1:] * factor
+        for label, factor in ((labels.GTVP, 1 - gtvp_threshold), (labels.GTVN, gtvp_threshold))
+    )
     both = np.logical_and(*(np.bincount(of_voxel[own == one], minlength=count + 1)[1:] for one in labels.FOREGROUND))
     shares = np.where(both, np.minimum(gtvp, gtvn) / np.maximum(gtvp + gtvn, 1e-12), 0.0)
     prevailing = np.where(gtvp >= gtvn, labels.GTVP, labels.GTVN)
