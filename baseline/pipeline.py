@@ -254,11 +254,18 @@ def _heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], trees: bool) -> 
     return key_of((work.features_json,), made_from)
 
 
-def _check_heads(work: WorkFolders) -> None:
-    """Raise HecktorError if masks, patients or the outcome network have changed since the heads were fitted."""
+def heads_are_current(work: WorkFolders) -> bool:
+    """False if masks, patients or the outcome network have changed since the heads were fitted.
+
+    Raises:
+        HecktorError: there are no heads.
+    """
     made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
-    keys = [_heads_key(work, cases, trees) for trees in (False, True)] if work.features_json.is_file() else []
-    if made_from not in keys:
+    return work.features_json.is_file() and made_from in [_heads_key(work, cases, trees) for trees in (False, True)]
+
+
+def _check_heads(work: WorkFolders) -> None:
+    if not heads_are_current(work):
         found = "fitted before masks, patients or the outcome network changed"
         raise HecktorError(work.heads_json.name, found, f"`hecktor train heads{work.name_option}` again")
 

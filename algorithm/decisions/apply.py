@@ -12,7 +12,6 @@ from scipy import ndimage
 
 from algorithm.decisions.lesions import Candidate, Scans, candidates_of, shifted
 from algorithm.decisions.rules import Decisions
-from algorithm.heads.features.structure import TOUCHING
 from algorithm.masks.decided import DROPPED, RELABELLED, DecidedLesions, DroppedLesion
 from algorithm.masks.segmentation import Segmentation
 from contract import labels
@@ -66,7 +65,9 @@ def decided(segmentation: Segmentation, decisions: Decisions | None) -> Segmenta
 def decide(logits: _Float, scans: Scans, decisions: Decisions) -> tuple[_Float, DecidedLesions]:
     """The logits of the decided mask, (label, z, y, x), and what the rules did."""
     moved = shifted(logits, decisions.thresholds)
-    lesions = active(candidates_of(moved, scans, decisions.gtvp_threshold, MOST_LESIONS), decisions)
+    peaks, sides = decisions.gtvn_suv_peak > 0, decisions.gtvn_contralateral_probability > 0
+    measured = candidates_of(moved, scans, decisions.gtvp_threshold, MOST_LESIONS, peaks=peaks, sides=sides)
+    lesions = active(measured, decisions)
     verdicts = verdicts_of(lesions, decisions)
     places = np.zeros(moved.shape[1:], dtype=np.uint8)
     for lesion, verdict in zip(lesions, verdicts, strict=True):
@@ -146,7 +147,19 @@ def _with_fates(logits: _Float, places: npt.NDArray[np.uint8]) -> _Float:
     for label, other in (labels.FOREGROUND, labels.FOREGROUND[::-1]):
         # The background beside a relabelled lesion too: its other label must not win between voxels.
         inside = fates == label + RELABELLED
-        beside = inside | ((fates == 0) & ndimage.binary_dilation(inside, structure=TOUCHING))
-        high, low = local[1:, beside].max(0), local[1:, beside].min(0)
-        local[label, beside], local[other, beside] = high, low - 1  # equal ones must not tie
+        if inside.any():
+            beside = inside | ((fates == 0) & _dilated(inside))
+            high, low = local[1:, beside].max(0), local[1:, beside].min(0)
+            local[label, beside], local[other, beside] = high, low - 1  # equal ones must not tie
+    return result
+
+
+def _dilated(inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The voxels of a mask (z, y, x) and their 26 neighbours, axis by axis, which is faster than SciPy's dilation."""
+    result = inside.copy()
+    for axis in range(result.ndim):
+        line = np.moveaxis(result, axis, 0)
+        before = line.copy()
+        line[1:] |= before[:-1]
+        line[:-1] |= before[1:]
     return result

@@ -13,7 +13,7 @@ from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
 from algorithm.heads.features.places import MIDLINE_MM, offset_mm
 from algorithm.heads.features.structure import MARGIN_MM, TOUCHING, Structure
 from algorithm.heads.features.uptake import intensity_peak
-from algorithm.masks.segmentation import softmax
+from algorithm.masks.segmentation import argmax, softmax
 from contract import labels
 from contract.images.geometry import Geometry
 
@@ -88,43 +88,62 @@ def shifted(logits: _Float, thresholds: tuple[float, float]) -> _Float:
     foreground, gtvp = (np.float32(np.log(value) - np.log1p(-value)) for value in thresholds)
     if foreground == 0 and gtvp == 0:
         return logits
-    moved = logits.copy()
-    moved[0] += foreground
-    if gtvp != 0:
-        best = logits[1:].max(0)
-        lead = logits[1] - logits[2] - gtvp
-        moved[1], moved[2] = best + np.minimum(lead, 0), best + np.minimum(-lead, 0)
+    if gtvp == 0:
+        moved = logits.copy()
+        moved[0] += foreground
+        return moved
+    moved = np.empty_like(logits)
+    np.add(logits[0], foreground, out=moved[0])
+    lead = logits[1] - logits[2]
+    lead -= gtvp
+    # In place, since new memory takes most of the time.
+    np.minimum(lead, 0, out=moved[1])
+    np.minimum(np.negative(lead, out=lead), 0, out=moved[2])
+    moved[1:] += np.maximum(logits[1], logits[2], out=lead)
     return moved
 
 
 def candidates_of(
-    logits: _Float, scans: Scans, gtvp_threshold: float = 0.5, most: int | None = None
+    logits: _Float,
+    scans: Scans,
+    gtvp_threshold: float = 0.5,
+    most: int | None = None,
+    *,
+    peaks: bool = True,
+    sides: bool = True,
 ) -> list[Candidate]:
     """All candidates of the argmax of `logits`, (label, z, y, x): each lesion, and each group of both labels as one.
 
     With `most`, only the largest ones, so that a mask full of noise costs no minutes. The primary, from which distances
-    and sides are measured, is the GTVp with the most probability.
+    and sides are measured, is the GTVp with the most probability. Without `peaks` or `sides` the lesions have no
+    SUVpeak or side, which take the most time.
     """
-    mask = np.asarray(logits.argmax(0), dtype=np.uint8)
+    mask = argmax(logits)
     boxes = ndimage.find_objects((mask > 0).view(np.uint8))
     if not boxes:
         return []
     box = boxes[0]
-    probabilities, local = softmax(logits[(slice(None), *box)]), mask[box]
-    groups, count = ndimage.label(local > 0, structure=TOUCHING)
-    numbers = np.arange(1, count + 1)
-    gtvp, gtvn = (ndimage.sum_labels(probabilities[label], groups, numbers) for label in labels.FOREGROUND)
-    gtvp, gtvn = gtvp * (1 - gtvp_threshold), gtvn * gtvp_threshold
-    both = np.logical_and(*(ndimage.maximum(local == label, groups, numbers) for label in labels.FOREGROUND))
+    local = mask[box]
+    inside = local > 0
+    groups, count = ndimage.label(inside, structure=TOUCHING)
+    # Of the lesions' voxels alone: they are few.
+    probabilities = softmax(logits[(slice(None), *box)][:, inside])
+    of_voxel, own = groups[inside], local[inside]
+    gtvp, gtvn = (
+        np.bincount(of_voxel, probabilities[label], count + 1)[1:] * factor
+        for label, factor in ((labels.GTVP, 1 - gtvp_threshold), (labels.GTVN, gtvp_threshold))
+    )
+    both = np.logical_and(*(np.bincount(of_voxel[own == one], minlength=count + 1)[1:] for one in labels.FOREGROUND))
     shares = np.where(both, np.minimum(gtvp, gtvn) / np.maximum(gtvp + gtvn, 1e-12), 0.0)
     prevailing = np.where(gtvp >= gtvn, labels.GTVP, labels.GTVN)
     parts = [*_lesions(local, groups, box, scans.grid), *_mixed(groups, both, prevailing, box, scans.grid)]
     parts = _largest(parts, len(parts) if most is None else most)
-    foreground = np.zeros(mask.shape, dtype=np.float32)
-    foreground[box] = probabilities[1:].sum(0)
-    primary = _primary(parts, probabilities[labels.GTVP], box)
-    primary_mm = None if primary is None else offset_mm(primary, scans.ct, scans.grid)
-    return [_measured(part, float(shares[part.group - 1]), foreground, primary, primary_mm, scans) for part in parts]
+    foreground, of_gtvp = (np.zeros(mask.shape, dtype=np.float32) for _ in range(2))
+    foreground[box][inside], of_gtvp[box][inside] = probabilities[1:].sum(0), probabilities[labels.GTVP]
+    primary = _primary(parts, of_gtvp)
+    primary_mm = offset_mm(primary, scans.ct, scans.grid) if sides and primary is not None else None
+    wanted = _Wanted(primary, primary_mm, peaks, sides)
+    return [_measured(part, float(shares[part.group - 1]), foreground, wanted, scans) for part in parts]
 
 
 def _lesions(local: _Labels, groups: _Numbers, box: tuple[slice, ...], grid: Geometry) -> Iterator[_Part]:
@@ -172,32 +191,29 @@ def _structure(
     return Structure(inside, wider, spacing, grid.voxel_volume_mm3 / 1000)
 
 
-def _primary(parts: list[_Part], gtvp: _Float, box: tuple[slice, ...]) -> Structure | None:
+def _primary(parts: list[_Part], gtvp: _Float) -> Structure | None:
     """The GTVp with the most probability, before any rule."""
     lesions = [part.structure for part in parts if part.label == labels.GTVP and not part.merged]
     if not lesions:
         return None
-    starts = np.array([part.start for part in box])
-
-    def probability(lesion: Structure) -> float:
-        places = np.argwhere(lesion.inside) + [cut.start for cut in lesion.box] - starts
-        return float(gtvp[tuple(places.T)].sum(dtype=np.float64))
-
-    return max(lesions, key=probability)
+    return max(lesions, key=lambda lesion: float(lesion.cut(gtvp)[lesion.inside].sum(dtype=np.float64)))
 
 
-def _measured(
-    part: _Part,
-    share: float,
-    foreground: _Float,
-    primary: Structure | None,
-    primary_mm: float | None,
-    scans: Scans,
-) -> Candidate:
-    structure = part.structure
+@dataclass(frozen=True)
+class _Wanted:
+    """The primary with its offset from the midline, and the slow measures that are wanted."""
+
+    primary: Structure | None
+    primary_mm: float | None
+    peaks: bool
+    sides: bool
+
+
+def _measured(part: _Part, share: float, foreground: _Float, wanted: _Wanted, scans: Scans) -> Candidate:
+    structure, primary = part.structure, wanted.primary
     values = structure.cut(foreground)[structure.inside]
     uptake = None if scans.pet is None else structure.cut(scans.pet)
-    offset = offset_mm(structure, scans.ct, scans.grid)
+    offset = offset_mm(structure, scans.ct, scans.grid) if wanted.sides else None
     return Candidate(
         part.label,
         part.group,
@@ -207,10 +223,10 @@ def _measured(
         float(values.mean(dtype=np.float64)),
         float(values.max()),
         None if uptake is None else float(uptake[structure.inside].max()),
-        None if uptake is None else intensity_peak(structure, uptake),
+        None if uptake is None or not wanted.peaks else intensity_peak(structure, uptake),
         None if primary is None else float(np.linalg.norm(structure.centre_mm - primary.centre_mm)),
         offset,
-        _opposite(offset, primary_mm),
+        _opposite(offset, wanted.primary_mm),
         structure,
     )
 

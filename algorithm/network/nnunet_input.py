@@ -101,7 +101,8 @@ def nnunet_channels(case: Case, lattice: Lattice, package: ModelPackage) -> _Flo
 def nonzero_part(case: Case) -> Geometry:
     """The box of CT voxels in which CT or PET is not zero, to which nnU-Net crops a scan; usually all of it.
 
-    Its axes run nearest to LPS, as the axes of the training's images do.
+    A scan without such a voxel stays whole. Holes, which nnU-Net fills first, do not change the box. Its axes run
+    nearest to LPS, as the axes of the training's images do.
     """
     ct = oriented(case.ct)
     read_pet = _pet_reader(case.pet, ct.geometry)
@@ -114,7 +115,7 @@ def nonzero_part(case: Case) -> Geometry:
     low, high = [0, 0, 0], list(shape)
     for axis, n in enumerate(shape):
         low[axis] = next((number for number in range(n) if has_values(axis, number)), 0)
-        high[axis] = next((number + 1 for number in range(n - 1, low[axis], -1) if has_values(axis, number)), n)
+        high[axis] = next((number + 1 for number in range(n - 1, low[axis] - 1, -1) if has_values(axis, number)), n)
     start, size = low[::-1], [last - first for first, last in zip(low, high, strict=True)][::-1]
     return ct.geometry.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2]))
 

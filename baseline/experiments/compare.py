@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from baseline.cache import key_of
 from baseline.experiments.answers import Experiment, answered_by, experiment_of, write_answers, write_references
 from baseline.experiments.packages import experiment_of_package
 from baseline.experiments.page import write_comparison
+from baseline.pipeline import heads_are_current
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
@@ -63,7 +64,9 @@ def compare(
     titles = [one.name for one in experiments]
     if len(set(titles)) < len(titles):
         raise HecktorError("compare", f"found {', '.join(titles)}", "different experiments")
+    experiments, outdated = without_outdated_heads(experiments)
     cases, lines = common_patients(experiments)
+    lines = outdated + lines
     folder = work.shared / "comparisons"
     compared = compare_tasks(experiments, cases, folder / "results", jobs)
     page = output or folder / f"{'-against-'.join(titles).replace(':', '-')}.html"
@@ -78,6 +81,20 @@ def _experiment(work: WorkFolders, name: str, device: str, jobs: int) -> Experim
     if name.endswith(SUFFIX) or "/" in name:
         raise HecktorError(name, "not found", "a model package, or the name of a plan")
     return experiment_of(work.shared, name)
+
+
+def without_outdated_heads(experiments: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
+    """The experiments without heads that were fitted on other masks or patients, and a line for each of these."""
+    current, lines = [], []
+    for one in experiments:
+        outdated = one.has_heads and one.work.cross_validation_json.is_file() and not heads_are_current(one.work)
+        current.append(replace(one, has_heads=False) if outdated else one)
+        if outdated:
+            lines.append(
+                f"{one.name}: heads left out, since they were fitted before masks, patients or the outcome network "
+                f"changed (`hecktor train heads{one.work.name_option}` fits them again)"
+            )
+    return current, lines
 
 
 def common_patients(experiments: Sequence[Experiment]) -> tuple[list[ReleaseCase], list[str]]:

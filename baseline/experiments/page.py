@@ -7,20 +7,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from PIL import Image
 
 from algorithm.case.notices import Notices
 from baseline.experiments.answers import Experiment
 from baseline.release.cases import ReleaseCase
 from baseline.report.segmentation import mean_dsc
+from contract.errors import HecktorError
 from contract.files import whole_folder, write_bytes, write_text
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import PatientFiles, TaskResults
+from evaluation.inputs.masks import read_labels
+from evaluation.metrics.lesions import label_components
 from evaluation.page.colours import colours_of
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import PageContent, build_page
-from evaluation.report.pictures import PictureRequest, draw_patient
+from evaluation.report.pictures import PictureRequest, draw_patient, lesion_points
+from evaluation.report.planes import CONNECTIVITY, Floats, components_in_planes, lesion_centre_mm
 
 # Number of patients with pictures.
 SHOWN: Final = 6
@@ -55,7 +60,12 @@ def write_comparison(
 
 def _differing(cases: Sequence[ReleaseCase]) -> list[str]:
     names = ", ".join(case.patient_id for case in cases)
-    return [f"Mean DSC differs most for {names}: their pictures are below, under Cases."] if names else []
+    if not names:
+        return []
+    return [
+        f"Mean DSC differs most for {names}: their pictures are below, under Cases.",
+        "Planes called 'other difference' go through the largest one that those through the reference's lesions miss.",
+    ]
 
 
 def most_different(results: Sequence[TaskResults]) -> list[str]:
@@ -74,18 +84,38 @@ def most_different(results: Sequence[TaskResults]) -> list[str]:
 
 
 def picture(case: ReleaseCase, experiments: Sequence[Experiment], colours: Mapping[str, str]) -> bytes:
-    """A JPEG with one block for each experiment, below each other: the same planes, the reference and its contours."""
+    """A JPEG with one block for each experiment, below each other: the same planes, the reference and its contours.
+
+    Where masks differ in a place that no plane through the reference's lesions cuts, such as a false lesion, a row of
+    planes goes through the largest such difference.
+    """
     from baseline.release.data_set import read_training_images  # imports torch
 
     if case.mask is None:
         raise ValueError(f"{case.patient_id}: no reference, expected one of a case that was scored")
     pet = read_training_images(case, Notices()).pet
+    point = difference_mm(case.mask, [one.mask(case.patient_id) for one in experiments])
+    points = [] if point is None else [("other difference", point)]
     blocks = []
     for one in experiments:
         masks = {one.name: one.mask(case.patient_id)}
         files = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, masks)
-        blocks.append(Image.open(io.BytesIO(draw_patient(PictureRequest(files, colours, pet)).jpeg)))
+        blocks.append(Image.open(io.BytesIO(draw_patient(PictureRequest(files, colours, pet, points)).jpeg)))
     return _stacked(blocks)
+
+
+def difference_mm(reference: Path, masks: Sequence[Path]) -> Floats | None:
+    """A point, LPS mm, in the largest difference between masks that no plane through the reference's lesions cuts.
+
+    A difference is a 26-connected component of the voxels whose label is not the same in all masks, which are on one
+    grid. None if the planes cut them all.
+    """
+    first, *others = [read_labels(path, HecktorError) for path in masks]
+    differs = np.any([other.array != first.array for other in others], axis=0)
+    numbered, _ = label_components(differs, CONNECTIVITY)
+    for _, point in lesion_points([read_labels(reference, HecktorError)]):
+        differs[np.isin(numbered, components_in_planes(numbered, first.geometry, point))] = False
+    return lesion_centre_mm(differs, first.geometry)
 
 
 def _stacked(blocks: Sequence[Image.Image]) -> bytes:

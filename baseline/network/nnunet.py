@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ _POLL_S: Final = 1.0
 _GRACE_S: Final = 10
 _FULL: Final = ("out of memory", "DefaultCPUAllocator")
 _EXPECTED_MEMORY: Final = "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size"
+_COMPILER: Final = ("torch._dynamo.exc", "torch._inductor", "triton")
+_EXPECTED_COMPILER: Final = "Triton and a C compiler that work together, or the same command without --compile"
 _EXPECTED_CARD: Final = "a device that answers; the same command continues from the last checkpoint"
 
 
@@ -111,17 +114,29 @@ def train_network(
 
 @contextmanager
 def explained_failures(job: str) -> Iterator[None]:
-    """Turn a device that is full or lost into a HecktorError about `job`; a bug keeps its trace."""
+    """Turn a device that is full or lost, or a failing torch.compile, into a HecktorError; a bug keeps its trace."""
     from algorithm.network.devices import first_line, is_device_failure
 
     try:
         yield
-    except (RuntimeError, MemoryError) as problem:
-        if not is_device_failure(problem):
-            raise
-        found = first_line(problem).partition(". ")[0]
-        full = isinstance(problem, MemoryError) or any(words in str(problem) for words in _FULL)
+    except HecktorError:
+        raise
+    except Exception as problem:
+        cause = getattr(problem, "inner_exception", problem)  # torch.compile wraps other errors in its own
+        found = first_line(cause).partition(". ")[0]
+        if not is_device_failure(cause):
+            if not _is_of_compiler(problem):
+                raise
+            raise HecktorError(job, f"torch.compile failed ({found})", _EXPECTED_COMPILER) from None
+        full = isinstance(cause, MemoryError) or any(words in str(cause) for words in _FULL)
         raise HecktorError(job, found, _EXPECTED_MEMORY if full else _EXPECTED_CARD) from None
+
+
+def _is_of_compiler(problem: Exception) -> bool:
+    """Whether torch.compile, or code that it generated, raised the error; a network without it never gets there."""
+    classes = [one.__module__ for one in type(problem).__mro__]
+    frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    return any(name.startswith(_COMPILER) for name in classes + frames)
 
 
 def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int) -> Path:

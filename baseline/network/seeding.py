@@ -6,14 +6,25 @@ system, and share one queue, so that the order of the batches depends on their s
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
-from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
+from batchgenerators.dataloading import multi_threaded_augmenter
+from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter, results_loop
+
+from contract.errors import HecktorError
+
+# In the library's own error about a worker that has ended, whose exit status says more.
+_WORKER_ENDED: Final = "no longer alive"
+_EXPECTED_ROOM: Final = (
+    "enough memory and shared memory (/dev/shm; `--shm-size` of a container) for all of them: a smaller --jobs starts "
+    "fewer, and the same command continues from the last checkpoint"
+)
 
 
 def seed_here(seed: int) -> None:
@@ -41,6 +52,24 @@ class SeededLoader:
 class OrderedAugmenter(MultiThreadedAugmenter):  # type: ignore[misc]
     """Worker processes whose batches come in turn. Ctrl-C passes through without a log line of the library's own."""
 
+    _failure: Exception | None = None
+
+    def _start(self) -> None:
+        before = multi_threaded_augmenter.results_loop
+        multi_threaded_augmenter.results_loop = self._collect
+        try:
+            super()._start()
+        finally:
+            multi_threaded_augmenter.results_loop = before
+
+    def _collect(self, *arguments: Any) -> None:
+        """The library's thread, whose failure ends the training by `__next__` and not in a trace of its own."""
+        try:
+            results_loop(*arguments)
+        except (RuntimeError, MemoryError, OSError, EOFError) as problem:
+            self._failure = problem
+            self.abort_event.set()
+
     def __next__(self) -> Any:
         if not self.was_initialized:
             self._start()
@@ -49,8 +78,20 @@ class OrderedAugmenter(MultiThreadedAugmenter):  # type: ignore[misc]
                 return self.pin_memory_queue.get(timeout=self.wait_time)
             except Empty:
                 continue
+        statuses = [process.exitcode for process in self._processes]
         self._finish()
-        raise RuntimeError("found an augmentation process that has ended, expected all of them to run (see above)")
+        raise self._problem(statuses)
+
+    def _problem(self, statuses: Sequence[int | None]) -> Exception:
+        """The reason why there are no more batches, from the exit statuses of the workers, None for a running one."""
+        for number, status in enumerate(statuses, start=1):
+            if status:
+                by_signal = f"ended by signal {-status} ({signal.strsignal(-status)})"
+                found = by_signal if status < 0 else f"ended with status {status}"
+                return HecktorError(f"augmentation process {number} of {len(statuses)}", found, _EXPECTED_ROOM)
+        if self._failure is not None and _WORKER_ENDED not in str(self._failure):
+            return self._failure
+        return HecktorError("augmentation processes", "one failed, with its error above", "batches from all of them")
 
 
 @contextmanager

@@ -30,11 +30,19 @@ _INCHES: Final = 3.6
 
 @dataclass(frozen=True)
 class PictureRequest:
-    """A patient to draw, with each team's colour; `pet`, in SUV, replaces the file's, which may be in Bq/ml."""
+    """A patient to draw, with each team's colour.
+
+    Attributes:
+        files: scans and masks.
+        colours: by team.
+        pet: in SUV, replaces the file's, which may be in Bq/ml.
+        points: title and LPS mm of points through which further planes are drawn.
+    """
 
     files: PatientFiles
     colours: Mapping[str, str]
     pet: Volume | None = None
+    points: Sequence[tuple[str, Floats]] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class _Scene:
 
 
 def draw_patient(request: PictureRequest) -> PatientPicture:
-    """Draw one patient through the reference's GTVp and its largest GTVn.
+    """Draw one patient through the reference's GTVp, its largest GTVn, and the points of the request.
 
     Without a lesion in the reference the planes go through the predicted lesions, or through the middle of the CT.
 
@@ -75,8 +83,8 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
             drawn.append((request.colours[team], read_labels(path, PredictionError)))
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
-    centres = _centres([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
-    scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in centres]
+    centres = lesion_points([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
+    scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in (*centres, *request.points)]
     return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
 
 
@@ -86,8 +94,8 @@ def without_predictions(request: PictureRequest) -> PatientPicture:
     return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
 
 
-def _centres(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
-    """A point in the GTVp and one in the largest GTVn of the first mask that has any lesion."""
+def lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
+    """Names and LPS mm of a point in the GTVp and one in the largest GTVn of the first mask that has any lesion."""
     for mask in masks:
         points = [(labels.NAMES[label], lesion_centre_mm(mask.array == label, mask.geometry)) for label in LINE_STYLES]
         lesions = [(name, point) for name, point in points if point is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
-from algorithm.decisions.apply import decide, decided
+from algorithm.decisions.apply import _dilated, decide, decided
 from algorithm.decisions.lesions import Scans, candidates_of
 from algorithm.decisions.rules import NO_DECISIONS, Decisions
 from algorithm.masks.decided import DROPPED, RELABELLED
@@ -44,6 +46,25 @@ def test_rules_that_change_nothing_give_the_same_logits() -> None:
     after, result = decide(logits, scans(), NO_DECISIONS)
     assert after is logits
     assert (result.remaining, result.dropped, result.relabelled) == (4, (), 0)
+
+
+def test_measures_that_no_rule_needs_can_be_left_out() -> None:
+    """All others stay the same. The far node lies on the other side than the primary, with an SUV of 1."""
+    logits, images = logits_of(LESIONS), scans({})
+    full = candidates_of(logits, images)
+    assert [lesion.contralateral for lesion in full] == [False, False, False, True]
+    assert [lesion.suv_peak for lesion in full] == pytest.approx([1.0] * 4)
+    fast = candidates_of(logits, images, peaks=False, sides=False)
+    for one, other in zip(full, fast, strict=True):
+        np.testing.assert_array_equal(one.structure.inside, other.structure.inside)
+        lean = replace(one, suv_peak=None, offset_mm=None, contralateral=False, structure=other.structure)
+        assert other == lean
+
+
+@settings(deadline=None)
+@given(arrays(np.bool_, st.tuples(*[st.integers(1, 6)] * 3)))
+def test_the_neighbours_of_relabelled_lesions(inside: npt.NDArray[np.bool_]) -> None:
+    np.testing.assert_array_equal(_dilated(inside), ndimage.binary_dilation(inside, structure=np.ones((3, 3, 3))))
 
 
 def test_only_the_largest_lesions_of_a_mask_full_of_noise_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:

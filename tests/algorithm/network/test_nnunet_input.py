@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK as sitk
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
+from nnunetv2.preprocessing.cropping.cropping import crop_to_nonzero
 from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -137,6 +138,27 @@ def test_the_nonzero_part_by_hand() -> None:
     assert (part.size, part.origin_mm) == ((6, 3, 3), (11.0, 26.0, 36.0))
     pet = Volume(np.ones(grid.array_shape, np.float32), grid)
     assert nonzero_part(Case(Volume(hu, grid), pet, Patient({}))) == grid
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), *(st.integers(0, n - 1) for n in (4, 5, 3))), max_size=4), st.booleans())
+@example([(False, 0, 0, 0)], False)
+@example([(True, 3, 4, 2)], False)
+@example([], False)
+@example([], True)
+def test_the_nonzero_part_is_nnunets_crop(voxels: list[tuple[bool, int, int, int]], ring: bool) -> None:
+    """Voxels (z, y, x) of CT or PET, single planes and empty scans included, and a ring with a hole."""
+    grid = Geometry((3, 5, 4), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
+    ct, pet = np.zeros(grid.array_shape, np.int16), np.zeros(grid.array_shape, np.float32)
+    for of_pet, *place in voxels:
+        (pet if of_pet else ct)[tuple(place)] = 1
+    if ring:
+        ct[:3, 1:4], ct[1, 2, 1] = -1000, 0
+    _, _, box = crop_to_nonzero(np.stack([ct.astype(np.float32), pet]))
+    (z, _), (y, _), (x, _) = box
+    part = nonzero_part(Case(Volume(ct, grid), Volume(pet, grid), Patient({})))
+    assert part.array_shape == tuple(stop - start for start, stop in box)
+    assert part.origin_mm == (10.0 + x, 20.0 + 2 * y, 30.0 + 3 * z)
 
 
 def test_splines_are_those_of_the_plans() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.release.cases import ReleaseCase, write_cases
+from baseline.pipeline import _heads_key
+from baseline.release.cases import ReleaseCase, read_cases, write_cases
 from baseline.work import WorkFolders
 from contract.files import write_json
 from contract.images.geometry import Geometry
@@ -44,6 +45,13 @@ def answers(risks: tuple[float, ...], hpv: tuple[bool, ...] | None) -> dict[str,
     }
 
 
+def write_heads(work: WorkFolders, content: dict[str, Any]) -> None:
+    """Write the out-of-fold answers of heads that were fitted on the present masks."""
+    write_json(work.heads_json, {})
+    made_from = _heads_key(work, read_cases(work), trees=False)
+    write_json(work.cross_validation_json, content | {"made_from": made_from})
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> WorkFolders:
     """`plan` finds the first patient's GTVp half a lesion off; `b` finds all exactly, and its risks are reversed."""
@@ -62,8 +70,7 @@ def work(tmp_path: Path) -> WorkFolders:
     folds = [list(PATIENTS[::2]), list(PATIENTS[1::2])]
     write_json(plan.splits_json, {"format_version": 1, "seed": 0, "folds": folds, "centres": centres})
     write_json(plan.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 3.0]}, "data": "images"})
-    write_json(plan.cross_validation_json, answers((4.0, 3.0, 2.0, 1.0), HPV))
-    write_json(b.cross_validation_json, answers((1.0, 2.0, 3.0, 4.0), HPV))
-    for one in (plan, b):
-        write_json(one.heads_json, {})
+    for one, risks in ((plan, (4.0, 3.0, 2.0, 1.0)), (b, (1.0, 2.0, 3.0, 4.0))):
+        write_json(one.features_json, {})
+        write_heads(one, answers(risks, HPV))
     return plan

@@ -13,7 +13,7 @@ from baseline.experiments.page import most_different
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
-from tests.baseline.experiments.conftest import HPV, answers
+from tests.baseline.experiments.conftest import HPV, answers, write_heads
 
 
 def test_masks_and_heads_of_two_plans(work: WorkFolders) -> None:
@@ -46,18 +46,30 @@ def test_unchanged_answers_are_not_scored_again(work: WorkFolders) -> None:
     before = scored.stat().st_mtime_ns
     compare(work, ["b", "plan"], None, 1)
     assert scored.stat().st_mtime_ns == before
-    write_json(WorkFolders(work.shared, "b").cross_validation_json, answers((4.0, 3.0, 2.0, 1.0), HPV))
+    write_heads(WorkFolders(work.shared, "b"), answers((4.0, 3.0, 2.0, 1.0), HPV))
     summary, _ = compare(work, ["plan", "b"], None, 1)
     assert "C-index: plan over b +0.0000" in summary or "C-index: b over plan +0.0000" in summary
 
 
 def test_a_head_that_one_plan_lacks_is_named(work: WorkFolders, tmp_path: Path) -> None:
-    write_json(WorkFolders(work.shared, "b").cross_validation_json, answers((1.0, 2.0, 3.0, 4.0), None))
+    write_heads(WorkFolders(work.shared, "b"), answers((1.0, 2.0, 3.0, 4.0), None))
     summary, page = compare(work, ["plan", "b"], tmp_path / "out.html", 1)
     assert "HPV status" in summary
     assert "not every experiment has such a head" in summary
     assert page == tmp_path / "out.html"
     assert "not every experiment has such a head" in page.read_text()
+
+
+def test_heads_of_earlier_masks_are_left_out(work: WorkFolders) -> None:
+    """As after `decide` without `heads`: the new masks are compared, the answers of the old ones are not."""
+    write_json(WorkFolders(work.shared, "b").features_json, {"key": "decided"})
+    summary, page = compare(work, ["plan", "b"], None, 1)
+    line = "b: heads left out, since they were fitted before masks, patients or the outcome network changed"
+    assert f"{line} (`hecktor train heads --name b` fits them again)" in summary
+    assert line in page.read_text()
+    assert "GTVp mean DSC: b over plan +0.1250" in summary
+    assert summary.count("not every experiment has such a head") == 2
+    assert "C-index" not in summary
 
 
 def test_undecided_masks_are_compared_without_heads(work: WorkFolders) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from algorithm.network.networks import untrained_network
 from baseline.network.checkpoint import read_checkpoint
-from baseline.network.nnunet import Machine, set_environment, train_network, train_with_ddp
+from baseline.network.nnunet import Machine, explained_failures, set_environment, train_network, train_with_ddp
 from baseline.network.plans import NetworkPlan, write_plans
 from baseline.work import CONFIGURATIONS, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError
@@ -214,3 +214,20 @@ def test_a_full_gpu_is_one_line(planned: WorkFolders, monkeypatch: pytest.Monkey
         HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory, expected .* smaller --memory-gb"
     ):
         train_network(planned, PLAN, 0, "segresnet", Machine(), seed=4)
+
+
+def test_a_failing_compiler_is_one_line() -> None:
+    """torch.compile wraps what its backend raises. Its code may also fail later, in Triton, when a kernel first runs."""
+
+    def backend(*_: Any) -> Any:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nAnd more.")
+
+    message = r"^fold 0: torch\.compile failed \({}\), expected Triton and a C compiler .* without --compile$"
+    with pytest.raises(HecktorError, match=message.format("Failed to find C compiler")), explained_failures("fold 0"):
+        torch.compile(torch.neg, backend=backend)(torch.ones(1))
+    triton: dict[str, Any] = {"__name__": "triton.runtime.build"}
+    exec("def build(): raise OSError('gcc returned 1')", triton)
+    with pytest.raises(HecktorError, match=message.format("gcc returned 1")), explained_failures("fold 0"):
+        triton["build"]()
+    with pytest.raises(ValueError, match="a bug"), explained_failures("fold 0"):
+        raise ValueError("a bug")

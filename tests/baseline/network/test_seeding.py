@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 import torch
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 
+from baseline.network import seeding
 from baseline.network.seeding import OrderedAugmenter, seeded_workers
+from contract.errors import HecktorError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 WORKERS = 3
@@ -112,6 +116,34 @@ class Broken(Drawing):
 
 def test_a_worker_that_fails_ends_the_training(capfd: pytest.CaptureFixture[str]) -> None:
     loader = OrderedAugmenter(Broken(), None, 1, 1, wait_time=0.002)
-    with pytest.raises(RuntimeError, match="an augmentation process that has ended"):
+    with pytest.raises(HecktorError, match=r"^augmentation processes: one failed, with its error above, expected"):
         next(loader)
     assert "no such patient" in capfd.readouterr().out
+
+
+class Killed(Drawing):
+    def __next__(self) -> tuple[int, float, float]:
+        if self.number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__next__()
+
+
+def test_a_killed_worker_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """As by the system when memory runs out. The thread that collects the batches prints no trace of its own."""
+    loader = OrderedAugmenter(Killed(), None, WORKERS, 1, wait_time=0.002)
+    with pytest.raises(
+        HecktorError, match=r"^augmentation process 2 of 3: ended by signal 9 \(Killed\), expected .* a smaller --jobs"
+    ):
+        list(itertools.islice(loader, WORKERS))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_failure_of_the_collecting_thread_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a card that is lost while the thread copies a batch to it; the library would wait forever."""
+
+    def lost(*_: Any) -> None:
+        raise RuntimeError("CUDA error: device lost")
+
+    monkeypatch.setattr(seeding, "results_loop", lost)
+    with pytest.raises(RuntimeError, match="CUDA error: device lost"):
+        next(OrderedAugmenter(Drawing(), None, 1, 1, wait_time=0.002))
