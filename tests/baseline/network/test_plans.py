@@ -129,7 +129,7 @@ def test_segresnet_of_an_odd_patch() -> None:
 
 KNOBS: dict[str, Any] = {
     "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1, "pet_normalisation": "fixed",
-    "dice_smoothing": False, "starting_weights": "/a.pth", "organs": "/organs", "inputs": "digest",
+    "dice_smoothing": False, "inputs": "digest",
 }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_a_smaller_patch_for_segresnet(work: WorkFolders) -> None:
 
 
 def test_the_identity_of_a_plan() -> None:
-    """Any option makes another plan; those that `short` leaves alone are not in the identity, so that it stays what
+    """Any option makes another plan, files by their digest alone; those that `short` leaves alone are not in the identity, so that it stays what
     it was before they could be chosen.
     """
     assert NetworkPlan().identity() == {
@@ -181,6 +181,7 @@ def test_the_identity_of_a_plan() -> None:
         NetworkPlan(enhance=("ct_square",)),
         NetworkPlan(),
     ]
+    assert NetworkPlan(starting_weights="/a.pth", organs="/organs").identity() == NetworkPlan().identity()
     identities = [json.dumps(plan.identity(), sort_keys=True) for plan in others]
     assert len(set(identities)) == len(others)
 
