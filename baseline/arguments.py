@@ -10,7 +10,7 @@ from typing import Final
 
 from baseline.network.nnunet import Machine
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
-from baseline.network.training.options import add_training_options
+from baseline.network.training.options import add_training_options, check_misalign_by
 from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.release.prepare import PrepareOptions
@@ -47,6 +47,9 @@ def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
     """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal.
 
     The spacing is that of the prepared images, which `plan_networks` fills in.
+
+    Raises:
+        HecktorError: `--misalign-by` without effect, or with part of a voxel.
     """
     preset = PRESETS[arguments.preset]
     names = [field.name for field in fields(preset) if field.name != "spacing_mm"]
@@ -54,7 +57,10 @@ def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
     for name, value in given.items():
         if isinstance(value, list):
             given[name] = tuple(value if name == "misalign_by" else sorted(set(value), key=_ORDER.index))
-    return replace(preset, **{name: value for name, value in given.items() if value is not None})
+    plan = replace(preset, **{name: value for name, value in given.items() if value is not None})
+    if given["misalign_by"] is not None:
+        check_misalign_by(plan)
+    return plan
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine:

@@ -206,3 +206,16 @@ def test_the_identity_of_a_plan() -> None:
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
     assert plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()])) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--misalign --misalign-by 5 0.9", r"^--misalign-by: found a shift of 0\.9 voxels, expected a whole number$"),
+        ("--misalign-by 5 4", r"^--misalign-by: found without --misalign, expected both$"),
+        ("--misalign 0 --misalign-by 5 4", r"^--misalign-by: found without --misalign"),
+    ],
+)
+def test_limits_of_the_misalignment_without_effect(words: str, message: str) -> None:
+    with pytest.raises(HecktorError, match=message):
+        plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()]))
