@@ -161,8 +161,8 @@ def test_a_smaller_patch_for_segresnet(work: WorkFolders) -> None:
 
 
 def test_the_identity_of_a_plan() -> None:
-    """Any option makes another plan, files by their digest alone; those that `short` leaves alone are not in the identity, so that it stays what
-    it was before they could be chosen.
+    """Any option makes another plan, files by their digest alone. Those that `short` leaves alone are not in the
+    identity, so that it stays what it was before they could be chosen.
     """
     assert NetworkPlan().identity() == {
         "spacing_mm": (3.0, 3.0, 3.0), "memory_gb": 0.3, "base_features": 16, "most_features": 96, "epochs": 45,
