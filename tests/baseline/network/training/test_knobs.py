@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from algorithm.network.networks import build_network, own_tensors
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from baseline.network.nnunet import set_environment
 from baseline.network.plans import segresnet, write_plans
 from baseline.network.training.segresnet import WarmUpCosine, feature_values, fitting_patch
 from baseline.network.training.starting_weights import load_starting_weights
@@ -35,6 +36,7 @@ def test_dice_with_and_without_smoothing(make_trainer: MakeTrainer) -> None:
 def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: MakeTrainer) -> None:
     for batch_dice in (True, False):
         plan = replace(UNET, batch_dice=batch_dice)
+        set_environment(planned, augmentation_workers=1)  # the planner takes it for threads
         trainer = make_trainer(plan, plans=write_plans(plan, planned.preprocessed / "dice.json"))
         assert trainer.loss.loss.dc.batch_dice is batch_dice
 
