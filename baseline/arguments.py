@@ -10,7 +10,7 @@ from typing import Final
 
 from baseline.network.nnunet import Machine
 from baseline.network.plans import ENHANCEMENTS, OPTIMISERS, PRESETS, NetworkPlan
-from baseline.network.training.options import add_training_options
+from baseline.network.training.options import add_training_options, check_misalign_by
 from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.release.prepare import PrepareOptions
@@ -24,6 +24,9 @@ _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
 _LARGEST_SEED: Final = 2**31
 # Value of --masks for the release's own masks.
 REFERENCE: Final = "reference"
+_PLANS: Final = "name of the plan, or A+B for an ensemble of plans"
+# These steps refuse an ensemble.
+_OF_ONE_PLAN: Final = ("all", "prepare", "plan", "fold")
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
@@ -47,6 +50,9 @@ def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
     """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal.
 
     The spacing is that of the prepared images, which `plan_networks` fills in.
+
+    Raises:
+        HecktorError: `--misalign-by` without effect, or with part of a voxel.
     """
     preset = PRESETS[arguments.preset]
     names = [field.name for field in fields(preset) if field.name != "spacing_mm"]
@@ -54,7 +60,10 @@ def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
     for name, value in given.items():
         if isinstance(value, list):
             given[name] = tuple(value if name == "misalign_by" else sorted(set(value), key=_ORDER.index))
-    return replace(preset, **{name: value for name, value in given.items() if value is not None})
+    plan = replace(preset, **{name: value for name, value in given.items() if value is not None})
+    if given["misalign_by"] is not None:
+        check_misalign_by(plan)
+    return plan
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine:
@@ -71,9 +80,11 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
     """The command line; `run` holds the function of each step."""
     train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
-    steps, common = train.add_subparsers(dest="step", required=True), _common_arguments()
+    steps = train.add_subparsers(dest="step", required=True)
+    of_one_plan, of_plans = _common_arguments("name of the plan"), _common_arguments(_PLANS)
 
     def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
+        common = of_one_plan if name in _OF_ONE_PLAN else of_plans
         added = steps.add_parser(
             name, parents=[common, *parents], help=about, description=f"{about[0].upper()}{about[1:]}."
         )
@@ -159,11 +170,11 @@ def _add_comparisons(step: _AddStep) -> None:
     against.add_argument("--output", type=Path, help="HTML file to write (default: comparisons/... in --work)")
 
 
-def _common_arguments() -> argparse.ArgumentParser:
+def _common_arguments(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add("--work", type=Path, required=True, help="working directory of the training")
-    add("--name", default=DEFAULT_PLAN, help="name of the plan, or A+B for an ensemble of plans (default: %(default)s)")
+    add("--name", default=DEFAULT_PLAN, help=f"{name} (default: %(default)s)")
     add(
         "--jobs",
         type=whole_number(1),
@@ -234,7 +245,7 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         "--seed",
         type=whole_number(0, _LARGEST_SEED),
         default=default["seed"],
-        help="seed of the splits (default: %(default)s)",
+        help="seed of splits, training and heads (default: %(default)s)",
     )
     add("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
     add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")

@@ -8,18 +8,19 @@ continues when it is started again. With the networks of an existing package, pl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import Features
+from algorithm.heads.trees import check_installed
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.decisions.record import decision_lines, rules_in_use
 from baseline.heads.cohort import centre_aliases
-from baseline.heads.document import FORMAT_VERSION, cross_validation_document, metrics_only, summary
+from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
 from baseline.heads.models.extra import with_extra_families
 from baseline.heads.models.targets import targets_of
@@ -28,7 +29,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.training.estimate import as_text as estimate_text
-from baseline.outcome.folds import TooFewOutcomesError, outcome_features, outcome_stamp, train_outcome, trained_outcome
+from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import (
@@ -41,15 +42,15 @@ from baseline.package.existing import (
 from baseline.package.exported import record_export
 from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.release import prepare
-from baseline.release.cases import ReleaseCase, read_cases, read_release
+from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
 from baseline.release.splits import read_splits
+from baseline.report.current import check_heads, heads_key
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
-from contract.errors import HecktorError
-from contract.files import write_json
+from contract.files import read_json, write_json
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -226,15 +227,22 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, trees: bool = False) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, trees: bool | None = None) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features, `trees` boosted trees as candidates.
+    out-of-fold features, `trees` boosted trees as candidates; None fits as the stored heads were fitted, without trees
+    if there are none.
+
+    Raises:
+        HecktorError: trees without xgboost.
     """
+    trees = _fitted_with_trees(work) if trees is None else trees
+    if trees:
+        check_installed("heads with --trees")
     cases = [case for case in read_cases(work) if case.patient_id in features]
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
-    key = _heads_key(work, cases, trees)
+    key = heads_key(work, cases, trees)
     features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_extra_families(target, names, trees) for target in targets_of(edition_of(work))]
@@ -244,30 +252,14 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
         fitted = fit_all(cohorts, seed, jobs).with_centre_aliases(centre_aliases(cases))
         document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
-        write_json(work.cross_validation_json, document | {"made_from": key})
+        write_json(work.cross_validation_json, document | {"made_from": key, "trees": trees})
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
 
 
-def _heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], trees: bool) -> str:
-    made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": FORMAT_VERSION}
-    made_from |= outcome_stamp(work) | ({"trees": True} if trees else {})
-    return key_of((work.features_json,), made_from)
-
-
-def heads_are_current(work: WorkFolders) -> bool:
-    """False if masks, patients or the outcome network have changed since the heads were fitted.
-
-    Raises:
-        HecktorError: there are no heads.
-    """
-    made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
-    return work.features_json.is_file() and made_from in [_heads_key(work, cases, trees) for trees in (False, True)]
-
-
-def _check_heads(work: WorkFolders) -> None:
-    if not heads_are_current(work):
-        found = "fitted before masks, patients or the outcome network changed"
-        raise HecktorError(work.heads_json.name, found, f"`hecktor train heads{work.name_option}` again")
+def _fitted_with_trees(work: WorkFolders) -> bool:
+    """Whether trees were among the candidates of the stored heads."""
+    path = work.cross_validation_json
+    return path.is_file() and read_json(path).get("trees", False) is True
 
 
 def export_model(work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS) -> Path:
@@ -277,7 +269,7 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
     """
     records = work.read(work.heads_json)
-    _check_heads(work)
+    check_heads(work)
     heads = {name: read_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     existing = existing_networks(work)

@@ -11,10 +11,10 @@ from baseline.cache import key_of
 from baseline.experiments.answers import Experiment, answered_by, experiment_of, write_answers, write_references
 from baseline.experiments.packages import experiment_of_package
 from baseline.experiments.page import write_comparison
-from baseline.pipeline import heads_are_current
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
+from baseline.report.current import heads_are_current
 from baseline.report.mask_profile import mask_profile
 from baseline.work import WorkFolders
 from contract.archives import SUFFIX

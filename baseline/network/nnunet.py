@@ -31,8 +31,10 @@ _BETWEEN_RANKS = 10_000
 _POLL_S: Final = 1.0
 # Time to end before a process is killed.
 _GRACE_S: Final = 10
-_FULL: Final = ("out of memory", "DefaultCPUAllocator")
-_EXPECTED_MEMORY: Final = "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size"
+_CPU_ALLOCATOR: Final = "DefaultCPUAllocator"
+_SMALLER_PLAN: Final = "or a `plan` with a smaller --memory-gb or --batch-size"
+_EXPECTED_GPU_MEMORY: Final = f"a free GPU, {_SMALLER_PLAN}"
+_EXPECTED_RAM: Final = f"more free RAM, fewer --jobs, {_SMALLER_PLAN}"
 _COMPILER: Final = ("torch._dynamo.exc", "torch._inductor", "triton")
 _EXPECTED_COMPILER: Final = "Triton and a C compiler that work together, or the same command without --compile"
 _EXPECTED_CARD: Final = "a device that answers; the same command continues from the last checkpoint"
@@ -128,8 +130,14 @@ def explained_failures(job: str) -> Iterator[None]:
             if not _is_of_compiler(problem):
                 raise
             raise HecktorError(job, f"torch.compile failed ({found})", _EXPECTED_COMPILER) from None
-        full = isinstance(cause, MemoryError) or any(words in str(cause) for words in _FULL)
-        raise HecktorError(job, found, _EXPECTED_MEMORY if full else _EXPECTED_CARD) from None
+        raise HecktorError(job, found, _expected(cause)) from None
+
+
+def _expected(problem: Exception) -> str:
+    """The remedy for a device failure: more memory of the kind that is exhausted, or another try."""
+    if isinstance(problem, MemoryError) or _CPU_ALLOCATOR in str(problem):
+        return _EXPECTED_RAM
+    return _EXPECTED_GPU_MEMORY if "out of memory" in str(problem) else _EXPECTED_CARD
 
 
 def _is_of_compiler(problem: Exception) -> bool:
@@ -176,12 +184,12 @@ def _member(
 
     if machine.device == "cpu":
         _allow_cpu(work)
-    else:
-        cuda.set_device(rank)
     backend = "gloo" if machine.device == "cpu" else "nccl"
     end_by_sigterm()
     try:
         with explained_failures(f"fold {fold} ({backbone})"):
+            if machine.device != "cpu":
+                cuda.set_device(rank)  # fails if another process has the card for itself
             distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
             train_network(work, plan, fold, backbone, machine, seed, rank)
     except HecktorError as problem:

@@ -10,8 +10,9 @@ from typing import Any
 
 from baseline.cache import key_of
 from baseline.network.interruption import end_at_once
+from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import set_environment
-from baseline.network.plans import NetworkPlan, read_plan
+from baseline.network.plans import INPUTS, NetworkPlan, read_plan
 from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
 from baseline.release.cases import read_cases
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release
@@ -32,10 +33,12 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         expected = "another --name, or a new working directory, to train"
         raise HecktorError(work.networks.name, "found the networks of a package", expected)
     plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
-    plan = replace(plan, inputs=digest_of_inputs(plan))
+    plan = replace(plan, inputs=_inputs(work, plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
         if read_json(work.plan_json).get("key") == key:
+            if read_plan(work) != plan:  # the same files elsewhere
+                write_json(work.plan_json, {"key": key, "options": asdict(plan)})
             return plan
         _check_replaceable(work, "a network has been trained with other options, images or splits")
         work.plan_json.unlink()
@@ -46,6 +49,19 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         plan_and_preprocess(work, plan, splits, jobs)
     write_json(work.plan_json, {"key": key, "options": asdict(plan)})
     return plan
+
+
+def _inputs(work: WorkFolders, plan: NetworkPlan) -> str | None:
+    """Digest of the files that the plan names.
+
+    Trained networks no longer need them: if all of the plan's are trained, files of the same paths are not read again,
+    and may be absent.
+    """
+    if work.plan_json.is_file() and not unfinished(work, package_jobs(work)):
+        trained = read_plan(work)
+        if all(getattr(plan, name) == getattr(trained, name) for name in INPUTS):
+            return trained.inputs
+    return digest_of_inputs(plan)
 
 
 def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs: int) -> WorkFolders:

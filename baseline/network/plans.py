@@ -19,6 +19,8 @@ ENHANCEMENTS: Final = ("ct_square", "ct_cube_root")
 OPTIMISERS: Final = ("sgd", "adamw")
 PET_NORMALISATIONS: Final = ("image", "fixed")
 RECIPES: Final = ("plan", "monai")
+# Options that name files of the user's; their contents count, as `inputs`.
+INPUTS: Final = ("starting_weights", "organs")
 # Residual blocks of MONAI's SegResNet encoder at each resolution.
 _SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
@@ -107,18 +109,18 @@ class NetworkPlan:
     inputs: str | None = None
 
     def identity(self) -> dict[str, Any]:
-        """Options that distinguish plans. Options of later versions count only if they are set, so that working
-        directories of earlier versions stay valid.
+        """Options that distinguish plans; of files, the digest of their contents. Options of later versions count only
+        if they are set, so that working directories of earlier versions stay valid.
         """
         unset = {field.name for field in fields(self) if getattr(self, field.name) == field.default}
-        left_out = unset - _FIRST_OPTIONS
+        left_out = (unset - _FIRST_OPTIONS) | {*INPUTS}
         if "segresnet" not in self.backbones:  # the presets set these for a network that is not trained
             left_out |= {"segresnet_recipe", "segresnet_memory_gb"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
     def record(self) -> dict[str, Any]:
         """The options as a package states them: files by their names, without the folders of the machine."""
-        paths = {name: Path(path).name for name in ("starting_weights", "organs") if (path := getattr(self, name))}
+        paths = {name: Path(path).name for name in INPUTS if (path := getattr(self, name))}
         return {**asdict(self), **paths}
 
 

@@ -13,6 +13,7 @@ from baseline.heads.models.targets import targets_of
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
+from baseline.report.current import check_heads
 from baseline.report.decisions import decisions_section
 from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section, uncertainty_section
@@ -35,11 +36,13 @@ def make_report(work: WorkFolders, jobs: int) -> Path:
     """Write the page unless it is up to date; returns its path.
 
     Raises:
-        HecktorError: `hecktor train heads` has not been run, or an out-of-fold mask is missing.
+        HecktorError: `hecktor train heads` has not been run, an out-of-fold mask is missing, or the heads were fitted
+            before masks, patients or the outcome network changed.
     """
     scored = [case for case in read_cases(work) if case.mask is not None]
     target = work.report / "index.html"
     key = _key(work, scored)
+    check_heads(work)
     complete = target.is_file() and (work.report / _PICTURES).is_dir() and work.report_json.is_file()
     if complete and read_json(work.report_json).get("made_from") == key:
         return target

@@ -48,8 +48,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
     lines = [f"oracle: {document['oracle']}"]
     for target in targets_of(load_edition()):
         for kind in KINDS:
-            told = document[target.name][kind]
-            rivals = {name: round(rival[target.metric], 3) for name, rival in told["comparators"].items()}
-            models = sorted(fold["model"] for fold in told["folds"])
-            lines.append(f"{target.name} {kind}: {target.metric} {told[target.metric]:.3f}, {rivals}, {models}")
+            validation = document[target.name][kind]
+            if "why_not" in validation:
+                lines.append(f"{target.name} {kind}: none, {validation['why_not']}")
+                continue
+            rivals = {name: round(rival[target.metric], 3) for name, rival in validation["comparators"].items()}
+            models = sorted(fold["model"] for fold in validation["folds"])
+            lines.append(f"{target.name} {kind}: {target.metric} {validation[target.metric]:.3f}, {rivals}, {models}")
     return lines

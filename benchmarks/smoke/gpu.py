@@ -13,7 +13,6 @@ from typing import Final
 import torch
 
 from algorithm.network.speed import SPEED_UPS, Speed
-from baseline.network.plans import PRESETS
 from benchmarks.cases.data import SIZES, BenchData, bench_data, make_patient
 from benchmarks.harness.bounds import TIME_RATIO, Bound
 from benchmarks.harness.measurement import Measurement
@@ -22,7 +21,7 @@ from benchmarks.smoke.operations import time_tile
 from benchmarks.smoke.page import TILE, TRAINING, smoke_page
 from benchmarks.smoke.patients import CARD_GIB, DRIVER_GIB, MARGIN_S, PASSES, T4_PASSES, TASKS, run_patient
 from benchmarks.smoke.plans import PLAN_NAMES, write_random_package
-from benchmarks.smoke.training import FITS, FULL_PRESETS, WAYS, time_training
+from benchmarks.smoke.training import FITS, FULL_PRESETS, PUBLISHED_GB, WAYS, time_training
 from contract.files import read_json, write_text
 
 NO_CARD: Final = 3
@@ -74,7 +73,7 @@ def _measurements(options: argparse.Namespace, data: BenchData, folder: Path) ->
 
 def _trainings(preset: str, device: str, *, quick: bool) -> Iterator[Measurement]:
     """Epochs of a preset; those of the first one also in the other ways, on a card."""
-    memory = (Bound(CARD_GIB, "at most", PRESETS[preset].memory_gb),) if device == "cuda" else ()
+    memory = (Bound(CARD_GIB, "at most", PUBLISHED_GB[preset]),) if device == "cuda" else ()
     ways = WAYS if device == "cuda" and preset == FULL_PRESETS[0] else ()
     for way in (None, *ways):
         train = partial(time_training, preset, way, device, quick)

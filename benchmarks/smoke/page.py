@@ -8,10 +8,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from baseline.network.plans import PRESETS
 from benchmarks.harness.machine import machine_line
 from benchmarks.smoke.patients import CARD_GIB, DRIVER_GIB, LIMIT_S, MARGIN_S, PASSES, PLANNED
-from benchmarks.smoke.training import FIRST_EPOCH_S, FITS, HOURS
+from benchmarks.smoke.training import FIRST_EPOCH_S, FITS, HOURS, PUBLISHED_GB
 
 TILE: Final = "one tile"
 TRAINING: Final = "training"
@@ -116,14 +115,14 @@ def _training(row: _Row) -> list[str]:
     figures = row["figures"]
     if not figures[FITS]:
         return [escape(row["name"]), "does not fit this card", *[""] * 5, _mark(False)]
-    memory, target = figures.get(CARD_GIB), PRESETS[row["name"].partition(",")[0]].memory_gb
+    memory, published = figures.get(CARD_GIB), PUBLISHED_GB[row["name"].partition(",")[0]]
     return [
         escape(row["name"]),
         f"{figures[FIRST_EPOCH_S]:.1f} s",
         f"{row['seconds']['median']:.1f} s",
         f"{figures[HOURS]:.1f} h",
         f"{figures[HOURS] * FOLDS / 24:.1f} days",
-        "-" if memory is None else f"{memory:.1f} GiB (planned: {target:.0f} GB)",
+        "-" if memory is None else f"{memory:.1f} GiB (nnU-Net: {published:.1f} GB)",
         "" if row["time_ratio"] is None else f"{row['time_ratio']:.2f}",
         _mark(verdict(row)),
     ]

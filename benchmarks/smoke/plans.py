@@ -1,7 +1,7 @@
 """Full-size plans of nnU-Net v2 for the head and neck at 1 mm, and model packages with random weights.
 
-The patches and stages are those of nnU-Net 2.8's planners (`ExperimentPlanner`, `nnUNetPlannerResEncM`) for a median
-image of 310 x 250 x 250 voxels of 1 mm.
+The patches and stages are those of the presets `nnunet` and `resenc-m`, which nnU-Net 2.8 plans for a median image of
+310 x 200 x 200 voxels of 1 mm.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
 CONFIGURATION: Final = "3d_fullres"
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 FOLDS: Final = 5
+# The last stage halves z alone: 112 = 16 x 7 is halved four times, 192 five times.
+_PATCH: Final = (192, 112, 112)
+_LAST_STRIDE: Final = (2, 1, 1)
 PLAN_NAMES: Final = ("default", "resenc-m")
 # A voxel is tumour if its PET lies this number of standard deviations above the mean of its tile.
 HOT: Final = 3.0
@@ -45,10 +48,11 @@ def plans_named(name: str, *, quick: bool = False) -> dict[str, Any]:
     """The plans called `name`; `quick` reduces them to two stages, few features and small patches of coarse voxels."""
     features = [4, 8] if quick else [32, 64, 128, 256, 320, 320]
     stages = len(features)
+    strides = [[1, 1, 1], *([[2, 2, 2]] * (stages - 2)), [2, 2, 2] if quick else [*_LAST_STRIDE]]
     blocks = {key: value for key, value in _STAGES[name].items() if isinstance(value, list)}
     depths = {key: value[: stages - 1] if key.endswith("decoder") else value[:stages] for key, value in blocks.items()}
     configuration = {
-        "patch_size": [16] * 3 if quick else [128] * 3,
+        "patch_size": [16] * 3 if quick else [*_PATCH],
         "spacing": [9.0 if quick else 1.0] * 3,
         "normalization_schemes": ["CTNormalization", "ZScoreNormalization"],
         "use_mask_for_norm": [False, False],
@@ -58,7 +62,7 @@ def plans_named(name: str, *, quick: bool = False) -> dict[str, Any]:
                 "n_stages": stages,
                 "features_per_stage": features,
                 "kernel_sizes": [[3, 3, 3]] * stages,
-                "strides": [[1, 1, 1]] + [[2, 2, 2]] * (stages - 1),
+                "strides": strides,
                 "conv_op": "torch.nn.modules.conv.Conv3d",
                 "conv_bias": True,
                 "norm_op": "torch.nn.modules.instancenorm.InstanceNorm3d",

@@ -28,6 +28,9 @@ from contract.images.volumes import Volume, write_volume
 # The presets for a card, and ways to train the first of them.
 FULL_PRESETS: Final = tuple(name for name in PRESETS if name != "short")
 WAYS: Final = ("compile", "deterministic")
+# Memory on the card that nnU-Net publishes for each preset's network, as nvidia-smi reports it; above the planner's
+# target for ResEnc-M (documentation/resenc_presets.md of nnU-Net 2).
+PUBLISHED_GB: Final = {"nnunet": 7.7, "resenc-m": 9.1, "resenc-l": 22.7}
 EPOCHS: Final = 5
 FITS: Final = "fits the card"
 FIRST_EPOCH_S: Final = "first epoch (s)"

@@ -72,3 +72,12 @@ def test_decisions_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: 
     write_json(WorkFolders(tmp_path, "a").plan_json, {})
     with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
         main(["decide", "--name", "a+b", "--work", str(tmp_path)])
+
+
+def test_help_offers_an_ensemble_only_where_it_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    offered = []
+    for step in _STEPS:
+        with pytest.raises(SystemExit):
+            parser(_STEPS).parse_args([step, "--help"])
+        offered += [step] * ("A+B for an ensemble of plans" in " ".join(capsys.readouterr().out.split()))
+    assert offered == [step for step in _STEPS if step not in {"all", "prepare", "plan", "fold"}]

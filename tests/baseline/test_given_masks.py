@@ -45,7 +45,9 @@ def prepared(tiny_release: TinyRelease, tmp_path: Path) -> tuple[WorkFolders, Pa
 
 
 def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> None:
-    """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid."""
+    """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid. Beside
+    later masks, which the heads have not seen, there is no report.
+    """
     work, masks = prepared
     heads(work, masks, jobs=2)
     assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
@@ -57,6 +59,11 @@ def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> 
     assert rows[case.patient_id]["gtvp_volume_ml"] == pytest.approx(volume_ml, rel=0.2)
     np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, mask)
     assert make_report(work, 1).is_file()
+    write_json(work.features_json, {"key": "of other masks", "result": rows})
+    with pytest.raises(
+        HecktorError, match=r"^heads\.json: fitted before masks.*, expected `hecktor train heads` again"
+    ):
+        make_report(work, 1)
     with pytest.raises(HecktorError, match="plan"):
         main(["heads", "--work", str(work.root)])
 

@@ -16,7 +16,7 @@ from baseline.network import nnunet
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, run_main
-from contract.files import write_json
+from contract.files import read_json, write_json
 from contract.patient import Patient
 from tests.baseline.network.test_nnunet import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
 from tests.faults.fake_card import FULL, FakeCard, fake_card
@@ -164,3 +164,41 @@ def test_one_full_card_of_two_ends_a_training_in_one_line(work: WorkFolders, mon
     shared = nnunet.Machine("cpu", gpus=2, threads=2)
     with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): CUDA out of memory, expected a free GPU, or a `plan`"):
         nnunet.train_with_ddp(work, PLAN, 0, "unet", shared, seed=3)
+
+
+def test_a_busy_card_of_several_ends_a_training_in_one_line(
+    work: WorkFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has the card for itself; the process of this training says so to its parent."""
+
+    def busy(_: int) -> None:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be")
+
+    monkeypatch.setattr(torch.cuda, "set_device", busy)
+    monkeypatch.setattr(nnunet, "end_by_sigterm", lambda: None)
+    group = str(tmp_path / "group")
+    with pytest.raises(SystemExit, match="1"):
+        nnunet._member(0, group, work, PLAN, 0, "unet", nnunet.Machine("cuda", gpus=2), 3)
+    assert read_json(nnunet._refusal(group)) == [
+        "fold 0 (unet)",
+        "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "a device that answers; the same command continues from the last checkpoint",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problem", "found"),
+    [
+        (
+            RuntimeError("DefaultCPUAllocator: not enough memory. Buy new RAM!"),
+            "DefaultCPUAllocator: not enough memory",
+        ),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_exhausted_memory_of_the_machine(problem: Exception, found: str) -> None:
+    """A free GPU would not help."""
+    expected = "more free RAM, fewer --jobs, or a `plan` with a smaller --memory-gb or --batch-size"
+    with pytest.raises(HecktorError) as refusal, nnunet.explained_failures("fold 0 (unet)"):
+        raise problem
+    assert (refusal.value.found, refusal.value.expected) == (found, expected)

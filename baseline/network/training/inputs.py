@@ -1,4 +1,4 @@
-"""Files that a plan names: their digest, and the plans and labels made from them."""
+"""Files that a plan names: their contents, and the plans and labels made from them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from baseline.cache import key_of
-from baseline.network.plans import NetworkPlan, write_plans
+from baseline.network.plans import INPUTS, NetworkPlan, write_plans
 from baseline.release.cases import read_cases
 from baseline.work import CONFIGURATION, WorkFolders
 from contract.errors import InputError
 from contract.files import read_json, write_json
+from contract.packages import file_entry
 
 
 def digest_of_inputs(plan: NetworkPlan) -> str | None:
-    """Digest of the files that the plan names by their paths; None if it names none.
+    """Digest of the contents of the files that the plan names; None if it names none.
+
+    Paths and modification times do not count, so that the files may be moved or copied.
 
     Raises:
         InputError: a path does not exist.
     """
-    paths = [Path(path) for path in (plan.starting_weights, plan.organs) if path is not None]
-    for path in paths:
-        if not path.exists():
-            raise InputError(str(path), "not found", "the file or folder that the plan names")
-    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-    return key_of([file for file in files if not file.is_dir()], {}) if paths else None
+    contents = {name: _contents(Path(path)) for name in INPUTS if (path := getattr(plan, name)) is not None}
+    return key_of((), contents) if contents else None
+
+
+def _contents(path: Path) -> list[tuple[str, str]]:
+    """Name and sha256 of each file in a folder, the name relative to it; of a file, without its name."""
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        return [(file.relative_to(path).as_posix(), file_entry(file)["sha256"]) for file in files]
+    if not path.exists():
+        raise InputError(str(path), "not found", "the file or folder that the plan names")
+    return [("", file_entry(path)["sha256"])]
 
 
 def write_plans_and_labels(work: WorkFolders, plan: NetworkPlan) -> None:

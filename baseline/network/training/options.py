@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from baseline.network.plans import PET_NORMALISATIONS, RECIPES
+from baseline.network.plans import PET_NORMALISATIONS, RECIPES, NetworkPlan
+from contract.errors import HecktorError
 from contract.options import number_within, positive_number
 
 # The value of LesionTracer in autoPET III.
@@ -30,7 +31,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         type=number_within(0, 90),
         nargs=2,
         metavar=("DEGREES", "VOXELS"),
-        help="largest rotation about each axis in degrees, and largest shift in plane in voxels (default: 5 2)",
+        help="largest rotation about each axis in degrees, and largest shift in plane in whole voxels (default: 5 2)",
     )
     add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
     add(
@@ -50,6 +51,19 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     add("--segresnet-memory-gb", type=positive_number(), help="memory target of SegResNet's patch in GB")
     add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
     add("--organs", type=_path, metavar="DIR", help="organ masks as further labels: ID/ORGAN.nii.gz or ID.nii.gz")
+
+
+def check_misalign_by(plan: NetworkPlan) -> None:
+    """Check the limits that `--misalign-by` gave to the plan.
+
+    Raises:
+        HecktorError: the plan misaligns nothing, or the shift is no whole number of voxels, as shifts are.
+    """
+    voxels = plan.misalign_by[1]
+    if not plan.misalign:
+        raise HecktorError("--misalign-by", "found without --misalign", "both")
+    if not float(voxels).is_integer():
+        raise HecktorError("--misalign-by", f"found a shift of {voxels:g} voxels", "a whole number")
 
 
 def _switch(text: str) -> bool:

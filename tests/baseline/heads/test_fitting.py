@@ -22,6 +22,7 @@ from baseline.heads.models.targets import targets_of
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
+from baseline.report.current import check_heads
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.files import read_json, write_json
@@ -185,15 +186,20 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
         ]
 
 
-def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
-    """The same features, clinical variables and outcomes change no file; another outcome changes both."""
-    work = WorkFolders(tmp_path)
-    cases = [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
+def measured_work(root: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
+    """Eight patients with features, before the step `heads`."""
+    work, cases = WorkFolders(root), [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {}})
     load_or_make_splits(work.splits_json, cases, ANSWERS, folds=2, seed=0)
+    cache(work.features_json, "key", rows_of(cases))
+    return work, cases
+
+
+def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
+    """The same features, clinical variables and outcomes change no file; another outcome changes both."""
+    work, cases = measured_work(tmp_path)
     rows = rows_of(cases)
-    cache(work.features_json, "key", rows)
 
     def times() -> list[int]:
         return [path.stat().st_mtime_ns for path in (work.heads_json, work.cross_validation_json)]
@@ -207,3 +213,19 @@ def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
     document = read_json(work.cross_validation_json)
     assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert all(later > earlier for later, earlier in zip(times(), first, strict=True))
+
+
+def test_trees_stay_candidates_until_they_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train all` and `export --plans` do not choose: they fit as `heads` did, and end without xgboost as it does.
+
+    With so few patients the trees are candidates that are never fitted.
+    """
+    work, cases = measured_work(tmp_path)
+    asked: list[str] = []
+    monkeypatch.setattr(pipeline, "check_installed", asked.append)
+    stored = []
+    for choice in (None, True, None, False, None):
+        pipeline.fit_heads(work, rows_of(cases), trees=choice)
+        stored.append((read_json(work.cross_validation_json)["trees"], len(asked)))
+        check_heads(work)
+    assert stored == [(False, 0), (True, 1), (True, 2), (False, 2), (False, 2)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from baseline.network import planning
+from baseline.network.jobs import package_jobs
 from baseline.network.planning import data_identifier, plan_networks, share_preprocessed, with_spacing
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.work import WorkFolders
@@ -84,6 +85,31 @@ def test_other_images_end_the_plans_without_a_network(tmp_path: Path) -> None:
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "images again"})
     with pytest.raises(HecktorError, match=r"plan\.json: images or splits have changed since its networks \(plan plan"):
         plan_networks(wide, PLAN, 1)
+
+
+def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[str]) -> None:
+    """Before the last network is trained, copied weights resume the plan under their new path, and absent ones end it;
+    afterwards they may be absent. Other weights are refused throughout.
+    """
+    work, weights, other = planned_work(tmp_path), tmp_path / "weights.pth", tmp_path / "other.pth"
+    weights.write_text("weights")
+    other.write_text("other weights")
+    plan, others = (replace(PLAN, starting_weights=str(path)) for path in (weights, other))
+    plan_networks(work, plan, 1)
+    *finals, last = [work.final(job.fold, job.backbone) for job in package_jobs(work)]
+    for final in finals:
+        write_text(final, "network")
+    copied = replace(PLAN, starting_weights=str(weights.rename(tmp_path / "copy.pth")))
+    plan_networks(work, copied, 1)
+    assert read_plan(work).starting_weights == copied.starting_weights
+    with pytest.raises(HecktorError, match=r"weights\.pth: not found"):
+        plan_networks(work, plan, 1)
+    write_text(last, "network")
+    (tmp_path / "copy.pth").unlink()
+    plan_networks(work, copied, 1)
+    with pytest.raises(HecktorError, match="a network has been trained with other options"):
+        plan_networks(work, others, 1)
+    assert len(preprocessed) == 1
 
 
 def test_the_default_plan_has_the_spacing_of_prepare(tmp_path: Path) -> None:

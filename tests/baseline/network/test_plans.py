@@ -129,7 +129,7 @@ def test_segresnet_of_an_odd_patch() -> None:
 
 KNOBS: dict[str, Any] = {
     "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1, "pet_normalisation": "fixed",
-    "dice_smoothing": False, "starting_weights": "/a.pth", "organs": "/organs", "inputs": "digest",
+    "dice_smoothing": False, "inputs": "digest",
 }  # fmt: skip
 
 
@@ -161,8 +161,8 @@ def test_a_smaller_patch_for_segresnet(work: WorkFolders) -> None:
 
 
 def test_the_identity_of_a_plan() -> None:
-    """Any option makes another plan; those that `short` leaves alone are not in the identity, so that it stays what
-    it was before they could be chosen.
+    """Any option makes another plan, files by their digest alone. Those that `short` leaves alone are not in the
+    identity, so that it stays what it was before they could be chosen.
     """
     assert NetworkPlan().identity() == {
         "spacing_mm": (3.0, 3.0, 3.0), "memory_gb": 0.3, "base_features": 16, "most_features": 96, "epochs": 45,
@@ -181,6 +181,7 @@ def test_the_identity_of_a_plan() -> None:
         NetworkPlan(enhance=("ct_square",)),
         NetworkPlan(),
     ]
+    assert NetworkPlan(starting_weights="/a.pth", organs="/organs").identity() == NetworkPlan().identity()
     identities = [json.dumps(plan.identity(), sort_keys=True) for plan in others]
     assert len(set(identities)) == len(others)
 
@@ -205,3 +206,16 @@ def test_the_identity_of_a_plan() -> None:
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
     assert plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()])) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--misalign --misalign-by 5 0.9", r"^--misalign-by: found a shift of 0\.9 voxels, expected a whole number$"),
+        ("--misalign-by 5 4", r"^--misalign-by: found without --misalign, expected both$"),
+        ("--misalign 0 --misalign-by 5 4", r"^--misalign-by: found without --misalign"),
+    ],
+)
+def test_limits_of_the_misalignment_without_effect(words: str, message: str) -> None:
+    with pytest.raises(HecktorError, match=message):
+        plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()]))

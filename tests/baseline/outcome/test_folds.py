@@ -48,7 +48,7 @@ def test_training_is_resumed_and_feeds_the_heads(
     fitted after it; they try the outcome network, and the package holds it. Other outcomes make it out of date.
     """
     work, masks = prepared
-    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train heads` before"):
+    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train decide` before"):
         outcome(work)
     heads(work, masks)
     first = work.heads_json.stat().st_mtime_ns

@@ -34,13 +34,15 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
 
 @pytest.fixture
 def make_trainer(planned: WorkFolders) -> MakeTrainer:
-    """A trainer of nnU-Net's by a plan, with its network, loss and optimiser."""
+    """A trainer of nnU-Net's by a plan, with its network, loss and optimiser; by nnU-Net's `plans` of that plan, or
+    those of the working directory.
+    """
 
-    def made(plan: NetworkPlan, backbone: str = "unet", fold: int = 0) -> Any:
+    def made(plan: NetworkPlan, backbone: str = "unet", fold: int = 0, plans: dict[str, Any] | None = None) -> Any:
         set_environment(planned, augmentation_workers=0)
         from baseline.network.trainer import ShortTrainer
 
-        plans = read_json(planned.plans) | {"continue_training": False}
+        plans = (plans or read_json(planned.plans)) | {"continue_training": False}
         dataset, device = read_json(planned.preprocessed / "dataset.json"), torch.device("cpu")
         trainer = ShortTrainer(plans, CONFIGURATIONS[backbone], fold, dataset, device)
         trainer.use_plan(plan, device)

@@ -12,9 +12,11 @@ from safetensors.torch import load_file
 
 from algorithm.network.networks import build_network, own_tensors
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
-from baseline.network.plans import segresnet
+from baseline.network.nnunet import set_environment
+from baseline.network.plans import segresnet, write_plans
 from baseline.network.training.segresnet import WarmUpCosine, feature_values, fitting_patch
 from baseline.network.training.starting_weights import load_starting_weights
+from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError
 from tests.baseline.network.test_nnunet import PLAN
@@ -29,6 +31,14 @@ def test_dice_with_and_without_smoothing(make_trainer: MakeTrainer) -> None:
     assert make_trainer(UNET).loss.loss.dc.smooth == 1e-5
     assert make_trainer(replace(UNET, dice_smoothing=False)).loss.loss.dc.smooth == 0
     assert make_trainer(replace(BOTH, dice_smoothing=False), "segresnet").loss.dc.smooth == 0
+
+
+def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: MakeTrainer) -> None:
+    for batch_dice in (True, False):
+        plan = replace(UNET, batch_dice=batch_dice)
+        set_environment(planned, augmentation_workers=1)  # the planner takes it for threads
+        trainer = make_trainer(plan, plans=write_plans(plan, planned.preprocessed / "dice.json"))
+        assert trainer.loss.loss.dc.batch_dice is batch_dice
 
 
 def test_segresnet_has_its_own_optimiser(make_trainer: MakeTrainer) -> None:
