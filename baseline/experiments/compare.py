@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.cache import key_of
-from baseline.experiments.answers import Experiment, answered_by, experiment_of, write_answers, write_references
-from baseline.experiments.packages import experiment_of_package
+from baseline.experiments.answers import Experiment, answered_by, write_answers, write_references
+from baseline.experiments.packages import chosen_experiments
 from baseline.experiments.page import write_comparison
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
 from baseline.report.mask_profile import mask_profile
 from baseline.work import WorkFolders
-from contract.archives import SUFFIX
 from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -55,14 +54,12 @@ def compare(
         device: of a package's networks, if these have not segmented the patients yet.
 
     Raises:
-        HecktorError: fewer than two experiments, one without masks, or no patient in common.
+        HecktorError: fewer than two experiments, one without masks, two of one name, or no patient in common.
     """
     if len(set(names)) < 2:
         raise HecktorError("compare", f"found {', '.join(names)}", "at least two different experiments")
-    experiments = [_experiment(work, name, device, jobs) for name in dict.fromkeys(names)]
+    experiments = chosen_experiments(work, list(dict.fromkeys(names)), device, jobs)
     titles = [one.name for one in experiments]
-    if len(set(titles)) < len(titles):
-        raise HecktorError("compare", f"found {', '.join(titles)}", "different experiments")
     cases, lines = common_patients(experiments)
     folder = work.shared / "comparisons"
     compared = compare_tasks(experiments, cases, folder / "results", jobs)
@@ -70,14 +67,6 @@ def compare(
     results = [one.results for one in compared if one.results is not None]
     write_comparison(page, results, experiments, cases, lines + reasons(compared))
     return "\n".join([*lines, *map(summary, compared)]), page
-
-
-def _experiment(work: WorkFolders, name: str, device: str, jobs: int) -> Experiment:
-    if Path(name).exists() and (Path(name).is_file() or (Path(name) / "manifest.json").is_file()):
-        return experiment_of_package(work, Path(name), device, jobs)
-    if name.endswith(SUFFIX) or "/" in name:
-        raise HecktorError(name, "not found", "a model package, or the name of a plan")
-    return experiment_of(work.shared, name)
 
 
 def common_patients(experiments: Sequence[Experiment]) -> tuple[list[ReleaseCase], list[str]]:

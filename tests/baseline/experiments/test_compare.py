@@ -87,8 +87,8 @@ def test_the_comparison_is_restricted_to_common_patients(work: WorkFolders) -> N
         (["plan", "none"], "none: no out-of-fold masks, expected `hecktor train heads --name none` before"),
         (["plan", "b:undecided"], "no out-of-fold masks, expected `hecktor train decide --name b` before"),
         (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, NAME:undecided"),
-        (["plan", "../b"], "../b: not found, expected a model package, or the name of a plan"),
-        (["plan", "b.tar.gz"], "b.tar.gz: not found, expected a model package, or the name of a plan"),
+        (["plan", "../b"], "b: not found, expected a model package"),
+        (["plan", "b.tar.gz"], "b.tar.gz: not found, expected a model package"),
     ],
 )
 def test_what_cannot_be_compared(work: WorkFolders, names: list[str], message: str) -> None:
