@@ -16,7 +16,7 @@ from baseline.package.description import DEFAULTS
 from baseline.release.prepare import PrepareOptions
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, WorkFolders
 from contract.cpus import usable_cpus
-from contract.options import add_edition_option, positive_number, whole_number
+from contract.options import add_edition_option, package_output, positive_number, whole_number
 
 # The first backbone is the package's first member; channels are stacked in this order.
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
@@ -156,7 +156,9 @@ def _add_comparisons(step: _AddStep) -> None:
         metavar="EXPERIMENT",
         help="name of a plan, NAME:undecided for its masks before `decide`, A+B for an ensemble, or a model package",
     )
-    against.add_argument("--output", type=Path, help="HTML file to write (default: comparisons/... in --work)")
+    against.add_argument(
+        "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"
+    )
 
 
 def _common_arguments() -> argparse.ArgumentParser:
@@ -264,6 +266,6 @@ def _plan_arguments() -> argparse.ArgumentParser:
 def _export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
+    add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
     add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
     return parser

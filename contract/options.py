@@ -59,6 +59,13 @@ def name_path(text: str) -> tuple[str, Path]:
     return name.strip(), Path(path)
 
 
+def package_output(text: str) -> Path:
+    """Read where to write a model package; argparse.ArgumentTypeError for an archive other than `.tar.gz`."""
+    if text.lower().endswith((".tgz", ".tar", ".zip")):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME.tar.gz, or the name of a folder")
+    return Path(text)
+
+
 def name_paths(text: str) -> tuple[str, list[Path]]:
     """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
     name, _, rest = text.partition("=")

@@ -25,6 +25,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.ranking.table import as_text
+from evaluation.report.page import page_file
 from evaluation.results.metrics_json import parse_metrics
 
 # Increment when the same answers give other metrics.
@@ -49,7 +50,7 @@ def compare(
     Args:
         work: any plan of the working directory.
         names: plans, ensembles, `NAME:undecided`, or paths of model packages.
-        output: the HTML file; None for one below `comparisons` in the working directory.
+        output: the HTML file, or a folder for index.html; None for one below `comparisons` in the working directory.
         jobs: number of processes.
         device: of a package's networks, if these have not segmented the patients yet.
 
@@ -58,12 +59,13 @@ def compare(
     """
     if len(set(names)) < 2:
         raise HecktorError("compare", f"found {', '.join(names)}", "at least two different experiments")
+    given_page = None if output is None else page_file(output)  # checked before the work
     experiments = chosen_experiments(work, list(dict.fromkeys(names)), device, jobs)
     titles = [one.name for one in experiments]
     cases, lines = common_patients(experiments)
     folder = work.shared / "comparisons"
     compared = compare_tasks(experiments, cases, folder / "results", jobs)
-    page = output or folder / f"{'-against-'.join(titles).replace(':', '-')}.html"
+    page = given_page or folder / f"{'-against-'.join(titles).replace(':', '-')}.html"
     results = [one.results for one in compared if one.results is not None]
     write_comparison(page, results, experiments, cases, lines + reasons(compared))
     return "\n".join([*lines, *map(summary, compared)]), page

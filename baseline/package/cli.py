@@ -11,7 +11,7 @@ from pathlib import Path
 from algorithm.network.package import CHANNELS
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.package.order import LESIONS, mapping_text
-from contract.options import add_edition_option
+from contract.options import add_edition_option, package_output
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="results folder DatasetXXX/Trainer__Plans__3d_fullres; may be repeated for an ensemble",
     )
-    parser.add_argument("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
+    parser.add_argument("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
     heads = parser.add_mutually_exclusive_group(required=True)
     heads.add_argument("--heads", type=Path, help="JSON file with heads, such as heads.json of `hecktor train`")
     heads.add_argument(

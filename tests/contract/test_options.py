@@ -18,6 +18,7 @@ from contract.options import (
     name_path,
     name_paths,
     number_within,
+    package_output,
     positive_number,
     whole_number,
 )
@@ -138,3 +139,12 @@ def test_a_named_path_needs_a_name_and_a_path(text: str) -> None:
     for read in (name_path, name_paths):
         with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=PATH"):
             read(text)
+
+
+@pytest.mark.parametrize("text", ["m.tgz", "m.tar", "M.ZIP"])
+def test_a_package_is_a_folder_or_tar_gz(text: str) -> None:
+    """Another archive's name would otherwise be that of a folder."""
+    assert package_output("out/m.tar.gz") == Path("out/m.tar.gz")
+    assert package_output("m.v2") == Path("m.v2")
+    with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected NAME\.tar\.gz, or the name of"):
+        package_output(text)

@@ -60,6 +60,20 @@ def test_a_head_that_one_plan_lacks_is_named(work: WorkFolders, tmp_path: Path) 
     assert "not every experiment has such a head" in page.read_text()
 
 
+def test_the_page_in_a_folder(work: WorkFolders, tmp_path: Path) -> None:
+    """As `hecktor report --output` takes it; what cannot be written ends the comparison before the work."""
+    (tmp_path / "cmp").mkdir()
+    _, page = compare(work, ["plan", "b"], tmp_path / "cmp", 1)
+    assert page == tmp_path / "cmp" / "index.html"
+    assert sorted(path.name for path in (tmp_path / "cmp").iterdir()) == ["index.html", "index_files"]
+    shutil.rmtree(work.shared / "comparisons")
+    with pytest.raises(
+        HecktorError, match=r"^--output: found the file index\.html, expected an HTML file, or a folder"
+    ):
+        compare(work, ["plan", "b"], page / "below", 1)
+    assert not (work.shared / "comparisons").exists()
+
+
 def test_undecided_masks_are_compared_without_heads(work: WorkFolders) -> None:
     undecided = work.root / "out_of_fold" / "undecided" / "masks"
     shutil.copytree(WorkFolders(work.shared, "b").masks, undecided)
