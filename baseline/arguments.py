@@ -15,8 +15,9 @@ from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.release.prepare import PrepareOptions
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, WorkFolders
+from contract import labels
 from contract.cpus import usable_cpus
-from contract.options import add_edition_option, package_output, positive_number, whole_number
+from contract.options import add_edition_option, distinct_numbers, package_output, positive_number, whole_number
 
 # The first backbone is the package's first member; channels are stacked in this order.
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
@@ -138,6 +139,12 @@ def _add_heads(step: _AddStep) -> None:
         metavar=f"DIR|{REFERENCE}",
         help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
         "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
+    )
+    heads.add_argument(
+        "--labels",
+        type=distinct_numbers(labels.LESIONS),
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels in your own masks, if they differ from these; other labels become background",
     )
     heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", [], "write the training report")

@@ -123,6 +123,8 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         check_installed("--trees")
     if arguments.masks is not None and arguments.networks is not None:
         raise HecktorError("--masks", "found with --networks", "one of them")
+    if arguments.labels is not None and arguments.masks in (None, REFERENCE):
+        raise HecktorError("--labels", "found without masks of your own", "--masks DIR")
     if arguments.networks is not None:
         _require_one_plan(work)
     jobs, target = arguments.jobs, work
@@ -130,7 +132,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
         _show("no decisions on lesions: masks of your own have no probabilities")
-        features = measure_masks(work, Path(arguments.masks), jobs)
+        features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
