@@ -72,12 +72,14 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
     """The command line; `run` holds the function of each step."""
     train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
-    steps, common = train.add_subparsers(dest="step", required=True), _common_arguments()
+    steps = train.add_subparsers(dest="step", required=True)
+    work, name_of_plan, jobs = _work_arguments(), _name_arguments(), _jobs_arguments()
+    # The list and the comparison concern every plan; the list has no work to share among processes.
+    common = {"list": [work], "compare": [work, jobs]}
 
     def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
-        added = steps.add_parser(
-            name, parents=[common, *parents], help=about, description=f"{about[0].upper()}{about[1:]}."
-        )
+        parents = [*common.get(name, [work, name_of_plan, jobs]), *parents]
+        added = steps.add_parser(name, parents=parents, help=about, description=f"{about[0].upper()}{about[1:]}.")
         added.set_defaults(run=run[name])
         return added
 
@@ -168,12 +170,22 @@ def _add_comparisons(step: _AddStep) -> None:
     )
 
 
-def _common_arguments() -> argparse.ArgumentParser:
+def _work_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    add = parser.add_argument
-    add("--work", type=Path, required=True, help="working directory of the training")
-    add("--name", default=DEFAULT_PLAN, help="name of the plan, or A+B for an ensemble of plans (default: %(default)s)")
-    add(
+    parser.add_argument("--work", type=Path, required=True, help="working directory of the training")
+    return parser
+
+
+def _name_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    about = "name of the plan, or A+B for an ensemble of plans (default: %(default)s)"
+    parser.add_argument("--name", default=DEFAULT_PLAN, help=about)
+    return parser
+
+
+def _jobs_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
         "--jobs",
         type=whole_number(1),
         default=usable_cpus(),
