@@ -38,8 +38,12 @@ def add_edition_option(parser: argparse.ArgumentParser, default: str = DEFAULT_E
     )
 
 
-def chosen_algorithm(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[Edition, Algorithm]:
+def chosen_algorithm(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, hint: str = ""
+) -> tuple[Edition, Algorithm]:
     """The edition and the algorithm that `--edition` and `--task` name; an unknown task ends with exit status 2.
+
+    `hint` is added to the message of an unknown task.
 
     Raises:
         HecktorError: the edition is unknown, or its declaration cannot be used.
@@ -48,7 +52,7 @@ def chosen_algorithm(parser: argparse.ArgumentParser, arguments: argparse.Namesp
     try:
         return edition, edition.algorithm(arguments.task)
     except HecktorError as error:
-        parser.error(f"argument --task: {error.message}")
+        parser.error(f"argument --task: {error.message}{hint}")
 
 
 def name_path(text: str) -> tuple[str, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ class _Trained:
 
     def _checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
         for path in self.results.checkpoints.values():
-            checkpoint = read_checkpoint(path, trust=trust)
+            checkpoint = _read_checkpoint(path, self.results, trust)
             check_same_training(checkpoint, self.first, self.results.plans, self.results.dataset)
             yield checkpoint
 
@@ -188,11 +188,22 @@ def _one_each(option: str, given: Sequence[Numbers] | None, folders: int) -> Seq
 
 def _trained(folder: Path, request: PackageRequest, channels: Numbers | None, lesions: Numbers | None) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
-    first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
+    first = _read_checkpoint(next(iter(results.checkpoints.values())), results, request.trust_checkpoint)
     plans = trained_plans(results.plans, first.configuration)
     check_same_training(first, first, results.plans, results.dataset)
     order = trained_order(results.dataset, channels, lesions)
     return _Trained(results, first, ordered_plans(plans, order), order)
+
+
+def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpoint:
+    """A checkpoint; if it does not record its configuration, as of custom trainers, the folder's name gives it."""
+    checkpoint = read_checkpoint(path, trust=trust)
+    if checkpoint.configuration:
+        return checkpoint
+    if results.configuration not in results.plans.get("configurations", {}):
+        expected = "one, or a results folder named Trainer__Plans__Configuration"
+        raise ModelPackageError(checkpoint.name, "records no configuration", expected)
+    return replace(checkpoint, configuration=results.configuration)
 
 
 def read_heads(path: Path, edition: Edition) -> dict[str, Head]:

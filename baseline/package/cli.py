@@ -48,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     heads = parser.add_mutually_exclusive_group(required=True)
     heads.add_argument("--heads", type=Path, help="JSON file with heads, such as heads.json of `hecktor train`")
     heads.add_argument(
-        "--without-heads", action="store_true", help="pack only the segmentation; other tasks will be refused"
+        "--without-heads",
+        action="store_true",
+        help="pack only the segmentation; other tasks are refused, or answered by stand-ins if the edition has them",
     )
     parser.add_argument(
         "--decisions", type=Path, help="JSON file with rules on lesions, such as decisions.json of `hecktor train`"
