@@ -47,7 +47,8 @@ def check_is_package(path: Path) -> None:
     if path.suffix == ".pth":
         raise ModelPackageError(name, "found a checkpoint", "a model package; `hecktor package` makes one")
     if path.is_dir() and not (path / MANIFEST).is_file():
-        if any(next(path.glob(f"{below}fold_*"), None) for below in ("", "*/", "*/*/")):
+        # A package without its manifest has files named fold_*.
+        if any(one.is_dir() for below in ("", "*/", "*/*/") for one in path.glob(f"{below}fold_*")):
             found = "found nnU-Net's results"
             raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
         raise ModelPackageError(name, f"no {MANIFEST}", "a model package")

@@ -46,7 +46,7 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
     folder = folder.resolve()
     plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
     chosen = _folds(folder) if folds is None else list(dict.fromkeys(folds))
-    there = sorted(path.name.removeprefix("fold_") for path in folder.glob("fold_*"))
+    there = sorted(path.name.removeprefix("fold_") for path in folder.glob("fold_*") if path.is_dir())
     if absent := [fold for fold in chosen if fold not in there]:
         raise ModelPackageError("--folds", f"found {', '.join(absent)}", f"one of {', '.join(there)}")
     checkpoints = {fold: _checkpoint(folder, fold, checkpoint) for fold in chosen}

@@ -12,7 +12,7 @@ import pytest
 
 from contract.archives import pack, unpack
 from contract.errors import ModelPackageError
-from contract.packages import file_entry, package_folder, read_manifest, verified_files
+from contract.packages import check_is_package, file_entry, package_folder, read_manifest, verified_files
 
 # sha256 of "abc", from FIPS 180-2.
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -110,3 +110,20 @@ def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None
             package_folder(tmp_path / name),
         ):
             pass
+
+
+def test_folders_and_files_that_are_no_package(package: Path, tmp_path: Path) -> None:
+    """A package that lost its manifest has files named fold_0.safetensors, results of nnU-Net folders named fold_0."""
+    (package / "manifest.json").unlink()
+    (package / "fold_0.safetensors").touch()
+    (tmp_path / "nnres" / "Trainer__Plans__3d_fullres" / "fold_0").mkdir(parents=True)
+    (tmp_path / "x.pth").touch()
+    for name, message in (
+        ("package", "package: no manifest.json, expected a model package"),
+        ("nnres", "nnres: found nnU-Net's results, expected a model package; `hecktor package --nnunet` makes one"),
+        ("x.pth", "x.pth: found a checkpoint, expected a model package; `hecktor package` makes one"),
+        ("nope", "nope: not found, expected a model package, as a folder or .tar.gz"),
+    ):
+        with pytest.raises(ModelPackageError) as refusal:
+            check_is_package(tmp_path / name)
+        assert str(refusal.value) == message
