@@ -66,7 +66,9 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
     mask_path = arguments.output if _is_mask_file(arguments.output) else None
     if mask_path is not None and arguments.task is None:
         arguments.task = _task_with_mask(str(arguments.edition))
-    edition, algorithm = chosen_algorithm(parser, arguments)
+    plain = arguments.ct is not None and arguments.task is None
+    hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
+    edition, algorithm = chosen_algorithm(parser, arguments, hint)
     if mask_path is not None:
         algorithm = _mask_alone(algorithm, mask_path)
     return PredictRequest(

@@ -15,8 +15,9 @@ from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.release.prepare import PrepareOptions
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, WorkFolders
+from contract import labels
 from contract.cpus import usable_cpus
-from contract.options import add_edition_option, positive_number, whole_number
+from contract.options import add_edition_option, distinct_numbers, package_output, positive_number, whole_number
 
 # The first backbone is the package's first member; channels are stacked in this order.
 _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
@@ -81,13 +82,15 @@ def parser(run: Mapping[str, Step]) -> argparse.ArgumentParser:
     """The command line; `run` holds the function of each step."""
     train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
     steps = train.add_subparsers(dest="step", required=True)
-    of_one_plan, of_plans = _common_arguments("name of the plan"), _common_arguments(_PLANS)
+    work, jobs = _work_arguments(), _jobs_arguments()
+    of_one_plan, of_plans = _name_arguments("name of the plan"), _name_arguments(_PLANS)
+    # The list and the comparison concern every plan; the list has no work to share among processes.
+    common = {"list": [work], "compare": [work, jobs]}
 
     def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
-        common = of_one_plan if name in _OF_ONE_PLAN else of_plans
-        added = steps.add_parser(
-            name, parents=[common, *parents], help=about, description=f"{about[0].upper()}{about[1:]}."
-        )
+        name_of_plan = of_one_plan if name in _OF_ONE_PLAN else of_plans
+        parents = [*common.get(name, [work, name_of_plan, jobs]), *parents]
+        added = steps.add_parser(name, parents=parents, help=about, description=f"{about[0].upper()}{about[1:]}.")
         added.set_defaults(run=run[name])
         return added
 
@@ -150,6 +153,12 @@ def _add_heads(step: _AddStep) -> None:
         help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
         "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
     )
+    heads.add_argument(
+        "--labels",
+        type=distinct_numbers(labels.LESIONS),
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels in your own masks, if they differ from these; other labels become background",
+    )
     heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", [], "write the training report")
     last = step("export", [_export_arguments(), device], "write the model package")
@@ -167,15 +176,26 @@ def _add_comparisons(step: _AddStep) -> None:
         metavar="EXPERIMENT",
         help="name of a plan, NAME:undecided for its masks before `decide`, A+B for an ensemble, or a model package",
     )
-    against.add_argument("--output", type=Path, help="HTML file to write (default: comparisons/... in --work)")
+    against.add_argument(
+        "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"
+    )
 
 
-def _common_arguments(name: str) -> argparse.ArgumentParser:
+def _work_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    add = parser.add_argument
-    add("--work", type=Path, required=True, help="working directory of the training")
-    add("--name", default=DEFAULT_PLAN, help=f"{name} (default: %(default)s)")
-    add(
+    parser.add_argument("--work", type=Path, required=True, help="working directory of the training")
+    return parser
+
+
+def _name_arguments(about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--name", default=DEFAULT_PLAN, help=f"{about} (default: %(default)s)")
+    return parser
+
+
+def _jobs_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
         "--jobs",
         type=whole_number(1),
         default=usable_cpus(),
@@ -275,6 +295,6 @@ def _plan_arguments() -> argparse.ArgumentParser:
 def _export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
+    add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
     add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
     return parser

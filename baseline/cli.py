@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser(_STEPS).parse_args(argv)
     try:
-        status: int = arguments.run(arguments, WorkFolders(arguments.work.resolve(), arguments.name))
+        name = getattr(arguments, "name", DEFAULT_PLAN)  # the list and the comparison concern every plan
+        status: int = arguments.run(arguments, WorkFolders(arguments.work.resolve(), name))
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
     return status
@@ -105,7 +106,8 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
         _require_one_plan(work)
         use_networks(work, arguments.networks)
-    if not any(path.exists() for one in work.members for path in (one.networks, one.plan_json)):
+    has_networks = any(path.exists() for one in work.members for path in (one.networks, one.plan_json))
+    if not has_networks and work.features_json.is_file():  # of `heads --masks`
         _show("no decisions on lesions: there are no networks to compute probabilities")
         return 0
     decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
@@ -123,6 +125,8 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         check_installed("--trees")
     if arguments.masks is not None and arguments.networks is not None:
         raise HecktorError("--masks", "found with --networks", "one of them")
+    if arguments.labels is not None and arguments.masks in (None, REFERENCE):
+        raise HecktorError("--labels", "found without masks of your own", "--masks DIR")
     if arguments.networks is not None:
         _require_one_plan(work)
     jobs, target = arguments.jobs, work
@@ -130,7 +134,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
         _show("no decisions on lesions: masks of your own have no probabilities")
-        features = measure_masks(work, Path(arguments.masks), jobs)
+        features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
@@ -145,6 +149,7 @@ def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _list(_: argparse.Namespace, work: WorkFolders) -> int:
+    _require_folder(work)
     _show(as_table(listed(work.shared)))
     return 0
 
@@ -152,9 +157,15 @@ def _list(_: argparse.Namespace, work: WorkFolders) -> int:
 def _compare(arguments: argparse.Namespace, work: WorkFolders) -> int:
     from baseline.experiments.compare import compare
 
+    _require_folder(work)
     summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs, arguments.device)
     _show(f"{summary}\nwritten: {page}")
     return 0
+
+
+def _require_folder(work: WorkFolders) -> None:
+    if not work.shared.is_dir():
+        raise HecktorError("--work", f"no folder {work.shared.name}")
 
 
 def _require_one_plan(work: WorkFolders) -> None:

@@ -172,17 +172,20 @@ def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs
     return decide(work, measured, jobs) if work.decisions_json.is_file() else apply_rules(work, measured)
 
 
-def measure_masks(work: WorkFolders, folder: Path, jobs: int = 1) -> dict[str, Features]:
+def measure_masks(
+    work: WorkFolders, folder: Path, jobs: int = 1, lesions: tuple[int, ...] | None = None
+) -> dict[str, Features]:
     """Measure the lesions in a folder of out-of-fold masks, `ID.nii.gz` or `ID.mha` on each CT's grid.
 
-    Returns features by patient ID, also written to `features.json`. No network is needed.
+    Returns features by patient ID, also written to `features.json`. No network is needed. `lesions` are the numbers of
+    GTVp and GTVn in the masks, None for 1 and 2.
 
     Raises:
         HecktorError: a patient has no mask, or a mask is unusable.
     """
     from baseline.network.given_masks import measure_given_masks
 
-    features, key = measure_given_masks(work, read_cases(work), folder, jobs)
+    features, key = measure_given_masks(work, read_cases(work), folder, jobs, lesions)
     if load_cached(work.features_json, key) is None:
         cache(work.features_json, key, features)
     return features

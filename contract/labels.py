@@ -10,3 +10,4 @@ GTVN: Final = 2
 
 NAMES: Final[dict[int, str]] = {BACKGROUND: "background", GTVP: "GTVp", GTVN: "GTVn"}
 FOREGROUND: Final[tuple[int, ...]] = (GTVP, GTVN)
+LESIONS: Final[tuple[str, ...]] = tuple(NAMES[value] for value in FOREGROUND)

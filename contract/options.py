@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,8 +38,12 @@ def add_edition_option(parser: argparse.ArgumentParser, default: str = DEFAULT_E
     )
 
 
-def chosen_algorithm(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[Edition, Algorithm]:
+def chosen_algorithm(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, hint: str = ""
+) -> tuple[Edition, Algorithm]:
     """The edition and the algorithm that `--edition` and `--task` name; an unknown task ends with exit status 2.
+
+    `hint` is added to the message of an unknown task.
 
     Raises:
         HecktorError: the edition is unknown, or its declaration cannot be used.
@@ -48,7 +52,7 @@ def chosen_algorithm(parser: argparse.ArgumentParser, arguments: argparse.Namesp
     try:
         return edition, edition.algorithm(arguments.task)
     except HecktorError as error:
-        parser.error(f"argument --task: {error.message}")
+        parser.error(f"argument --task: {error.message}{hint}")
 
 
 def name_path(text: str) -> tuple[str, Path]:
@@ -59,6 +63,13 @@ def name_path(text: str) -> tuple[str, Path]:
     return name.strip(), Path(path)
 
 
+def package_output(text: str) -> Path:
+    """Read where to write a model package; argparse.ArgumentTypeError for an archive other than `.tar.gz`."""
+    if text.lower().endswith((".tgz", ".tar", ".zip")):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME.tar.gz, or the name of a folder")
+    return Path(text)
+
+
 def name_paths(text: str) -> tuple[str, list[Path]]:
     """Read NAME=PATH,PATH; argparse.ArgumentTypeError for any other text."""
     name, _, rest = text.partition("=")
@@ -66,6 +77,45 @@ def name_paths(text: str) -> tuple[str, list[Path]]:
     if not name.strip() or not paths:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=PATH")
     return name.strip(), paths
+
+
+def mapping_text(numbers: Mapping[str, int]) -> str:
+    """Numbers by name as options take them, such as `CT=1,PET=0`."""
+    return ",".join(f"{name}={number}" for name, number in numbers.items())
+
+
+def permuted_numbers(names: Sequence[str], first: int) -> Callable[[str], tuple[int, ...]]:
+    """A reader of a number for each of `names`, counted from `first` in any order, such as CT=1,PET=0.
+
+    The reader raises argparse.ArgumentTypeError for any other text.
+    """
+    usual = range(first, first + len(names))
+    expected = f"{mapping_text(dict(zip(names, usual, strict=True)))} or these numbers in another order"
+    return _numbers_reader(names, expected, lambda numbers: sorted(numbers) == list(usual))
+
+
+def distinct_numbers(names: Sequence[str]) -> Callable[[str], tuple[int, ...]]:
+    """A reader of a different number from 1 for each of `names`, such as GTVp=7,GTVn=3.
+
+    The reader raises argparse.ArgumentTypeError for any other text.
+    """
+    usual = range(1, 1 + len(names))
+    expected = f"{mapping_text(dict(zip(names, usual, strict=True)))} or other numbers from 1"
+    return _numbers_reader(names, expected, lambda numbers: min(numbers) >= 1 and len(set(numbers)) == len(numbers))
+
+
+def _numbers_reader(
+    names: Sequence[str], expected: str, accepts: Callable[[Sequence[int]], bool]
+) -> Callable[[str], tuple[int, ...]]:
+    def read(text: str) -> tuple[int, ...]:
+        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+        are_numbers = given.keys() == set(names) and all(value.isdecimal() for value in given.values())
+        numbers = tuple(int(given[name]) for name in names) if are_numbers else ()
+        if not numbers or not accepts(numbers):
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}")
+        return numbers
+
+    return read
 
 
 def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import tarfile
 import tempfile
 import zlib
@@ -27,9 +28,10 @@ def package_folder(package: Path) -> Iterator[Path]:
     """The folder of a model package; a `.tar.gz` is unpacked to a temporary folder, which is removed at the end.
 
     Raises:
-        ModelPackageError: a file that cannot be unpacked.
+        ModelPackageError: not a model package.
     """
-    if not package.is_file():
+    check_is_package(package)
+    if package.is_dir():
         yield package
         return
     with tempfile.TemporaryDirectory(prefix="hecktor-model-", ignore_cleanup_errors=True) as folder:
@@ -37,13 +39,51 @@ def package_folder(package: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def check_is_package(path: Path) -> None:
+    """Check that this is a folder with a manifest, or a file that may be an archive. Raises `ModelPackageError`."""
+    name = path.name or path.resolve().name
+    if not path.exists():
+        raise ModelPackageError(name, "not found", "a model package, as a folder or .tar.gz")
+    if path.suffix == ".pth":
+        raise ModelPackageError(name, "found a checkpoint", "a model package; `hecktor package` makes one")
+    if path.is_dir() and not (path / MANIFEST).is_file():
+        # A package without its manifest has files named fold_*.
+        if any(one.is_dir() for below in ("", "*/", "*/*/") for one in path.glob(f"{below}fold_*")):
+            found = "found nnU-Net's results"
+            raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
+        raise ModelPackageError(name, f"no {MANIFEST}", "a model package")
+
+
 def unpack_package(archive: Path, folder: Path) -> None:
     """Unpack a `.tar.gz` as the platform does. Raises `ModelPackageError`."""
-    try:
+    with _unpacking(archive):
         unpack(archive, folder)
+
+
+@contextmanager
+def _unpacking(archive: Path) -> Iterator[None]:
+    """Turn the errors of a damaged archive into `ModelPackageError`."""
+    try:
+        yield
     except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
         found = f"cannot be unpacked ({problem or type(problem).__name__})"
         raise ModelPackageError(archive.name, found, "a model package, as a folder or .tar.gz") from None
+
+
+def manifest_sha256(package: Path) -> str:
+    """The sha256 of a package's manifest, which holds those of all its files; a `.tar.gz` gives that of its folder.
+
+    Raises:
+        ModelPackageError: not a model package.
+    """
+    check_is_package(package)
+    if package.is_dir():
+        return str(file_entry(package / MANIFEST)["sha256"])
+    with _unpacking(package), tarfile.open(package) as tar:
+        for member in tar:
+            if posixpath.normpath(member.name) == MANIFEST and (file := tar.extractfile(member)) is not None:
+                return hashlib.sha256(file.read()).hexdigest()
+    raise ModelPackageError(package.name, f"no {MANIFEST}", "a model package")
 
 
 def file_entry(path: Path) -> dict[str, Any]:

@@ -39,6 +39,9 @@ def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
     Raises:
         InputError: a PET or clinical variables do not exist, or an image has an unknown suffix.
     """
+    for option, path in (("--ct", ct), ("--pet", pet)):
+        if path is not None and path.is_dir():
+            raise InputError(option, "found a folder", "an image")
     files = CaseFiles(ct, _pet_beside(ct) if pet is None else pet, ehr)
     for option, path in zip(("--ct", "--pet", "--ehr"), files.paths, strict=False):
         if not path.is_file():

@@ -176,7 +176,9 @@ def _with_parts(experts: tuple[Expert[ScoreHead], ...], content: Mapping[str, An
             parse_calibration(content.get("calibration"), name),
             parse_survival(content.get("survival"), name),
         )
-    except (KeyError, TypeError, AttributeError) as problem:
+    except KeyError as problem:
+        raise ModelPackageError(name, f"no {problem}", "a head") from None
+    except (TypeError, AttributeError) as problem:
         raise ModelPackageError(name, f"not a head ({type(problem).__name__}: {problem})") from None
 
 

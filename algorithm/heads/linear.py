@@ -135,7 +135,9 @@ def parse_head(content: Any, name: str) -> LinearHead:
             parse_calibration(content.get("calibration"), name),
             parse_survival(content.get("survival"), name),
         )
-    except (KeyError, TypeError, AttributeError) as problem:
+    except KeyError as problem:
+        raise ModelPackageError(name, f"no {problem}", "a head") from None
+    except (TypeError, AttributeError) as problem:
         raise ModelPackageError(name, f"not a head ({type(problem).__name__}: {problem})") from None
 
 

@@ -28,6 +28,8 @@ _MODULES: Final[dict[str, type[nn.Module]]] = {
 }
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
 LARGEST_KEPT_BYTES: Final = 3 * GIB
+# More than any card has, so that nothing is refused that could run.
+LARGEST_TILE_BYTES: Final = 512 * GIB
 _SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode")
 
 
@@ -159,6 +161,7 @@ def untrained_network(
             raise ModelPackageError("plans.json", f"network {name!r}", f"one of {', '.join(_BUILDERS)}")
         more = enhancements(architecture.get("enhance", []))
         network = _BUILDERS[name](configuration, channels + len(more), classes, deep_supervision)
+        _check_memory(configuration["patch_size"], network)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
         raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
     return Enhanced(network, more) if more else network
@@ -195,6 +198,15 @@ def _check_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> None:
     if arguments.get("norm_op") is not None and list(patch) == multiples:
         fault = f"patch_size {list(patch)} with one voxel at the lowest resolution"
         raise ModelPackageError("plans.json", fault, "two or more, which instance normalisation needs")
+
+
+def _check_memory(patch: Sequence[int], network: nn.Module) -> None:
+    """Check that a card could hold input and output of the first convolution for one patch, in float16."""
+    first = next(module for module in network.modules() if isinstance(module, nn.Conv3d))
+    size = math.prod(int(n) for n in patch) * (first.in_channels + first.out_channels) * 2
+    if size > LARGEST_TILE_BYTES:
+        found = f"patch_size {list(patch)}, whose first layer needs {size / GIB:,.0f} GiB"
+        raise ModelPackageError("plans.json", found, f"at most {LARGEST_TILE_BYTES // GIB} GiB: no card holds more")
 
 
 def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:

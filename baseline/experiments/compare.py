@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.cache import key_of
-from baseline.experiments.answers import Experiment, answered_by, experiment_of, write_answers, write_references
-from baseline.experiments.packages import experiment_of_package
+from baseline.experiments.answers import Experiment, answered_by, write_answers, write_references
+from baseline.experiments.packages import chosen_experiments
 from baseline.experiments.page import write_comparison
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
@@ -17,7 +17,6 @@ from baseline.release.splits import read_splits
 from baseline.report.current import heads_are_current
 from baseline.report.mask_profile import mask_profile
 from baseline.work import WorkFolders
-from contract.archives import SUFFIX
 from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -27,6 +26,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.ranking.table import as_text
+from evaluation.report.page import page_file
 from evaluation.results.metrics_json import parse_metrics
 
 # Increment when the same answers give other metrics.
@@ -51,36 +51,27 @@ def compare(
     Args:
         work: any plan of the working directory.
         names: plans, ensembles, `NAME:undecided`, or paths of model packages.
-        output: the HTML file; None for one below `comparisons` in the working directory.
+        output: the HTML file, or a folder for index.html; None for one below `comparisons` in the working directory.
         jobs: number of processes.
         device: of a package's networks, if these have not segmented the patients yet.
 
     Raises:
-        HecktorError: fewer than two experiments, one without masks, or no patient in common.
+        HecktorError: fewer than two experiments, one without masks, two of one name, or no patient in common.
     """
     if len(set(names)) < 2:
         raise HecktorError("compare", f"found {', '.join(names)}", "at least two different experiments")
-    experiments = [_experiment(work, name, device, jobs) for name in dict.fromkeys(names)]
+    given_page = None if output is None else page_file(output)  # checked before the work
+    experiments = chosen_experiments(work, list(dict.fromkeys(names)), device, jobs)
     titles = [one.name for one in experiments]
-    if len(set(titles)) < len(titles):
-        raise HecktorError("compare", f"found {', '.join(titles)}", "different experiments")
     experiments, outdated = without_outdated_heads(experiments)
     cases, lines = common_patients(experiments)
     lines = outdated + lines
     folder = work.shared / "comparisons"
     compared = compare_tasks(experiments, cases, folder / "results", jobs)
-    page = output or folder / f"{'-against-'.join(titles).replace(':', '-')}.html"
+    page = given_page or folder / f"{'-against-'.join(titles).replace(':', '-')}.html"
     results = [one.results for one in compared if one.results is not None]
     write_comparison(page, results, experiments, cases, lines + reasons(compared))
     return "\n".join([*lines, *map(summary, compared)]), page
-
-
-def _experiment(work: WorkFolders, name: str, device: str, jobs: int) -> Experiment:
-    if Path(name).exists() and (Path(name).is_file() or (Path(name) / "manifest.json").is_file()):
-        return experiment_of_package(work, Path(name), device, jobs)
-    if name.endswith(SUFFIX) or "/" in name:
-        raise HecktorError(name, "not found", "a model package, or the name of a plan")
-    return experiment_of(work.shared, name)
 
 
 def without_outdated_heads(experiments: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:

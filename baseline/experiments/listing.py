@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from baseline.heads.cross_validation import METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import package_jobs, unfinished
@@ -87,5 +88,13 @@ def _figures(work: WorkFolders) -> dict[str, float | None]:
     figures = {title: masks.get(name, {}).get("value") for name, title in mask_metric_titles(edition).items()}
     document = read_json(work.cross_validation_json) if work.cross_validation_json.is_file() else {}
     for target in targets_of(edition):
-        figures[f"{target.name} {target.metric}"] = document.get(target.name, {}).get("nested", {}).get(target.metric)
+        figures[f"{_head_title(target.name)} {METRIC_TITLES[target.metric]}"] = (
+            document.get(target.name, {}).get("nested", {}).get(target.metric)
+        )
     return figures
+
+
+def _head_title(name: str) -> str:
+    """`rfs` as RFS, `t_stage` as T stage."""
+    first, *rest = name.split("_")
+    return " ".join([first.upper(), *rest])

@@ -28,13 +28,14 @@ _MOST_NAMES: Final = 5
 
 
 def measure_given_masks(
-    work: WorkFolders, cases: Sequence[ReleaseCase], folder: Path, jobs: int
+    work: WorkFolders, cases: Sequence[ReleaseCase], folder: Path, jobs: int, lesions: tuple[int, ...] | None = None
 ) -> tuple[dict[str, Features], str]:
     """Image features by patient ID from the masks `ID.nii.gz` or `ID.mha` in `folder`, and a digest of all masks.
 
     The masks are copied to the working directory, where the report reads them. Features are measured on the grid of
     the prepared images, as in inference. Patients with unchanged masks and images are not measured again. `jobs` is
-    the number of processes.
+    the number of processes. `lesions` are the numbers of GTVp and GTVn in the masks, whose other labels then count as
+    background; None for 1 and 2, and no other label.
 
     Raises:
         HecktorError: a patient has no mask or several, or a mask is not on its CT's grid or has other labels.
@@ -42,10 +43,12 @@ def measure_given_masks(
     paths = _masks_by_patient(cases, folder)
     for case in cases:
         _check_grid(paths[case.patient_id], case)
-    keys = {case.patient_id: _key(case, work, paths[case.patient_id]) for case in cases}
+    keys = {case.patient_id: _key(case, work, paths[case.patient_id], lesions) for case in cases}
     rows = {case.patient_id: _load(work, case.patient_id, keys[case.patient_id]) for case in cases}
     waiting = [case for case in cases if rows[case.patient_id] is None]
-    rows |= dict(each(partial(_measure, work=work, paths=paths, keys=keys), waiting, jobs, "measure masks"))
+    rows |= dict(
+        each(partial(_measure, work=work, paths=paths, keys=keys, lesions=lesions), waiting, jobs, "measure masks")
+    )
     return {name: row for name, row in rows.items() if row is not None}, key_of((), keys)
 
 
@@ -113,9 +116,9 @@ def _check_grid(path: Path, case: ReleaseCase) -> None:
         raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", "the CT's grid")
 
 
-def _key(case: ReleaseCase, work: WorkFolders, mask: Path) -> str:
+def _key(case: ReleaseCase, work: WorkFolders, mask: Path, lesions: tuple[int, ...] | None) -> str:
     images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
-    made_from = {"version": _VERSION, "mask": file_entry(mask)["sha256"]}
+    made_from = {"version": _VERSION, "mask": file_entry(mask)["sha256"], **({"lesions": lesions} if lesions else {})}
     return key_of((*images, case.ct, case.dose), made_from)
 
 
@@ -125,10 +128,14 @@ def _load(work: WorkFolders, name: str, key: str) -> Features | None:
 
 
 def _measure(
-    case: ReleaseCase, work: WorkFolders, paths: Mapping[str, Path], keys: Mapping[str, str]
+    case: ReleaseCase,
+    work: WorkFolders,
+    paths: Mapping[str, Path],
+    keys: Mapping[str, str],
+    lesions: tuple[int, ...] | None,
 ) -> tuple[str, Features]:
     name = case.patient_id
-    mask = _read_mask(paths[name])
+    mask = _read_mask(paths[name], lesions)
     row = _measured(case, work, mask)
     work.features(name).unlink(missing_ok=True)  # of an earlier mask
     work.uncertainty(name).unlink(missing_ok=True)
@@ -137,10 +144,16 @@ def _measure(
     return name, row
 
 
-def _read_mask(path: Path) -> Volume:
+def _read_mask(path: Path, lesions: tuple[int, ...] | None) -> Volume:
     volume = read_volume(path)
+    if lesions is not None:
+        mask = np.zeros(volume.array.shape, np.uint8)
+        for label, number in zip(labels.FOREGROUND, lesions, strict=True):
+            mask[volume.array == number] = label
+        return Volume(mask, volume.geometry)
     values: list[Any] = np.unique(volume.array).tolist()
     if others := [value for value in values if value not in labels.NAMES]:
         shown = ", ".join(f"{value:g}" for value in others[:_MOST_NAMES])
-        raise HecktorError(path.name, f"labels {shown}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
+        expected = ", ".join(f"{k} {v}" for k, v in labels.NAMES.items())
+        raise HecktorError(path.name, f"labels {shown}", f"{expected}, or --labels with the numbers of GTVp and GTVn")
     return Volume(volume.array.astype(np.uint8), volume.geometry)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from algorithm.decisions.rules import read_decisions
 from algorithm.heads.classes import Head, read_head
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
@@ -23,6 +22,7 @@ from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
 from baseline.package.nnunet_results import NnunetResults, read_results, trained_plans
 from baseline.package.order import TrainedOrder, ordered_plans, trained_order
+from baseline.package.rules import packed_rules
 from baseline.release.cases import head_answers
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
@@ -92,7 +92,7 @@ class _Trained:
 
     def _checkpoints(self, trust: bool) -> Iterator[Checkpoint]:
         for path in self.results.checkpoints.values():
-            checkpoint = read_checkpoint(path, trust=trust)
+            checkpoint = _read_checkpoint(path, self.results, trust)
             check_same_training(checkpoint, self.first, self.results.plans, self.results.dataset)
             yield checkpoint
 
@@ -125,7 +125,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = load_edition(request.edition)
     heads = {} if request.heads is None else read_heads(request.heads, edition)
     stand_ins = {} if request.heads is None else read_stand_ins(request.heads, edition)
-    decisions = {} if request.decisions is None else read_rules(request.decisions)
+    decisions, about_decisions = packed_rules(request.decisions, request.heads, edition)
     trained = _all_trained(request)
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -148,7 +148,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     )
     notes = (note for one in trained for note in one.notes())
     own = _notes(trained[0].plans, request.normalised_over)
-    return WrittenPackage(export_contents(request.output, contents), (*own, *notes))
+    return WrittenPackage(export_contents(request.output, contents), (*own, *about_decisions, *notes))
 
 
 def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
@@ -188,11 +188,22 @@ def _one_each(option: str, given: Sequence[Numbers] | None, folders: int) -> Seq
 
 def _trained(folder: Path, request: PackageRequest, channels: Numbers | None, lesions: Numbers | None) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
-    first = read_checkpoint(next(iter(results.checkpoints.values())), trust=request.trust_checkpoint)
+    first = _read_checkpoint(next(iter(results.checkpoints.values())), results, request.trust_checkpoint)
     plans = trained_plans(results.plans, first.configuration)
     check_same_training(first, first, results.plans, results.dataset)
     order = trained_order(results.dataset, channels, lesions)
     return _Trained(results, first, ordered_plans(plans, order), order)
+
+
+def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpoint:
+    """A checkpoint; if it does not record its configuration, as of custom trainers, the folder's name gives it."""
+    checkpoint = read_checkpoint(path, trust=trust)
+    if checkpoint.configuration:
+        return checkpoint
+    if results.configuration not in results.plans.get("configurations", {}):
+        expected = "one, or a results folder named Trainer__Plans__Configuration"
+        raise ModelPackageError(checkpoint.name, "records no configuration", expected)
+    return replace(checkpoint, configuration=results.configuration)
 
 
 def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
@@ -223,17 +234,6 @@ def read_stand_ins(path: Path, edition: Edition) -> dict[str, Any]:
     """The stand-ins in a `heads.json` of a training, by the name of the head; plain heads have none."""
     records = read_json(path, error=ModelPackageError)
     return stand_ins_of(edition, {name: one for name, one in records.items() if isinstance(one, dict)})
-
-
-def read_rules(path: Path) -> dict[str, Any]:
-    """The rules on lesions in a `decisions.json`, or in a plain object of rules.
-
-    Raises:
-        ModelPackageError: no rules that the algorithm could apply.
-    """
-    content = read_json(path, error=ModelPackageError)
-    rules = content.get("rules", content) if isinstance(content, dict) else content
-    return read_decisions(rules, path.name).as_json()
 
 
 def known_features(edition: Edition) -> frozenset[str]:

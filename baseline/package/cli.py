@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from algorithm.network.package import CHANNELS
 from baseline.package.assemble import PackageRequest, package_training
-from baseline.package.order import LESIONS, mapping_text
-from contract.options import add_edition_option
+from contract import labels
+from contract.options import add_edition_option, package_output, permuted_numbers
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,20 +33,6 @@ def _fold(text: str) -> str:
     return text if text == "all" else str(int(text))
 
 
-def _numbers(names: Sequence[str], first: int) -> Callable[[str], tuple[int, ...]]:
-    """Reader of a number for each of `names`, counted from `first`, such as CT=1,PET=0."""
-    numbers = range(first, first + len(names))
-
-    def read(text: str) -> tuple[int, ...]:
-        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
-        if given.keys() != set(names) or sorted(given.values()) != [str(number) for number in numbers]:
-            form = mapping_text(dict(zip(names, numbers, strict=True)))
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected {form} or these numbers in another order")
-        return tuple(int(given[name]) for name in names)
-
-    return read
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor package", description="Convert a finished nnU-Net v2 training into a model package."
@@ -58,11 +44,13 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="results folder DatasetXXX/Trainer__Plans__3d_fullres; may be repeated for an ensemble",
     )
-    parser.add_argument("--output", type=Path, required=True, help="model.tar.gz for upload, or a folder")
+    parser.add_argument("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
     heads = parser.add_mutually_exclusive_group(required=True)
     heads.add_argument("--heads", type=Path, help="JSON file with heads, such as heads.json of `hecktor train`")
     heads.add_argument(
-        "--without-heads", action="store_true", help="pack only the segmentation; other tasks will be refused"
+        "--without-heads",
+        action="store_true",
+        help="pack only the segmentation; other tasks are refused, or answered by stand-ins if the edition has them",
     )
     parser.add_argument(
         "--decisions", type=Path, help="JSON file with rules on lesions, such as decisions.json of `hecktor train`"
@@ -82,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--channels",
-        type=_numbers(CHANNELS, 0),
+        type=permuted_numbers(CHANNELS, 0),
         action="append",
         metavar="CT=0,PET=1",
         help="numbers of the channels in the training, if they differ from these; once for all --nnunet, or once for "
@@ -90,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--labels",
-        type=_numbers(LESIONS, 1),
+        type=permuted_numbers(labels.LESIONS, 1),
         action="append",
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in the training, if they differ from these; repeated as --channels",

@@ -43,7 +43,9 @@ def resolved(plans: Mapping[str, Any], name: str, what: str) -> tuple[dict[str, 
         manager = PlansManager(dict(plans))
         configuration = dict(manager.get_configuration(name).configuration)
         return configuration, dict(manager.foreground_intensity_properties_per_channel)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as problem:
+    except KeyError as problem:
+        raise ModelPackageError(what, f"no {problem}", "nnU-Net's plans") from None
+    except (AttributeError, RuntimeError, TypeError, ValueError) as problem:
         raise ModelPackageError(what, f"not nnU-Net's plans for {name!r} ({problem})") from None
 
 

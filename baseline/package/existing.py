@@ -10,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
+from baseline.package.exported import exporting_plan
 from baseline.work import WorkFolders
-from contract.errors import HecktorError, ModelPackageError
+from contract.errors import HecktorError
 from contract.packages import MANIFEST, file_entry, unpack_package
 
 # Differences in mm below this come from rounding.
@@ -30,19 +31,25 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
         spacing_mm: spacing (x, y, z) for which the release will be prepared; None takes that of `prepare.json`.
 
     Raises:
-        HecktorError: the working directory has networks of its own, or the spacing differs from the networks'.
+        HecktorError: the working directory has networks of its own, or the spacing differs from the networks'; or
+            the working directory exported the package, so that its networks have seen the patients.
         ModelPackageError: not a model package.
     """
     if work.plan_json.is_file():
         found = f"networks planned or trained in {work.root.name}"
         raise HecktorError("--networks", found, "another --name, or a working directory without `hecktor train plan`")
-    work.root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.root) as scratch:
+    spacing = spacing_mm or prepared_spacing(work)
+    if (plan := exporting_plan(work.shared, package)) is not None:
+        found = f"found {package.name}, which this working directory exported as {plan.name}"
+        raise HecktorError("--networks", found, "networks that were trained without these patients")
+    work.shared.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.shared) as scratch:
         copy = _copied(package, Path(scratch) / "networks")
-        check_spacing(copy, spacing_mm or prepared_spacing(work))
+        check_spacing(copy, spacing, given=spacing_mm is not None)
         current = work.networks / MANIFEST
         if current.is_file() and file_entry(current) == file_entry(copy.root / MANIFEST):
             return
+        work.root.mkdir(parents=True, exist_ok=True)  # not before: an error leaves no empty plan
         if work.networks.exists():
             work.networks.rename(Path(scratch) / "earlier")
         copy.root.rename(work.networks)
@@ -62,11 +69,21 @@ def prepared_spacing(work: WorkFolders) -> tuple[float, ...]:
     return tuple(work.read(work.prepare_json)["options"]["spacing_mm"])
 
 
-def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...]) -> None:
-    """Raise `HecktorError` unless images of this spacing (x, y, z) are what the package's networks expect."""
-    if not np.allclose(spacing_mm, package.spacing_mm, rtol=0, atol=_SAME_MM):
-        found, expected = (" ".join(f"{step:g}" for step in steps) for steps in (spacing_mm, package.spacing_mm))
-        raise HecktorError("--spacing-mm", f"found {found}", f"{expected}, as of the networks of {package.name}")
+def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...], *, given: bool = False) -> None:
+    """Raise `HecktorError` unless images of this spacing (x, y, z) are what the package's networks expect.
+
+    `given` is true if the spacing comes from `--spacing-mm`, false if it is that of the prepared images.
+    """
+    if np.allclose(spacing_mm, package.spacing_mm, rtol=0, atol=_SAME_MM):
+        return
+    images, networks = ([f"{step:g}" for step in steps] for steps in (spacing_mm, package.spacing_mm))
+    if given:
+        expected = f"{' '.join(networks)}, as of the networks of {package.name}"
+        raise HecktorError("--spacing-mm", f"found {' '.join(images)}", expected)
+    found = f"found networks of {' x '.join(networks)} mm"
+    expected = f"{' x '.join(images)} mm as the prepared images"
+    action = f"prepare another working directory with --spacing-mm {' '.join(networks)}"
+    raise HecktorError(package.manifest["name"], found, f"{expected}; {action}")
 
 
 def networks_record(package: ModelPackage) -> dict[str, Any]:
@@ -86,7 +103,5 @@ def _copied(package: Path, target: Path) -> ModelPackage:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(package / name, target / name)
         return load_package(target)
-    if not package.is_file():
-        raise ModelPackageError(package.name, "not found", "a model package, as a folder or .tar.gz")
     unpack_package(package, target)
     return load_package(target)

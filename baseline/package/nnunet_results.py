@@ -10,6 +10,7 @@ from typing import Any, Final
 from baseline.package.comparison import INTENSITIES, resolved
 from contract.errors import ModelPackageError
 from contract.files import read_json
+from contract.packages import MANIFEST
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
@@ -18,9 +19,13 @@ _EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__
 
 @dataclass(frozen=True)
 class NnunetResults:
-    """A results folder: nnU-Net's plans and `dataset.json`, and the checkpoints of the chosen folds."""
+    """A results folder: nnU-Net's plans and `dataset.json`, and the checkpoints of the chosen folds.
+
+    `configuration` is the last part of the folder's name.
+    """
 
     name: str
+    configuration: str
     plans: Mapping[str, Any]
     dataset: Mapping[str, Any]
     checkpoints: Mapping[str, Path]
@@ -41,8 +46,12 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
     folder = folder.resolve()
     plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
     chosen = _folds(folder) if folds is None else list(dict.fromkeys(folds))
+    there = sorted(path.name.removeprefix("fold_") for path in folder.glob("fold_*") if path.is_dir())
+    if absent := [fold for fold in chosen if fold not in there]:
+        raise ModelPackageError("--folds", f"found {', '.join(absent)}", f"one of {', '.join(there)}")
     checkpoints = {fold: _checkpoint(folder, fold, checkpoint) for fold in chosen}
-    return NnunetResults(f"{folder.parent.name}-{folder.name}", plans, dataset, checkpoints)
+    configuration = folder.name.rpartition("__")[2]
+    return NnunetResults(f"{folder.parent.name}-{folder.name}", configuration, plans, dataset, checkpoints)
 
 
 def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -69,6 +78,8 @@ def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_folder(folder: Path) -> None:
+    if (folder / MANIFEST).is_file():
+        raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
     if (folder / "plans.json").is_file():
         return
     around = next((parent for parent in folder.resolve().parents[:2] if (parent / "plans.json").is_file()), None)
@@ -102,11 +113,10 @@ def _checkpoint(folder: Path, fold: str, which: str) -> Path:
     path = folder / f"fold_{fold}" / f"checkpoint_{which}.pth"
     if not path.is_file():
         there = sorted(other.name for other in path.parent.glob("checkpoint_*.pth"))
-        found = f"found {', '.join(there)}" if there else "found none"
         other = {"final": "best", "best": "final"}[which]
-        option = f"--checkpoint {other}, " if f"checkpoint_{other}.pth" in there else ""
-        expected = f"expected it, {option}or name finished folds with --folds"
-        raise ModelPackageError(f"fold_{fold}", f"no {path.name}, {found}; {expected}")
+        option = f", or --checkpoint {other}" if f"checkpoint_{other}.pth" in there else ""
+        expected = f"{path.name}{option}; --folds leaves out unfinished folds"
+        raise ModelPackageError(f"fold_{fold}", f"found {', '.join(there) or 'no checkpoint'}", expected)
     return path
 
 

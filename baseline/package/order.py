@@ -17,8 +17,9 @@ from algorithm.network.package import CHANNELS
 from baseline.package.comparison import INTENSITIES, channel_names
 from contract import labels
 from contract.errors import ModelPackageError
+from contract.labels import LESIONS
+from contract.options import mapping_text
 
-LESIONS: Final = tuple(labels.NAMES[value] for value in sorted(labels.NAMES) if value != labels.BACKGROUND)
 _ALIASES: Final = {"pt": "pet"}
 
 
@@ -192,8 +193,3 @@ def _suggestion(known: Mapping[str, int], in_order: Mapping[str, int], kind: str
     inferred = {**known, **dict(zip(unknown, left, strict=True))}
     condition = f" if {unknown[0]} is {kind} {left[0]}" if unknown else ""
     return f"--{kind}s {mapping_text({name: inferred[name] for name in in_order})}{condition}"
-
-
-def mapping_text(numbers: Mapping[str, int]) -> str:
-    """Numbers by name as the options take them, such as `CT=1,PET=0`."""
-    return ",".join(f"{name}={number}" for name, number in numbers.items())

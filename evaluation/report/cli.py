@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from contract.files import whole_folder, write_bytes, write_text
 from contract.options import add_edition_option, name_path, whole_number
@@ -18,18 +17,14 @@ from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.page.colours import colours_of
 from evaluation.report.cases import CasePicture
-from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page
+from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
 from evaluation.viewer.export import add_export_options, export_requested
-
-_PAGE_SUFFIXES: Final = (".html", ".htm")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    page = options.output
-    if page.suffix.lower() not in _PAGE_SUFFIXES:
-        page = page / "index.html"
+    page = page_file(options.output)
     edition = load_declaration(options.edition)
     results = find_results(options.results, edition)
     teams = team_names(results)

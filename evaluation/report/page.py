@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
+from contract.errors import OutputError
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.titles import scheme_title
@@ -17,6 +19,7 @@ from evaluation.page.html import notes, paragraph
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard
 
+_PAGE_SUFFIXES: Final = (".html", ".htm")
 BETWEEN_TASKS: Final = "between-tasks"
 _TIES: Final = {
     "min": "share the best of their ranks",
@@ -40,6 +43,20 @@ class PageContent:
     analyses: Mapping[str, Sequence[Analysis]]
     pictures: Sequence[CasePicture]
     colours: Mapping[str, str]
+
+
+def page_file(output: Path) -> Path:
+    """The HTML file that `--output` names: itself, or index.html in a folder.
+
+    Raises:
+        OutputError: a file lies where a folder is needed.
+    """
+    is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
+    page = output if is_file else output / "index.html"
+    existing = next(folder for folder in page.absolute().parents if folder.exists())
+    if not existing.is_dir():
+        raise OutputError("--output", f"found the file {existing.name}", "an HTML file, or a folder for index.html")
+    return page
 
 
 def build_page(content: PageContent) -> str:

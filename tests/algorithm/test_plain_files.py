@@ -154,6 +154,8 @@ def test_wrong_files_are_named(case_folder: Any, files: Path, tiny_package: Path
         InputError, match=r"--pet: not given, with a CT named 0a1b2c3d-ct\.mha, expected the PET's file"
     ):
         run(tiny_package, "--ct", case_folder.ct_path, *output)
+    with pytest.raises(InputError, match=r"^--ct: found a folder, expected an image$"):
+        run(tiny_package, "--ct", files, *output)
     with pytest.raises(InputError, match="--pet: the file of --ct"):
         run(tiny_package, "--ct", files / CT, "--pet", files / CT, *output)
     (files / PET).rename(files / "away.nii.gz")
@@ -170,6 +172,14 @@ def test_options_that_exclude_each_other_are_usage_errors(tiny_package: Path, op
     with pytest.raises(SystemExit) as stop:
         run(tiny_package, "--task", "1", *options)
     assert stop.value.code == 2
+
+
+def test_a_mask_of_another_format_needs_a_task_or_another_name(
+    files: Path, tiny_package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(tiny_package, "--ct", files / CT, "--output", tmp_path / "m.nrrd")
+    assert capsys.readouterr().err.rstrip().endswith(", or --output MASK.nii.gz for the mask alone")
 
 
 def test_a_ct_on_an_oblique_grid_keeps_its_geometry(case_folder: Any, files: Path, tiny_package: Path) -> None:

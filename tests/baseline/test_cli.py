@@ -80,4 +80,29 @@ def test_help_offers_an_ensemble_only_where_it_is_accepted(capsys: pytest.Captur
         with pytest.raises(SystemExit):
             parser(_STEPS).parse_args([step, "--help"])
         offered += [step] * ("A+B for an ensemble of plans" in " ".join(capsys.readouterr().out.split()))
-    assert offered == [step for step in _STEPS if step not in {"all", "prepare", "plan", "fold"}]
+    assert offered == [step for step in _STEPS if step not in {"all", "prepare", "plan", "fold", "list", "compare"}]
+
+
+def test_decide_needs_networks_unless_the_masks_are_the_users_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped name is an error as in `heads`; measured masks without networks have no probabilities."""
+    with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
+        main(["decide", "--name", "mistyped", "--work", str(tmp_path)])
+    write_json(WorkFolders(tmp_path, "own").features_json, {})
+    assert main(["decide", "--name", "own", "--work", str(tmp_path)]) == 0
+    assert "no decisions on lesions: there are no networks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["list", "--name", "a"], ["list", "--jobs", "2"], ["compare", "a", "--name", "b"]])
+def test_options_without_an_effect_are_not_taken(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser(_STEPS).parse_args([*command, "--work", "x"])
+    assert "unrecognized arguments: " + " ".join(command[-2:]) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["list"], ["compare", "plan", "b"]])
+def test_a_working_directory_that_does_not_exist(tmp_path: Path, command: list[str]) -> None:
+    with pytest.raises(HecktorError, match=r"^--work: no folder none$"):
+        main([*command, "--work", str(tmp_path / "none")])
+    assert list(tmp_path.iterdir()) == []

@@ -19,8 +19,8 @@ from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_existing_networks import PATIENTS, write_release
 
 
-def heads(work: WorkFolders, masks: Path, jobs: int = 1) -> None:
-    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", str(jobs)]) == 0
+def heads(work: WorkFolders, masks: Path, *options: str, jobs: int = 1) -> None:
+    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", str(jobs), *options]) == 0
 
 
 def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
@@ -86,13 +86,33 @@ def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path
     assert read_json(work.features_json)["result"][case.patient_id] == read_json(first)["result"]
 
 
+def test_masks_with_other_numbers_and_organs(prepared: tuple[WorkFolders, Path]) -> None:
+    """GTVp is 7, GTVn 1, and label 2 an organ: with `--labels` features and masks are those of the usual numbers."""
+    work, masks = prepared
+    heads(work, masks)
+    rows = read_json(work.features_json)["result"]
+    for case in read_cases(work):
+        mask, grid = block(case)
+        numbers = np.array([0, 7, 1], np.uint8)[mask]
+        numbers[0] = 2
+        write_volume(next(masks.glob(f"{case.patient_id}*")), Volume(numbers, grid))
+    heads(work, masks, "--labels", "GTVp=7,GTVn=1")
+    assert read_json(work.features_json)["result"] == rows
+    case = read_cases(work)[0]
+    np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, block(case)[0])
+    with pytest.raises(HecktorError, match="--labels: found without masks of your own, expected --masks DIR"):
+        heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
+
+
 def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
     work, masks = prepared
     case = read_cases(work)[0]
     name, path = case.patient_id, next(masks.glob(f"{case.patient_id}*"))
     mask, grid = block(case)
     write_volume(path, Volume(mask * 3, grid))
-    with pytest.raises(HecktorError, match=rf"{name}\.nii\.gz: labels 3, 6, expected 0 background, 1 GTVp, 2 GTVn"):
+    with pytest.raises(
+        HecktorError, match=rf"{name}\.nii\.gz: labels 3, 6, expected 0 background, 1 GTVp, 2 GTVn, or --labels"
+    ):
         heads(work, masks)
     write_volume(path, Volume(mask[1:], Geometry((*grid.size[:2], grid.size[2] - 1), grid.spacing_mm, grid.origin_mm)))
     with pytest.raises(HecktorError, match=rf"{name}\.nii\.gz: not on the grid of .*, expected the CT's grid"):

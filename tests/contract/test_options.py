@@ -15,9 +15,12 @@ from contract.errors import HecktorError
 from contract.options import (
     add_edition_options,
     chosen_algorithm,
+    distinct_numbers,
     name_path,
     name_paths,
     number_within,
+    package_output,
+    permuted_numbers,
     positive_number,
     whole_number,
 )
@@ -137,4 +140,28 @@ def test_a_named_path_may_hold_further_equals_signs_and_commas() -> None:
 def test_a_named_path_needs_a_name_and_a_path(text: str) -> None:
     for read in (name_path, name_paths):
         with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=PATH"):
+            read(text)
+
+
+@pytest.mark.parametrize("text", ["m.tgz", "m.tar", "M.ZIP"])
+def test_a_package_is_a_folder_or_tar_gz(text: str) -> None:
+    """Another archive's name would otherwise be that of a folder."""
+    assert package_output("out/m.tar.gz") == Path("out/m.tar.gz")
+    assert package_output("m.v2") == Path("m.v2")
+    with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected NAME\.tar\.gz, or the name of"):
+        package_output(text)
+
+
+def test_numbers_by_name() -> None:
+    names = ("GTVp", "GTVn")
+    assert permuted_numbers(names, 1)("GTVn=1, GTVp=2") == (2, 1)
+    assert distinct_numbers(names)("GTVn=3,GTVp=7") == (7, 3)
+    for read, text in (
+        (permuted_numbers(names, 1), "GTVp=7,GTVn=3"),
+        (distinct_numbers(names), "GTVp=0,GTVn=1"),
+        (distinct_numbers(names), "GTVp=2,GTVn=2"),
+        (distinct_numbers(names), "GTVp=2"),
+        (distinct_numbers(names), "GTVp=x,GTVn=1"),
+    ):
+        with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected GTVp=1,GTVn=2 or "):
             read(text)

@@ -12,7 +12,7 @@ import pytest
 
 from contract.archives import pack, unpack
 from contract.errors import ModelPackageError
-from contract.packages import file_entry, package_folder, read_manifest, verified_files
+from contract.packages import check_is_package, file_entry, package_folder, read_manifest, verified_files
 
 # sha256 of "abc", from FIPS 180-2.
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -23,6 +23,7 @@ def package(tmp_path: Path) -> Path:
     folder = tmp_path / "package"
     (folder / "heads").mkdir(parents=True)
     (folder / "heads" / "rfs.json").write_text("abc")
+    (folder / "manifest.json").write_text("{}")
     return folder
 
 
@@ -37,7 +38,12 @@ def test_a_package_packs_to_the_same_bytes_without_owner_and_times(package: Path
     assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
     with tarfile.open(tmp_path / "first.tar.gz") as archive:
         members = {member.name: (member.uid, member.mtime, member.mode) for member in archive}
-    assert members == {".": (0, 0, 0o755), "./heads": (0, 0, 0o755), "./heads/rfs.json": (0, 0, 0o644)}
+    assert members == {
+        ".": (0, 0, 0o755),
+        "./heads": (0, 0, 0o755),
+        "./heads/rfs.json": (0, 0, 0o644),
+        "./manifest.json": (0, 0, 0o644),
+    }
     unpack(tmp_path / "first.tar.gz", tmp_path / "unpacked")
     assert (tmp_path / "unpacked" / "heads" / "rfs.json").read_text() == "abc"
 
@@ -94,13 +100,30 @@ def test_an_archive_is_unpacked_to_a_folder_that_is_removed(package: Path, tmp_p
 
 
 def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "weights.pth").write_bytes(b"PK")
+    (tmp_path / "weights.zip").write_bytes(b"PK")
     (tmp_path / "outside").write_text("outside")
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "outside", arcname="../outside")
-    for name in ("weights.pth", "bad.tar.gz"):
+    for name in ("weights.zip", "bad.tar.gz"):
         with (
             pytest.raises(ModelPackageError, match=rf"{name}: cannot be unpacked .* a folder or \.tar\.gz"),
             package_folder(tmp_path / name),
         ):
             pass
+
+
+def test_folders_and_files_that_are_no_package(package: Path, tmp_path: Path) -> None:
+    """A package that lost its manifest has files named fold_0.safetensors, results of nnU-Net folders named fold_0."""
+    (package / "manifest.json").unlink()
+    (package / "fold_0.safetensors").touch()
+    (tmp_path / "nnres" / "Trainer__Plans__3d_fullres" / "fold_0").mkdir(parents=True)
+    (tmp_path / "x.pth").touch()
+    for name, message in (
+        ("package", "package: no manifest.json, expected a model package"),
+        ("nnres", "nnres: found nnU-Net's results, expected a model package; `hecktor package --nnunet` makes one"),
+        ("x.pth", "x.pth: found a checkpoint, expected a model package; `hecktor package` makes one"),
+        ("nope", "nope: not found, expected a model package, as a folder or .tar.gz"),
+    ):
+        with pytest.raises(ModelPackageError) as refusal:
+            check_is_package(tmp_path / name)
+        assert str(refusal.value) == message

@@ -111,7 +111,7 @@ def test_a_head_of_classes_is_the_same_after_json() -> None:
         ),
         ({"classes": [1, 2]}, "not a head of classes"),
         ({**STAGES.as_json(), "threshold": 0.0}, "not a head of classes"),
-        ({"classes": {"T1": head_of(1.0).as_json(), "T2": {}}}, "heads/stage.json T2: not a head"),
+        ({"classes": {"T1": head_of(1.0).as_json(), "T2": {}}}, "heads/stage.json T2: no 'terms', expected a head"),
     ],
 )
 def test_content_that_is_no_head_of_classes(content: Any, message: str) -> None:

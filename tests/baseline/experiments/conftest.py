@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.pipeline import _heads_key
 from baseline.release.cases import ReleaseCase, read_cases, write_cases
+from baseline.report.current import heads_key
 from baseline.work import WorkFolders
 from contract.files import write_json
 from contract.images.geometry import Geometry
@@ -48,7 +48,7 @@ def answers(risks: tuple[float, ...], hpv: tuple[bool, ...] | None) -> dict[str,
 def write_heads(work: WorkFolders, content: dict[str, Any]) -> None:
     """Write the out-of-fold answers of heads that were fitted on the present masks."""
     write_json(work.heads_json, {})
-    made_from = _heads_key(work, read_cases(work), trees=False)
+    made_from = heads_key(work, read_cases(work), trees=False)
     write_json(work.cross_validation_json, content | {"made_from": made_from})
 
 

@@ -72,6 +72,20 @@ def test_heads_of_earlier_masks_are_left_out(work: WorkFolders) -> None:
     assert "C-index" not in summary
 
 
+def test_the_page_in_a_folder(work: WorkFolders, tmp_path: Path) -> None:
+    """As `hecktor report --output` takes it; what cannot be written ends the comparison before the work."""
+    (tmp_path / "cmp").mkdir()
+    _, page = compare(work, ["plan", "b"], tmp_path / "cmp", 1)
+    assert page == tmp_path / "cmp" / "index.html"
+    assert sorted(path.name for path in (tmp_path / "cmp").iterdir()) == ["index.html", "index_files"]
+    shutil.rmtree(work.shared / "comparisons")
+    with pytest.raises(
+        HecktorError, match=r"^--output: found the file index\.html, expected an HTML file, or a folder"
+    ):
+        compare(work, ["plan", "b"], page / "below", 1)
+    assert not (work.shared / "comparisons").exists()
+
+
 def test_undecided_masks_are_compared_without_heads(work: WorkFolders) -> None:
     undecided = work.root / "out_of_fold" / "undecided" / "masks"
     shutil.copytree(WorkFolders(work.shared, "b").masks, undecided)
@@ -99,8 +113,8 @@ def test_the_comparison_is_restricted_to_common_patients(work: WorkFolders) -> N
         (["plan", "none"], "none: no out-of-fold masks, expected `hecktor train heads --name none` before"),
         (["plan", "b:undecided"], "no out-of-fold masks, expected `hecktor train decide --name b` before"),
         (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, NAME:undecided"),
-        (["plan", "../b"], "../b: not found, expected a model package, or the name of a plan"),
-        (["plan", "b.tar.gz"], "b.tar.gz: not found, expected a model package, or the name of a plan"),
+        (["plan", "../b"], "b: not found, expected a model package"),
+        (["plan", "b.tar.gz"], "b.tar.gz: not found, expected a model package"),
     ],
 )
 def test_what_cannot_be_compared(work: WorkFolders, names: list[str], message: str) -> None:

@@ -45,7 +45,8 @@ def test_folds_hours_figures_and_package(work: WorkFolders) -> None:
     assert [one.hours for one in (plan, other, both)] == [1.5, 2.0, 3.5]
     assert plan.figures["GTVp mean DSC"] == 0.8125
     assert other.figures["GTVp mean DSC"] is None
-    assert other.figures["rfs c_index"] == 1.0
+    assert other.figures["RFS C-index"] == 1.0
+    assert other.figures["HPV balanced accuracy"] == 1.0
     assert other.package == "best.tar.gz"
     header, first, second, third = as_table([plan, other, both]).splitlines()
     assert header.split()[:3] == ["plan", "networks", "hours"]

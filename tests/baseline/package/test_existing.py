@@ -12,6 +12,7 @@ import pytest
 from algorithm.network.package import load_package
 from baseline.package.existing import CONDITION, existing_networks, networks_record, use_networks
 from baseline.package.export import PackageContents, export_folder
+from baseline.package.exported import record_export
 from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError, ModelPackageError
@@ -65,8 +66,15 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
     with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work, expected `hecktor train prepare` bef"):
         use_networks(work, tiny_package)
     write_json(work.prepare_json, {"options": {"spacing_mm": [9.0, 9.0, 3.0]}})
-    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3, expected 9 9 9, as of the networks of tiny"):
+    with pytest.raises(
+        HecktorError,
+        match=r"^tiny: found networks of 9 x 9 x 9 mm, expected 9 x 9 x 3 mm as the prepared images; prepare another working directory with --spacing-mm 9 9 9$",
+    ):
         use_networks(work, tiny_package)
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3, expected 9 9 9, as of the networks of tiny"):
+        use_networks(work, tiny_package, (9.0, 9.0, 3.0))
+    with pytest.raises(HecktorError, match=r"^tiny: found networks of 9 x 9 x 9 mm"):
+        use_networks(WorkFolders(work.shared, "wide"), tiny_package)
     assert [path.name for path in work.root.iterdir()] == ["prepare.json"]
     write_json(work.prepare_json, {"options": {"spacing_mm": [9.0, 9.0, 9.0000001]}})
     use_networks(work, tiny_package)
@@ -82,13 +90,34 @@ def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None
         use_networks(work, tiny_package, SPACING)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_package_of_the_same_working_directory_is_refused(
+    work: WorkFolders, tiny_package: Path, tmp_path: Path, packed: bool
+) -> None:
+    """Its networks have seen the patients, so heads fitted on their masks would be too good."""
+    record_export(WorkFolders(work.shared, "wide"), tiny_package)
+    pack(tiny_package, tmp_path / "model.tar.gz")
+    given = tmp_path / "model.tar.gz" if packed else tiny_package
+    with pytest.raises(
+        HecktorError,
+        match=rf"^--networks: found {given.name}, which this working directory exported as wide, expected networks",
+    ):
+        use_networks(WorkFolders(work.shared, "other"), given, SPACING)
+    assert not (work.shared / "plans" / "other").exists()
+
+
 def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "nnres" / "fold_0").mkdir(parents=True)
     write_text(tmp_path / "broken.tar.gz", "not an archive")
+    write_text(tmp_path / "x.pth", "weights")
+    package = r"expected a model package"
     for name, message in (
-        ("absent", r"^absent: not found, expected a model package, as a folder or \.tar\.gz"),
-        ("empty", r"^manifest\.json: not found"),
-        ("broken.tar.gz", r"^broken\.tar\.gz: cannot be unpacked \(.+\), expected a model package"),
+        ("absent", rf"^absent: not found, {package}, as a folder or \.tar\.gz"),
+        ("empty", rf"^empty: no manifest\.json, {package}$"),
+        ("broken.tar.gz", rf"^broken\.tar\.gz: cannot be unpacked \(.+\), {package}"),
+        ("x.pth", rf"^x\.pth: found a checkpoint, {package}; `hecktor package` makes one"),
+        ("nnres", rf"^nnres: found nnU-Net's results, {package}; `hecktor package --nnunet` makes one"),
     ):
         with pytest.raises(ModelPackageError, match=message):
             use_networks(work, tmp_path / name, SPACING)

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from baseline.package.nnunet_results import read_results
+from contract.errors import ModelPackageError
+from contract.files import write_json
 from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_dataset, edit_plan, edit_training, package
 
 
@@ -42,7 +45,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no folds": (lambda r: [shutil.rmtree(r / f"fold_{k}") for k in (0, 1)], "no fold_<number>"),
     "an unfinished fold": (
         lambda r: (r / "fold_1/checkpoint_final.pth").rename(r / "fold_1/checkpoint_latest.pth"),
-        r"fold_1: no checkpoint_final\.pth, found checkpoint_latest\.pth; expected it",
+        r"fold_1: found checkpoint_latest\.pth, expected checkpoint_final\.pth; --folds leaves out unfinished folds$",
     ),
     "two dimensions": (trained_as("2d"), r"2d has spacing \[6\.0, 4\.5\], expected a network of three dimensions"),
     "a cascade": (
@@ -52,6 +55,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a configuration that is not there": (
         edit_checkpoint(lambda c: c["init_args"].update(configuration="3d_huge")),
         r"plans\.json: not nnU-Net's plans for '3d_huge'",
+    ),
+    "plans without intensities": (
+        edit("plans.json", lambda plans: plans.pop("foreground_intensity_properties_per_channel")),
+        r"plans\.json: no 'foreground_intensity_properties_per_channel', expected nnU-Net's plans$",
     ),
     "one channel": (
         edit_dataset(channel_names={"0": "CT"}),
@@ -133,7 +140,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "only the best checkpoint": (
         lambda r: (r / "fold_1/checkpoint_final.pth").rename(r / "fold_1/checkpoint_best.pth"),
-        r"fold_1: no checkpoint_final\.pth, found checkpoint_best\.pth; expected it, --checkpoint best, or name finished",
+        r"fold_1: found checkpoint_best\.pth, expected checkpoint_final\.pth, or --checkpoint best; --folds leaves out",
     ),
     "a fold of other plans": (
         edit_checkpoint(lambda c: c["init_args"]["plans"]["configurations"]["3d_fullres"].update(spacing=[3, 6, 4]), 1),
@@ -207,3 +214,31 @@ def test_results_that_are_refused(case: str, results: Path, tmp_path: Path, caps
     assert package(results, tmp_path / "out" / "model.tar.gz") == 1
     assert re.search(message, capsys.readouterr().err.splitlines()[-1])
     assert not list((tmp_path / "out").rglob("*"))
+
+
+def test_a_model_package_in_place_of_results(
+    tiny_package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert package(tiny_package, tmp_path / "model") == 1
+    assert f"error: {tiny_package.name}: found a model package, expected nnU-Net's results" in capsys.readouterr().err
+
+
+def test_a_fold_that_is_not_there(tmp_path: Path) -> None:
+    results = tmp_path / "Trainer__Plans__3d_fullres"
+    for name in ("plans.json", "dataset.json"):
+        write_json(results / name, {})
+    for fold in (0, 1):
+        (results / f"fold_{fold}").mkdir()
+    with pytest.raises(ModelPackageError, match=r"^--folds: found 7, expected one of 0, 1$"):
+        read_results(results, ["1", "7"], "final")
+
+
+def test_checkpoints_without_a_configuration(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Custom trainers may not record it: the folder's name gives it, and a note names what is not verified."""
+    for fold in (0, 1):
+        edit_checkpoint(lambda content: content.pop("init_args"), fold)(results)
+    assert package(results, tmp_path / "model") == 0
+    assert f"note: plans.json of Dataset001_Tiny-{results.name} is not verified: fold_0/" in capsys.readouterr().out
+    assert package(results.rename(tmp_path / "trained"), tmp_path / "other") == 1
+    message = "fold_0/checkpoint_final.pth: records no configuration, expected one, or a results folder named Trainer__"
+    assert message in capsys.readouterr().err

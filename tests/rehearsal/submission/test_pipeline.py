@@ -270,7 +270,7 @@ def test_a_packed_package_gives_the_same_model(tiny_package: Path, tmp_path: Pat
 
 def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
-    with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
+    with pytest.raises(HecktorError, match=r"^package: no manifest\.json, expected a model package"):
         make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
     assert names(tmp_path) == ["package"]
 
