@@ -180,6 +180,14 @@ def test_the_coarse_image_is_that_of_a_package_of_its_own(package: ModelPackage)
     assert np.abs(alone.data[0]).max() > 1.5 * np.abs(both.data[0]).max()
 
 
+def test_the_algorithm_runs_both(root: Path, predict: Any, case_folder: Any) -> None:
+    """Four folds and one mirror axis: eight passes."""
+    case_folder.write()
+    answer = predict("segmentation", model=root)
+    assert answer.status == 0
+    assert any("8 of 8 passes" in line for line in answer.lines)
+
+
 # Time, devices and memory
 
 
