@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +40,7 @@ class WorkFolders:
 
     Patients, splits and checks are shared by all plans, prepared and preprocessed images by the plans of one spacing.
     All other files are the plan's own, below `self.root`. `name` may join several plans, as in `a+b`: an ensemble has
-    no networks of its own.
+    no networks of its own, and its prepared images are those of the plan with the smallest voxels.
 
     Raises:
         HecktorError: a name with characters other than letters, digits, points, hyphens and underscores.
@@ -53,7 +55,7 @@ class WorkFolders:
             root = shared / "plans" / self.name
         self.root = root
         self.spacing_json = root / "spacing.json"  # the spacing of a plan that has prepared images of its own
-        images: Path = self.members[0].images if self.is_ensemble else _images(shared, self.spacing_json)
+        images = _finest_images(self.members) if self.is_ensemble else _images(shared, self.spacing_json)
         self.images: Path = images
         self.checks = shared / "checks"  # problems of each patient's images
         self.problems_json = shared / "problems.json"
@@ -170,6 +172,20 @@ def work_of_results(folder: Path) -> WorkFolders:
     """The plan of a network's folder `nnunet/results/<data set>/<network>/fold_<number>`."""
     root = folder.parents[4]
     return WorkFolders(root.parents[1], root.name) if root.parent.name == "plans" else WorkFolders(root)
+
+
+def fineness(spacing_mm: Sequence[float]) -> tuple[float, ...]:
+    """Sorting key of spacings (x, y, z) in mm: the smallest voxel comes first."""
+    # Sorted, so that permuted spacings have exactly one volume; the spacing itself then decides.
+    return (math.prod(sorted(spacing_mm)), *spacing_mm)
+
+
+def _finest_images(plans: Sequence[WorkFolders]) -> Path:
+    """Folder of the prepared images with the smallest voxels; that of the first plan before all are prepared."""
+    prepared = {plan.images: plan.prepare_json for plan in plans}
+    if len(prepared) == 1 or not all(path.is_file() for path in prepared.values()):
+        return plans[0].images
+    return min(prepared, key=lambda images: fineness(read_json(prepared[images])["options"]["spacing_mm"]))
 
 
 def _images(shared: Path, spacing_json: Path) -> Path:

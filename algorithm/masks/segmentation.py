@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from contract import labels
 from contract.images.geometry import Geometry
 
 _Float = npt.NDArray[np.float32]
+_SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,8 @@ def softmax(logits: _Float) -> _Float:
     """Probabilities over the first axis."""
     powers = np.exp(logits - logits.max(0))
     return np.asarray(powers / powers.sum(0))
+
+
+def log_probabilities(probabilities: _Float) -> _Float:
+    """Logarithms of probabilities, finite for a probability of 0."""
+    return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,8 @@ DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 # Resampling of the training's images: by `hecktor train prepare`, or by nnU-Net from the whole scan.
 RESAMPLINGS: Final = ("grid", "nnunet")
+# Mean, spread and percentiles of each channel; an entry of a configuration replaces that of the plans.
+INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's functions that inference can compute for a part of a scan.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
@@ -52,15 +54,13 @@ _RESAMPLING_OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
-# All members of a package are shown the same array.
-_SHARED: Final = ("spacing", "normalization_schemes")
 
 
 @dataclass(frozen=True)
 class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
-    Its folds may belong to several members: networks of different configurations with the same grid and channels.
+    Its folds may belong to several members: networks of different configurations with the same channels and labels.
     """
 
     root: Path
@@ -77,7 +77,7 @@ class ModelPackage:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The nnU-Net configuration whose spacing and normalisation all weights share."""
+        """The nnU-Net configuration whose grid has the answer, lesions and features."""
         return self._configured(self.manifest["configuration"])
 
     @property
@@ -101,13 +101,46 @@ class ModelPackage:
         z, y, x = (int(n) for n in self.configuration_of(fold)["patch_size"])
         return (z, y, x)
 
+    @property
+    def other_images(self) -> dict[str, str]:
+        """Configurations whose networks do not see the image of `configuration`.
+
+        The value is the first configuration with the same image: spacing, normalisation and, if the package resamples
+        as nnU-Net does, resampling.
+        """
+        names = (self.manifest["configuration"], *self.fold_configurations)
+        first = {name: next(one for one in names if self._image(one) == self._image(name)) for name in names}
+        return {name: alike for name, alike in first.items() if alike != names[0]}
+
+    def _image(self, name: str) -> tuple[Any, ...]:
+        one = self._configured(name)
+        keys = ("spacing", "normalization_schemes", INTENSITIES)
+        data = RESAMPLING_KEYS[0]
+        return tuple(one.get(key) for key in (*keys, *((data, f"{data}_kwargs") if self.resamples_as_nnunet else ())))
+
+    def on_grid_of(self, name: str) -> ModelPackage:
+        """The same package with its answer on the grid of another of its configurations."""
+        return replace(self, manifest={**self.manifest, "configuration": name})
+
+    @property
+    def patch(self) -> tuple[int, int, int]:
+        """Patch (z, y, x) of the first network that sees the image of `configuration`."""
+        others = self.other_images
+        return self.patch_of(next((n for n, name in enumerate(self.fold_configurations) if name not in others), 0))
+
+    @property
+    def intensities(self) -> Mapping[str, Any]:
+        """Foreground intensities by channel with which the image of `configuration` is normalised."""
+        intensities: Mapping[str, Any] = self.configuration.get(INTENSITIES, self.plans[INTENSITIES])
+        return intensities
+
     def _configured(self, name: str) -> Mapping[str, Any]:
         configuration: Mapping[str, Any] = self.plans["configurations"][name]
         return configuration
 
     @property
     def spacing_mm(self) -> tuple[float, float, float]:
-        """The network's voxel spacing in (x, y, z); the plans hold it in (z, y, x)."""
+        """Voxel spacing of the answer's grid in (x, y, z); the plans hold it in (z, y, x)."""
         z, y, x = (float(v) for v in self.configuration["spacing"])
         return (x, y, z)
 
@@ -166,9 +199,10 @@ def load_package(root: Path) -> ModelPackage:
     """
     manifest = _read_manifest(root)
     files = verified_files(root, manifest["files"])
-    plans = _read_plans(files, (manifest["configuration"], *_fold_configurations(manifest)))
+    names = (manifest["configuration"], *_fold_configurations(manifest))
+    plans = _read_plans(files, names)
     if manifest.get("resampling") == "nnunet":
-        _check_resampling(plans, _fold_configurations(manifest))
+        _check_resampling(plans, names)
     folds = tuple(_listed(files, name) for name in manifest["folds"])
     heads = {
         Path(name).stem: read_head(read_json(path, error=ModelPackageError), name)
@@ -224,16 +258,11 @@ def _check_folds(manifest: Mapping[str, Any]) -> None:
 
 
 def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:
-    """The plans, with the configurations `names` checked; the others must agree with the first."""
+    """The plans, with the configurations `names` checked."""
     plans = _read_object(_listed(files, PLANS))
-    first = _configuration(plans, names[0])
-    for name in dict.fromkeys(names[1:]):
-        other = _configuration(plans, name)
-        for key in _SHARED:
-            if other[key] != first[key]:
-                expected = f"{first[key]!r} as of {names[0]!r}: the networks of one package see the same images"
-                raise ModelPackageError(PLANS, f"{key} {other[key]!r} of {name!r}", expected)
-    _check_keys(plans, ("foreground_intensity_properties_per_channel",), PLANS, "nnU-Net's plans")
+    for name in dict.fromkeys(names):
+        _check_configuration(plans, name)
+    _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
         order = plans["transpose_forward"]
         raise ModelPackageError(PLANS, f"transpose_forward {order!r}", f"{_ORDER}, as `hecktor package` turns it")
@@ -241,17 +270,12 @@ def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, An
 
 
 def _check_resampling(plans: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Check that the configurations resample alike, by functions that inference can compute."""
-    first = plans["configurations"][names[0]]
-    for key in RESAMPLING_KEYS:
-        if (function := first.get(key)) not in RESAMPLING_FUNCTIONS:
+    """Check that the configurations resample by functions that inference can compute."""
+    for name, key in itertools.product(dict.fromkeys(names), RESAMPLING_KEYS):
+        configuration = plans["configurations"][name]
+        if (function := configuration.get(key)) not in RESAMPLING_FUNCTIONS:
             raise ModelPackageError(PLANS, f"{key} {function!r}", " or ".join(RESAMPLING_FUNCTIONS))
-        _check_options(first.get(f"{key}_kwargs") or {}, f"{key}_kwargs")
-    for name, key in itertools.product(dict.fromkeys(names[1:]), RESAMPLING_KEYS):
-        other = plans["configurations"][name]
-        if any(other.get(one) != first.get(one) for one in (key, f"{key}_kwargs")):
-            expected = f"that of {names[0]!r}: the networks of one package see the same images"
-            raise ModelPackageError(PLANS, f"another {key} of {name!r}", expected)
+        _check_options(configuration.get(f"{key}_kwargs") or {}, f"{key}_kwargs")
 
 
 def _check_options(options: Any, key: str) -> None:
@@ -265,7 +289,7 @@ def _check_options(options: Any, key: str) -> None:
         raise ModelPackageError(PLANS, found, "a positive number")
 
 
-def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
+def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
     configurations = plans.get("configurations")
     chosen = configurations.get(str(name)) if isinstance(configurations, dict) else None
     if not isinstance(chosen, dict):
@@ -275,7 +299,6 @@ def _configuration(plans: Mapping[str, Any], name: Any) -> dict[str, Any]:
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
             raise ModelPackageError(PLANS, f"{key} {numbers!r}", "three positive numbers")
-    return chosen
 
 
 def _is_positive(value: Any) -> bool:

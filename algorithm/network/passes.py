@@ -3,8 +3,8 @@
 The measured cost of the first tiles decides whether the plan shrinks, the cost of the first pass how many passes
 follow. If a device runs out of memory or is lost, the next one takes over; the sums so far are in RAM and stay.
 
-A package may have several members, networks of different configurations. Each has its own cost and its own devices: a
-member that is too slow or too large is left out, and the passes of the others go on.
+A package may have several members, networks of different configurations. Each has its own cost, its own devices and
+perhaps its own image: a member that is too slow or too large is left out, and the passes of the others go on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -22,22 +22,19 @@ import numpy.typing as npt
 import torch
 
 from algorithm.deadline import Deadline
-from algorithm.masks.segmentation import softmax
+from algorithm.masks.segmentation import log_probabilities, softmax
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
+from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.windows import TILE_STEP, Box, NotANumberError, Pass, PassPlan, slide, sum_bytes, whole
+from algorithm.network.windows import Box, NotANumberError, Pass, PassPlan, slide, sum_bytes
 from contract.errors import ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
-COARSER_STEPS: Final = (0.75, 1.0)
 # A measured pass or tile may take this much longer the next time.
 SLOWER: Final = 1.2
-# Logit of the background, and minus that of the lesions, outside the box of a smaller plan.
-NOT_LOOKED_AT: Final = 20.0
 
 _Float = npt.NDArray[np.float32]
-_SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
 
 class NoPassFitsError(Exception):
@@ -88,7 +85,7 @@ class Progress:
         gives confident networks more weight. Both ways take a single sum in memory.
         """
         mean = self.total / np.float32(self.done)
-        return np.log(np.maximum(mean, _SMALLEST_PROBABILITY)) if self.of_probabilities else mean
+        return log_probabilities(mean) if self.of_probabilities else mean
 
 
 def plan_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
@@ -127,15 +124,16 @@ class Passes:
     """The passes of one case.
 
     Args:
-        data: normalised channels (channel, z, y, x) of the whole grid.
+        data: normalised channels (channel, z, y, x) of the whole grid of the answer.
         passes: the passes to make, most valuable first.
         networks: gives each fold's network.
         deadline: the time left; it may stop the passes after any tile.
         device: the device that the user wants.
-        focus: returns the box of (z, y, x) in which lesions are suspected, or None; called only if time is short.
+        focus: returns the box (z, y, x) of `data` with suspected lesions, or None; called only if time is short.
         on_progress: called after every pass with the progress so far.
-        on_pass: observer of single passes, called with each pass and its own logits (label, z, y, x); must not fail or
-            change them.
+        on_pass: observer of single passes, called with each pass and its own logits (label, z, y, x) on the answer's
+            grid; must not fail or change them.
+        others: images of the configurations that do not see `data`.
     """
 
     data: _Float
@@ -146,6 +144,7 @@ class Passes:
     focus: Callable[[], Box | None] = lambda: None
     on_progress: Callable[[Progress], None] = lambda _: None
     on_pass: PassObserver = lambda *_: None
+    others: Mapping[str, MemberImage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -157,15 +156,18 @@ class Passes:
             groups = paired_mirrors(self.passes)
             self.passes = [step for group in groups for step in group]
             self._partners = dict(group for group in groups if len(group) == 2)
-        self._plans = self._best_plans_first()
+        own = MemberImage(self.data.shape[1:], lambda: self.data, self.focus)
+        self._images = {name: self.others.get(name, own) for name in self._package.fold_configurations}
+        self._plans = self._image_of(self.passes[0]).plans(self._package.patch_of(self.passes[0].fold))
         self._plan = next(self._plans)
-        self._tensor = torch.from_numpy(self.data)
+        self._shown, self._tensor = own, torch.from_numpy(self.data)
         classes = len(self._package.manifest["labels"])
         classes *= 2 if self._partners else 1
-        self._ladder = backends(self.device, sum_bytes(self.data.shape[1:], self.data.shape[0], classes))
+        sizes = {name: sum_bytes(image.shape, len(self.data), classes) for name, image in self._images.items()}
+        self._ladders = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()
         self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
-        self._rungs: Counter[str] = Counter()  # member: its index into the ladder
+        self._rungs: Counter[str] = Counter()  # member: its index into its ladder
         self._given_up: set[str] = set()
 
     def run(self) -> Progress:
@@ -208,6 +210,7 @@ class Passes:
         return member not in self._given_up
 
     def _timed_pass(self, step: Pass) -> _Float:
+        self._show(self._image_of(step))  # not part of the pass: later ones of the member have the image ready
         begun_s, member = self.deadline.clock(), self._member(step)
         logits = self._whole_pass(step)
         rate = (self.deadline.clock() - begun_s) / self._tile_voxels(step)
@@ -221,12 +224,25 @@ class Passes:
     def _member(self, step: Pass) -> str:
         return self._package.fold_configurations[step.fold]
 
+    def _image_of(self, step: Pass) -> MemberImage:
+        return self._images[self._member(step)]
+
     def _plan_of(self, step: Pass) -> PassPlan:
-        """The present plan with the patch of the pass's own network."""
-        return replace(self._plan, patch=self._package.patch_of(step.fold))
+        """The present plan for the image and the patch of the pass's own network."""
+        plans = self._image_of(step).plans(self._package.patch_of(step.fold))
+        return next(plan for plan in plans if plan.name == self._plan.name)
 
     def _backend_of(self, step: Pass) -> Backend:
-        return self._ladder[self._rungs[self._member(step)]]
+        member = self._member(step)
+        return self._ladders[member][self._rungs[member]]
+
+    def _show(self, image: MemberImage) -> None:
+        """Take an image for the next pass, so that a single one lies on the card. Raises NoPassFitsError."""
+        if image is not self._shown:
+            try:
+                self._shown, self._tensor = image, torch.from_numpy(image.data)
+            except MemoryError:
+                raise NoPassFitsError("too little memory for the image") from None
 
     def _with_pass(self, before: Progress | None, step: Pass, logits: _Float) -> Progress:
         """The progress with one more pass, reported to `on_progress`."""
@@ -249,12 +265,12 @@ class Passes:
                 raise NoPassFitsError("the network answers NaN or infinity") from None
 
     def _whole_pass(self, step: Pass) -> _Float:
-        """One pass by the plan, on the next backend if one fails; logits of the whole grid."""
+        """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
         if step in self._ahead:
             logits = self._ahead.pop(step)
             self.on_pass(step, logits)
             return logits
-        plan, partner = self._plan_of(step), self._partners.get(step)
+        image, plan, partner = self._image_of(step), self._plan_of(step), self._partners.get(step)
         while True:
             backend = self._backend_of(step)
             try:
@@ -265,8 +281,8 @@ class Passes:
                 in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done, also).numpy()
                 if partner is not None:
                     in_box, second = np.split(in_box, 2)
-                    self._ahead[partner] = self._spread(second)
-                logits = self._spread(in_box)
+                    self._ahead[partner] = image.answer(second, plan.box)
+                logits = image.answer(in_box, plan.box)
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
@@ -279,9 +295,9 @@ class Passes:
     def _turn_to_next(self, step: Pass, failed: Backend, reason: str) -> None:
         self.networks.forget()
         release(failed.device)
-        self._tensor = torch.from_numpy(self.data)
+        self._tensor = torch.from_numpy(self._shown.data)
         member = self._member(step)
-        if self._rungs[member] + 1 == len(self._ladder):
+        if self._rungs[member] + 1 == len(self._ladders[member]):
             raise NoPassFitsError(f"{failed} failed: {reason}")
         self._rungs[member] += 1
         LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._backend_of(step))
@@ -297,25 +313,6 @@ class Passes:
         reliable = number > 1 or not self.deadline.fits(tile_s)
         if left and reliable and not self.deadline.fits(left * tile_s):
             raise _TooSlowError(tile_s)
-
-    def _spread(self, logits: _Float) -> _Float:
-        """Logits of the plan's box on the whole grid, background outside the box."""
-        shape = self.data.shape[1:]
-        if logits.shape[1:] == shape:
-            return logits
-        full = np.full((logits.shape[0], *shape), -NOT_LOOKED_AT, dtype=np.float32)
-        full[0] = NOT_LOOKED_AT
-        full[(slice(None), *self._plan.box)] = logits
-        return full
-
-    def _best_plans_first(self) -> Iterator[PassPlan]:
-        patch, region = self._package.patch_of(self.passes[0].fold), whole(self.data.shape[1:])
-        yield PassPlan(region, TILE_STEP, patch, "the whole region")
-        for step in COARSER_STEPS:
-            yield PassPlan(region, step, patch, f"the whole region, tiles {step:g} of a patch apart")
-        if (box := self.focus()) is not None:
-            for step in (TILE_STEP, *COARSER_STEPS):
-                yield PassPlan(box, step, patch, f"the PET-avid part, tiles {step:g} of a patch apart")
 
     def _shrink(self, tile_s: float) -> None:
         """Take the best plan with fewer tiles than the present one that fits the time left."""

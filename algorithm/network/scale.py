@@ -70,6 +70,6 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     if scale is not None and scheme in OWN_SCALE:
         own, known = OWN_SCALE[scheme], scale
         return lambda channel: own(channel, known)
-    properties = package.plans["foreground_intensity_properties_per_channel"][str(number)]
+    properties = package.intensities[str(number)]
     plain = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties)
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)

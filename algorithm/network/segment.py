@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -14,6 +16,7 @@ from algorithm.deadline import Deadline
 from algorithm.decisions.apply import decided
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
+from algorithm.network.images import MemberImage, resampled_logits
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, tiled
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress
@@ -78,6 +81,7 @@ def segment(
     """
     package = ensemble.networks.package
     image = network_input(case, region, package)
+    lesions = cache(lambda: threshold_segmentation(case, region))
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
@@ -94,30 +98,72 @@ def segment(
         ensemble.networks,
         deadline,
         ensemble.device,
-        focus=lambda: focus_box(threshold_segmentation(case, region), image.tiles),
+        focus=lambda: focus_box(lesions(), image.tiles),
         on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
         on_pass=lambda step, logits: on_pass(step, image.on_grid(logits)),
+        others=other_images(case, region, package, image.tiles, lesions),
     )
     try:
         return segmentation(run.run())
     except NoPassFitsError as reason:
         LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
-        return threshold_segmentation(case, region)
+        return lesions()
 
 
 def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkInput:
-    """The case on the network's grid over a region, resampled and normalised as in the package's training."""
+    """The case on the answer's grid over a region, resampled and normalised as in the package's training."""
     if package.resamples_as_nnunet:
         lattice = nnunet_lattice(case, region, package)
         restoration = Restoration(lattice, spline_of(package.configuration, "probabilities", lattice))
         ct, pet = network_channels(case, lattice.grid)
-        tiles = tiled(lattice, package.patch_of(0))
+        tiles = tiled(lattice, package.patch)
         data = nnunet_channels(case, tiles, package)
         return NetworkInput(data, ct, pet if pet.any() else None, lattice.grid, tiles.grid, restoration)
     grid = network_grid(region, package.spacing_mm, case.ct.geometry)
     ct, pet = network_channels(case, grid)
     data = normalise((ct, pet), package, scan_channels(case, package))
     return NetworkInput(data, ct, pet if pet.any() else None, grid, grid)
+
+
+def other_images(
+    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
+) -> dict[str, MemberImage]:
+    """The images of configurations with another spacing or normalisation than the answer's, over the same region.
+
+    Args:
+        case: CT and PET.
+        region: the region to segment.
+        package: names the configurations.
+        answer: the grid to which logits are resampled.
+        lesions: returns suspected lesions, for the box of a smaller plan.
+    """
+    alike = package.other_images
+    images = {
+        name: _member_image(case, region, package.on_grid_of(name), answer, lesions) for name in set(alike.values())
+    }
+    return {name: images[first] for name, first in alike.items()}
+
+
+def _member_image(
+    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
+) -> MemberImage:
+    channels: Callable[[], _Float]
+    if package.resamples_as_nnunet:
+        tiles = tiled(nnunet_lattice(case, region, package), package.patch)
+        grid, channels = tiles.grid, partial(nnunet_channels, case, tiles, package)
+    else:
+        grid = network_grid(region, package.spacing_mm, case.ct.geometry)
+        channels = partial(_grid_channels, case, grid, package)
+    return MemberImage(
+        grid.array_shape,
+        channels,
+        lambda: focus_box(lesions(), grid),
+        lambda logits: resampled_logits(logits, grid, answer, package.averages_probabilities),
+    )
+
+
+def _grid_channels(case: Case, grid: Geometry, package: ModelPackage) -> _Float:
+    return normalise(network_channels(case, grid), package, scan_channels(case, package))
 
 
 def network_grid(region: Region, spacing_mm: tuple[float, float, float], scan: Geometry) -> Geometry:

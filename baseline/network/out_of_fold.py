@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +14,19 @@ import torch
 from tqdm import tqdm
 
 from algorithm.case.notices import Notices
+from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.measure import Features, image_features
 from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import prepared_device
+from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, planned_passes
-from algorithm.network.segment import normalise, scan_channels
+from algorithm.network.segment import normalise, other_images, scan_channels
 from algorithm.network.windows import Pass
+from algorithm.region.localise import Region
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
 from baseline.cache import cache, key_of, load_cached
@@ -30,9 +35,12 @@ from baseline.release.data_set import CHANNELS, image_path, label_path, read_tra
 from baseline.work import WorkFolders
 from contract import labels
 from contract.files import atomic_path
+from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, read_volume, write_mask
 
 _Float = npt.NDArray[np.float32]
+_Others = Mapping[str, MemberImage]
+_Scans = Callable[[], tuple[Case, Region]]
 
 # Training has no deadline; the budget must never stop a pass.
 _NO_LIMIT_S = 1e9
@@ -124,29 +132,43 @@ def _segment(
     passes.
     """
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    data = normalise((ct.array, pet.array), networks.package, _scan(case, networks.package))
+    scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
+    data = normalise((ct.array, pet.array), networks.package, _scan(scans, networks.package))
+    others = _others(scans, networks.package, ct.geometry)
     if fold is None:
-        progress, disagreement = _ensemble_passes(data, networks, device)
+        progress, disagreement = _ensemble_passes(data, others, networks, device)
     else:
-        progress, disagreement = _fold_passes(data, fold, networks, device)
+        progress, disagreement = _fold_passes(data, others, fold, networks, device)
     usable_pet = pet.array if pet.array.any() else None
     made = progress.done, progress.planned, progress.plan
     return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *made), disagreement
 
 
-def _scan(case: ReleaseCase, package: ModelPackage) -> tuple[_Float, ...] | None:
+def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
     """The whole scan, for networks that were trained on images with the scale of whole scans."""
-    return scan_channels(read_training_case(case, Notices())[0], package) if package.normalised_over_scan else None
+    return scan_channels(scans()[0], package) if package.normalised_over_scan else None
 
 
-def _ensemble_passes(data: _Float, networks: Networks, device: torch.device) -> tuple[Progress, Disagreement]:
+def _others(scans: _Scans, package: ModelPackage, grid: Geometry) -> _Others:
+    """Images of configurations with another spacing or normalisation, made from the scans as in inference."""
+    if not package.other_images:
+        return {}
+    images, region = scans()
+    return other_images(images, region, package, grid, lambda: threshold_segmentation(images, region))
+
+
+def _ensemble_passes(
+    data: _Float, others: _Others, networks: Networks, device: torch.device
+) -> tuple[Progress, Disagreement]:
     """All passes of inference, averaged as there."""
     disagreement, passes = Disagreement(), planned_passes(networks.package)
-    run = Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add)
+    run = Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add, others=others)
     return replace(run.run(), plan="all networks"), disagreement
 
 
-def _fold_passes(data: _Float, fold: int, networks: Networks, device: torch.device) -> tuple[Progress, Disagreement]:
+def _fold_passes(
+    data: _Float, others: _Others, fold: int, networks: Networks, device: torch.device
+) -> tuple[Progress, Disagreement]:
     """The unmirrored passes of the networks that held a fold out; the disagreement includes the mirrored ones."""
     disagreement, unmirrored = Disagreement(), []
     # The logits of a single network stay as they are: rounding of their probabilities could turn a voxel.
@@ -158,7 +180,7 @@ def _fold_passes(data: _Float, fold: int, networks: Networks, device: torch.devi
             unmirrored.append(softmax(logits) if of_probabilities else logits)
 
     passes = _passes(fold, networks)
-    Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=on_pass).run()
+    Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=on_pass, others=others).run()
     total = sum(unmirrored[1:], unmirrored[0])
     progress = Progress(total, len(unmirrored), len(passes), f"fold {fold}", str(device), of_probabilities)
     return progress, disagreement

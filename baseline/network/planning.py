@@ -153,11 +153,6 @@ def share_preprocessed(work: WorkFolders) -> bool:
     return shared is not None
 
 
-def same_preprocessing(work: WorkFolders, other: WorkFolders) -> bool:
-    """Whether networks of both plans take the same images."""
-    return _preprocessing(work.read(work.plans)) == _preprocessing(other.read(other.plans))
-
-
 def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
     """Everything in nnU-Net's plans that decides the values of preprocessed images."""
     own = plans["configurations"][CONFIGURATION]

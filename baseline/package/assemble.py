@@ -87,6 +87,11 @@ class _Trained:
     plans: Mapping[str, Any]
     order: TrainedOrder
 
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        trained: Mapping[str, Any] = self.plans["configurations"][self.first.configuration]
+        return trained
+
     def member(self, trust: bool) -> EnsembleMember:
         return EnsembleMember(self.plans, self.first.configuration, self._checkpoints(trust), self.order)
 
@@ -106,9 +111,8 @@ class _Trained:
                 yield f"{file} of {self.results.name} is not verified: {self.first.name} does not record the training's"
         if self.order.organs:
             yield f"labels {', '.join(self.order.organs)} count as background"
-        (configuration,) = self.plans["configurations"].values()
         if self.first.configuration == "3d_lowres":
-            spacing = " x ".join(f"{step:g}" for step in configuration["spacing"])
+            spacing = " x ".join(f"{step:g}" for step in self.configuration["spacing"])
             yield (
                 f"3d_lowres is the coarse first stage of nnU-Net's cascade, here at {spacing} mm: small lesions may be "
                 "lost; 3d_fullres works at the images' own resolution"
@@ -147,14 +151,13 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         },
     )
     notes = (note for one in trained for note in one.notes())
-    own = _notes(trained[0].plans, request.normalised_over)
+    own = _notes(trained, request.normalised_over)
     return WrittenPackage(export_contents(request.output, contents), (*own, *about_decisions, *notes))
 
 
 def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
     """`nnunet` for trainings on whole scans by functions that inference can compute, else `grid`."""
-    configurations = [one.plans["configurations"][one.first.configuration] for one in trained]
-    known = all(one.get(key) in RESAMPLING_FUNCTIONS for one in configurations for key in RESAMPLING_KEYS)
+    known = all(one.configuration.get(key) in RESAMPLING_FUNCTIONS for one in trained for key in RESAMPLING_KEYS)
     return "nnunet" if known and normalised_over == "scan" else "grid"
 
 
@@ -244,10 +247,10 @@ def known_features(edition: Edition) -> frozenset[str]:
     return frozenset(measured) | frozenset(clinical_names(edition.clinical))
 
 
-def _notes(plans: Mapping[str, Any], normalised_over: str) -> tuple[str, ...]:
+def _notes(trained: Sequence[_Trained], normalised_over: str) -> tuple[str, ...]:
     """Notes for the author that are no errors."""
-    (configuration,) = plans["configurations"].values()
-    schemes = dict.fromkeys(scheme for scheme in configuration["normalization_schemes"] if scheme in _OWN_SCALE)
+    used = [scheme for one in trained for scheme in one.configuration["normalization_schemes"]]
+    schemes = dict.fromkeys(scheme for scheme in used if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
     reason = f"because of --normalised-over {normalised_over} (docs/model-package.md)"
     return (f"{' and '.join(schemes)}: normalised over {taken_from}, {reason}",) if schemes else ()

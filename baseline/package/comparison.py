@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from algorithm.network.package import INTENSITIES
 from baseline.network.checkpoint import Checkpoint
 from contract.errors import ModelPackageError
 
-INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # Entries that change an answer; others concern training alone, such as batch_size and resampling_fn_seg.
 _OF_PLANS: Final = ("transpose_forward", "transpose_backward", "image_reader_writer", "label_manager")
 _OF_CONFIGURATION: Final = (

@@ -36,9 +36,9 @@ class PackageContents:
     """Contents of a package.
 
     Attributes:
-        members: networks with the same grid, normalisation and intensities, or a package whose networks are copied.
-            Inference runs the first checkpoint of each member, then the second of each, and so on: another
-            architecture adds more than another fold.
+        members: networks, or a package whose networks are copied. Inference runs the first checkpoint of each member,
+            then the second of each, and so on: another architecture adds more than another fold. The answer has the
+            grid of the member with the smallest voxels.
         heads: heads by name.
         description: entries of the manifest: name, purpose, intended use, training data, licence, results.
         card: the model card as Markdown; inference does not need it.
@@ -115,7 +115,7 @@ def export_archive(target: Path, contents: PackageContents) -> Path:
 
 
 def verified(root: Path) -> ModelPackage:
-    """Load a package, load every fold into its network and normalise an empty image with its plans.
+    """Load a package, load every fold into its network and normalise an empty image as each network needs it.
 
     Raises:
         ModelPackageError: any of these fails.
@@ -126,7 +126,8 @@ def verified(root: Path) -> ModelPackage:
         networks.of(fold, torch.device("cpu"))
     empty = np.zeros((2, 2, 2), dtype=np.float32)
     try:
-        normalise((empty, empty), package)
+        for name in (package.manifest["configuration"], *package.other_images):
+            normalise((empty, empty), package.on_grid_of(name))
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
     if package.outcome is not None:

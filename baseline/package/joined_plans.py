@@ -1,4 +1,7 @@
-"""A package from several plans: their networks together, in the order of what each adds out of fold."""
+"""A package from several plans: their networks together, in the order of what each adds out of fold.
+
+Plans of different spacings are compared on the prepared images with the smallest voxels.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.region.grids import resample
 from baseline.network.jobs import final_checkpoints
-from baseline.network.planning import same_preprocessing
 from baseline.network.plans import read_plan
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract import labels
-from contract.errors import HecktorError
-from contract.images.volumes import read_volume
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_header, read_volume
 
 if TYPE_CHECKING:  # imports torch
     from baseline.package.members import EnsembleMember
@@ -39,7 +42,7 @@ def ensemble_members(plans: Sequence[WorkFolders]) -> list[EnsembleMember]:
     """The trained networks of all plans, one member for each plan and backbone.
 
     Raises:
-        HecktorError: a network is not trained, or the plans differ in spacing or normalisation.
+        HecktorError: a network is not trained.
     """
     from baseline.network.checkpoint import read_checkpoint
     from baseline.package.members import EnsembleMember
@@ -47,7 +50,6 @@ def ensemble_members(plans: Sequence[WorkFolders]) -> list[EnsembleMember]:
 
     members = []
     for plan in plans:
-        check_fit(plan, plans[0])
         for name, paths in final_checkpoints(plan).items():
             trained = trained_plans(plan.read(plan.plans), name)
             # Plans with one architecture would share a configuration, and its folds could not be told apart.
@@ -55,17 +57,6 @@ def ensemble_members(plans: Sequence[WorkFolders]) -> list[EnsembleMember]:
             trained["configurations"] = {unique: trained["configurations"][name]}
             members.append(EnsembleMember(trained, unique, (read_checkpoint(path) for path in paths)))
     return members
-
-
-def check_fit(plan: WorkFolders, first: WorkFolders) -> None:
-    """Raise HecktorError unless networks of both plans take the same images, as one package requires."""
-    spacings = [read_plan(one).spacing_mm for one in (plan, first)]
-    if spacings[0] != spacings[1]:
-        shown = [" x ".join(f"{step:g}" for step in spacing) + " mm" for spacing in spacings]
-        expected = f"{shown[1]} as in {first.name}: a package has one grid, so networks of two spacings need two"
-        raise HecktorError(f"plan {plan.name}", f"spacing {shown[0]}", expected)
-    if not same_preprocessing(plan, first):
-        raise HecktorError(f"plan {plan.name}", "another normalisation", f"that of {first.name}: a package has one")
 
 
 def order_of_plans(work: WorkFolders) -> list[WorkFolders]:
@@ -86,9 +77,14 @@ def order_of_plans(work: WorkFolders) -> list[WorkFolders]:
         waiting = [plan for plan in work.members if plan not in chosen]
         sums = np.zeros(len(waiting))
         for case in cases:
-            reference = read_volume(label_path(work.raw, case), np.uint8).array
-            total = sum((_probabilities(plan, case.patient_id) for plan in chosen), np.zeros(1, np.float32))
-            sums += [mean_dsc(total + _probabilities(plan, case.patient_id), reference) for plan in waiting]
+            reference = read_volume(label_path(work.raw, case), np.uint8)
+            grids = [read_header(label_path(plan.raw, case)).geometry for plan in work.members]
+            of_plan = {
+                plan: _probabilities(plan, case.patient_id, grid, reference.geometry)
+                for plan, grid in zip(work.members, grids, strict=True)
+            }
+            total = sum((of_plan[plan] for plan in chosen), np.zeros(1, np.float32))
+            sums += [mean_dsc(total + of_plan[plan], reference.array) for plan in waiting]
         chosen.append(waiting[int(np.argmax(sums))])
     return chosen
 
@@ -110,8 +106,10 @@ def _dsc_of_labels(mask: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]
             yield 2 * int(((mask == label) & (reference == label)).sum()) / both
 
 
-def _probabilities(plan: WorkFolders, patient_id: str) -> _Float:
-    """Out-of-fold probabilities of GTVp, GTVn and background, shape (3, z, y, x)."""
+def _probabilities(plan: WorkFolders, patient_id: str, grid: Geometry, target: Geometry) -> _Float:
+    """Out-of-fold probabilities of GTVp, GTVn and background at the voxels of `target`, shape (3, z, y, x)."""
     with np.load(plan.probabilities(patient_id)) as stored:
         lesions = np.stack([stored["gtvp"], stored["gtvn"]]).astype(np.float32) / 255
+    if grid != target:
+        lesions = np.stack([resample(Volume(one, grid), target, 0.0) for one in lesions])
     return np.concatenate([lesions, 1 - lesions.sum(axis=0, keepdims=True)])

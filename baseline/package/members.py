@@ -15,12 +15,13 @@ from torch import nn
 
 from algorithm.network.networks import own_tensors, untrained_network
 from algorithm.network.organs import organ_count
-from algorithm.network.package import PLANS, ModelPackage
+from algorithm.network.package import INTENSITIES, PLANS, ModelPackage
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
-from baseline.package.comparison import INTENSITIES, intensity_differences
+from baseline.package.comparison import intensity_differences
 from baseline.package.order import OWN_ORDER, TrainedOrder, ordered_weights
 from baseline.release.data_set import CHANNELS
+from baseline.work import fineness
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.files import write_json
@@ -60,13 +61,14 @@ def write_networks(folder: Path, members: Sequence[EnsembleMember]) -> dict[str,
     """Write plans and weights of the members; returns their entries of the manifest.
 
     Raises:
-        ModelPackageError: the members do not fit each other or their plans.
+        ModelPackageError: a member's weights do not fit its plans.
     """
     plans, names = _merged_plans(members)
     folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names])
     write_json(folder / PLANS, plans)
     several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
-    return {"configuration": names[0], "folds": folds, **several}
+    finest = min(names, key=lambda name: fineness(plans["configurations"][name]["spacing"][::-1]))
+    return {"configuration": finest, "folds": folds, **several}
 
 
 def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
@@ -84,10 +86,9 @@ def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], li
     configurations: dict[str, Any] = {}
     names = []
     for member in members:
-        for field, found, wanted in intensity_differences(member.plans[INTENSITIES], first[INTENSITIES]):
-            expected = f"{wanted!r} as in {first['plans_name']!r}: networks trained on the same images"
-            raise ModelPackageError("plans.json", f"{field} {found!r} in {member.plans['plans_name']!r}", expected)
         turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
+        if any(intensity_differences(member.plans[INTENSITIES], first[INTENSITIES])):
+            turned = {**turned, INTENSITIES: member.plans[INTENSITIES]}
         # Different plans may use one name for different configurations.
         others = (f"{member.configuration}_{number}" for number in itertools.count(2))
         candidates = itertools.chain([member.configuration], others)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.package.comparison import INTENSITIES, resolved
+from algorithm.network.package import INTENSITIES
+from baseline.package.comparison import resolved
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import MANIFEST

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from algorithm.network.package import CHANNELS
-from baseline.package.comparison import INTENSITIES, channel_names
+from algorithm.network.package import CHANNELS, INTENSITIES
+from baseline.package.comparison import channel_names
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS

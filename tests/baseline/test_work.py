@@ -53,6 +53,20 @@ def test_the_order_of_an_ensembles_plans_does_not_matter(tmp_path: Path) -> None
     assert not WorkFolders(tmp_path, "a").is_ensemble
 
 
+@pytest.mark.parametrize(("first", "second", "finest"), [((3, 3, 3), (1, 1, 1.5), "b"), ((2, 2, 1), (1, 2, 2), "b")])
+def test_an_ensemble_has_the_images_with_the_smallest_voxels(
+    tmp_path: Path, first: tuple[float, ...], second: tuple[float, ...], finest: str
+) -> None:
+    """27 against 1.5 mm3; of two spacings with 4 mm3 the one with the smaller x, which does not depend on names."""
+    for name, spacing in (("a", first), ("b", second)):
+        write_json(tmp_path / "plans" / name / "spacing.json", {"spacing_mm": list(spacing)})
+    assert WorkFolders(tmp_path, "a+b").images == WorkFolders(tmp_path, "a").images
+    for name, spacing in (("a", first), ("b", second)):
+        write_json(WorkFolders(tmp_path, name).prepare_json, {"options": {"spacing_mm": list(spacing)}})
+    assert WorkFolders(tmp_path, "a+b").images == WorkFolders(tmp_path, finest).images
+    assert WorkFolders(tmp_path, "a+b").raw == WorkFolders(tmp_path, finest).raw
+
+
 @pytest.mark.parametrize("name", ["plan", "wide"])
 def test_the_plan_of_a_networks_folder(tmp_path: Path, name: str) -> None:
     work = work_of_results(WorkFolders(tmp_path, name).fold(3))

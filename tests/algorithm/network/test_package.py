@@ -177,20 +177,12 @@ def test_folds_of_two_members(pair_package: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"spacing": [9.0, 9.0, 8.0]},
-            r"spacing \[9\.0, 9\.0, 8\.0\] of 'segresnet', expected \[9\.0, 9\.0, 9\.0\] as of '3d_",
-        ),
-        (
-            {"normalization_schemes": ["CTNormalization"] * 2},
-            "normalization_schemes .* of 'segresnet', expected .*ZScore",
-        ),
         ({"patch_size": [16, 16]}, r"patch_size \[16, 16\], expected three positive numbers"),
         ({"spacing": None}, "spacing None, expected three positive numbers"),
     ],
     ids=str,
 )
-def test_members_that_do_not_go_together(
+def test_a_member_with_impossible_plans(
     pair_package: Path, tmp_path: Path, sign_package: Callable[..., None], changes: dict[str, Any], message: str
 ) -> None:
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
@@ -199,6 +191,47 @@ def test_members_that_do_not_go_together(
     sign_package(root, fold_configurations=of)
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
         load_package(root)
+
+
+@pytest.mark.parametrize(
+    ("changes", "resampling", "own_image"),
+    [
+        ({}, "grid", False),
+        ({"spacing": [9.0, 9.0, 8.0]}, "grid", True),
+        ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", True),
+        ({"foreground_intensity_properties_per_channel": {"0": {}, "1": {}}}, "grid", True),
+        ({"resampling_fn_data_kwargs": {"order": 1}}, "grid", False),
+        ({"resampling_fn_data_kwargs": {"order": 1}}, "nnunet", True),
+        ({"resampling_fn_probabilities_kwargs": {"order": 0}}, "nnunet", False),
+    ],
+    ids=str,
+)
+def test_members_with_images_of_their_own(
+    pair_package: Path,
+    tmp_path: Path,
+    sign_package: Callable[..., None],
+    changes: dict[str, Any],
+    resampling: str,
+    own_image: bool,
+) -> None:
+    """Resampling counts only as nnU-Net does it, and logits return from the answer's grid by its own function."""
+    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
+    of = json.loads((root / "manifest.json").read_text())["fold_configurations"]
+
+    def change(plans: Any) -> None:
+        for configuration in plans["configurations"].values():
+            for kind in ("data", "probabilities"):
+                configuration[f"resampling_fn_{kind}"] = "resample_data_or_seg_to_shape"
+        plans["configurations"]["segresnet"].update(changes)
+
+    edit_json(root / "plans.json", change)
+    sign_package(root, fold_configurations=of, resampling=resampling)
+    package = load_package(root)
+    assert package.other_images == ({"segresnet": "segresnet"} if own_image else {})
+    assert package.patch == (16, 16, 16)
+    coarse = package.on_grid_of("segresnet")
+    assert coarse.patch == ((24, 16, 20) if own_image else (16, 16, 16))
+    assert list(coarse.spacing_mm) == changes.get("spacing", [9.0] * 3)[::-1]
 
 
 def test_a_member_that_the_plans_do_not_know(root: Path, sign_package: Callable[..., None]) -> None:
@@ -249,7 +282,7 @@ def test_stand_ins_of_the_training_are_an_object(
         load_package(root)
 
 
-def test_nnunets_resampling_needs_known_functions_and_the_same_of_all(
+def test_nnunets_resampling_needs_known_functions_of_all_members(
     pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
@@ -268,10 +301,10 @@ def test_nnunets_resampling_needs_known_functions_and_the_same_of_all(
 
     cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
     assert load_package(signed(cubic, cubic)).resamples_as_nnunet
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: another resampling_fn_data of .*, expected that of"):
-        load_package(signed(cubic, torch))
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine', expected resample_data"):
-        load_package(signed("mine", "mine"))
+    assert load_package(signed(cubic, torch)).other_images == {of_folds[1]: of_folds[1]}
+    for functions in (("mine", "mine"), (cubic, "mine")):
+        with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine', expected resample_data"):
+            load_package(signed(*functions))
 
 
 @pytest.mark.parametrize(

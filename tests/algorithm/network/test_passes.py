@@ -22,9 +22,10 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
+from algorithm.network.images import NOT_LOOKED_AT
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NOT_LOOKED_AT, NoPassFitsError, Passes, Progress, StoppedError, plan_passes
+from algorithm.network.passes import NoPassFitsError, Passes, Progress, StoppedError, plan_passes
 from algorithm.network.windows import Pass
 
 CPU = torch.device("cpu")

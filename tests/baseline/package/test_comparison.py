@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baseline.package.comparison import INTENSITIES, differences
+from algorithm.network.package import INTENSITIES
+from baseline.package.comparison import differences
 from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_plan, edit_training, package
 
 Edit = Callable[[Path], None]

@@ -11,7 +11,6 @@ import pytest
 
 from baseline.network.plans import NetworkPlan
 from baseline.package.joined_plans import (
-    check_fit,
     described_plans,
     ensemble_members,
     mean_dsc,
@@ -30,11 +29,11 @@ PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
 REFERENCE = np.array([1, 1, 1, 1, 2, 2, 0, 0, 0, 0], np.uint8).reshape(1, 1, 10)
 
 
-def write_plan(shared: Path, name: str, scheme: str = "ZScoreNormalization", **changes: Any) -> WorkFolders:
+def write_plan(shared: Path, name: str, **changes: Any) -> WorkFolders:
     work = WorkFolders(shared, name)
     plan = replace(PLAN, **changes)
     write_json(work.plan_json, {"key": "any", "options": asdict(plan)})
-    own = {"spacing": list(plan.spacing_mm), "normalization_schemes": ["CTNormalization", scheme]}
+    own = {"spacing": list(plan.spacing_mm), "normalization_schemes": ["CTNormalization", "ZScoreNormalization"]}
     write_json(work.plans, {"configurations": {"3d_fullres": own}})
     return work
 
@@ -45,7 +44,7 @@ def write_probabilities(work: WorkFolders, gtvp: list[float], gtvn: list[float])
         path = work.root / "out_of_fold" / "probabilities" / f"{name}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = {"gtvp": gtvp, "gtvn": gtvn}
-        stored = {key: np.round(255 * np.array(row).reshape(1, 1, 10)).astype(np.uint8) for key, row in rows.items()}
+        stored = {key: np.round(255 * np.array(row).reshape(1, 1, -1)).astype(np.uint8) for key, row in rows.items()}
         np.savez_compressed(path, **stored)
 
 
@@ -77,20 +76,30 @@ def test_the_next_plan_is_the_one_that_adds_most(tmp_path: Path) -> None:
     assert [plan.name for plan in order_of_plans(WorkFolders(tmp_path, "a+b+c"))] == ["a", "b", "c"]
 
 
-def test_plans_of_two_spacings_do_not_fit_one_package(tmp_path: Path) -> None:
-    planned_work(tmp_path)
-    plain, fine = write_plan(tmp_path, "plain"), write_plan(tmp_path, "fine", spacing_mm=(1.0, 1.0, 1.5))
-    message = r"^plan fine: spacing 1 x 1 x 1\.5 mm, expected 2 x 2 x 4 mm as in plain: a package has one grid"
-    with pytest.raises(HecktorError, match=message):
-        check_fit(fine, plain)
-    check_fit(plain, plain)
+def test_plans_of_two_spacings_are_compared_on_the_finer_grid(tmp_path: Path) -> None:
+    """`plan` at 4 mm holds the same ten voxels of 2 mm as `fine` in five, so its borders lie between fine voxels.
 
-
-def test_plans_of_two_normalisations_do_not_fit_one_package(tmp_path: Path) -> None:
-    planned_work(tmp_path)
-    plain, fixed = write_plan(tmp_path, "plain"), write_plan(tmp_path, "fixed", "CTNormalization")
-    with pytest.raises(HecktorError, match=r"^plan fixed: another normalisation, expected that of plain"):
-        check_fit(fixed, plain)
+    Its GTVp in coarse voxels 0 and 1 is 1, 1, 1, 0.75 and 0.25 in fine ones 0 to 4, so 0 to 3 by majority, as in the
+    reference; GTVn in coarse voxel 2 is 0.25, 0.75, 0.75, 0.25 in fine ones 3 to 6, so 4 and 5. Its masks are exact.
+    `fine` lacks one voxel of GTVp.
+    """
+    plain = planned_work(tmp_path, plan=replace(PLAN, spacing_mm=(4.0, 2.0, 4.0)))
+    write_json(plain.prepare_json, {"options": {"spacing_mm": [4.0, 2.0, 4.0]}})
+    write_json(tmp_path / "plans" / "fine" / "spacing.json", {"spacing_mm": [2.0, 2.0, 4.0]})
+    fine = WorkFolders(tmp_path, "fine")
+    write_json(fine.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 4.0]}})
+    for name in ("A-1", "A-2"):
+        write_mask(
+            fine.raw / "labelsTr" / f"{name}.nii.gz", REFERENCE, Geometry((10, 1, 1), (2.0, 2.0, 4.0), (0, 0, 0))
+        )
+        coarse = Geometry((5, 1, 1), (4.0, 2.0, 4.0), (1.0, 0, 0))
+        write_mask(plain.raw / "labelsTr" / f"{name}.nii.gz", REFERENCE[..., ::2], coarse)
+    write_probabilities(fine, [1, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0, 0, 0])
+    write_probabilities(plain, [1, 1, 0, 0, 0], [0, 0, 1, 0, 0])
+    assert [plan.name for plan in order_of_plans(WorkFolders(tmp_path, "fine+plan"))] == ["plan", "fine"]
+    write_probabilities(fine, [1, 1, 1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0, 0, 0])
+    write_probabilities(plain, [1, 0, 0, 0, 0], [0, 0, 1, 0, 0])
+    assert [plan.name for plan in order_of_plans(WorkFolders(tmp_path, "fine+plan"))] == ["fine", "plan"]
 
 
 def test_an_untrained_network_of_an_ensemble_is_named(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from algorithm.network import windows
 from algorithm.network.networks import load_weights, untrained_network
-from algorithm.network.package import load_package
-from baseline.package.comparison import INTENSITIES
+from algorithm.network.package import INTENSITIES, load_package
 from baseline.package.order import TrainedOrder, ordered_plans, trained_order
 from contract.errors import ModelPackageError
 from contract.files import read_json
