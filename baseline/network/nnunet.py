@@ -110,8 +110,11 @@ def train_network(
 
 
 @contextmanager
-def explained_failures(job: str) -> Iterator[None]:
-    """Turn a device that is full or lost into a HecktorError about `job`; a bug keeps its trace."""
+def explained_failures(job: str, if_full: str = _EXPECTED_MEMORY, if_lost: str = _EXPECTED_CARD) -> Iterator[None]:
+    """Turn a device that is full or lost into a HecktorError about `job`; a bug keeps its trace.
+
+    `if_full` and `if_lost` are what the error expects in either case.
+    """
     from algorithm.network.devices import first_line, is_device_failure
 
     try:
@@ -121,7 +124,7 @@ def explained_failures(job: str) -> Iterator[None]:
             raise
         found = first_line(problem).partition(". ")[0]
         full = isinstance(problem, MemoryError) or any(words in str(problem) for words in _FULL)
-        raise HecktorError(job, found, _EXPECTED_MEMORY if full else _EXPECTED_CARD) from None
+        raise HecktorError(job, found, if_full if full else if_lost) from None
 
 
 def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int) -> Path:

@@ -99,6 +99,26 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
     assert "outcome/fold_1.safetensors" in package.manifest["files"]
 
 
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("CUDA out of memory. Tried to allocate 2 GiB.", "CUDA out of memory, expected .* memory, or --size small"),
+        ("CUDA error: unspecified launch failure", "CUDA error: .*, expected a device that answers; the same command"),
+    ],
+)
+def test_a_full_or_lost_card_is_one_line(
+    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    problem: str,
+    message: str,
+) -> None:
+    work, masks = prepared
+    heads(work, masks)
+    monkeypatch.setattr("baseline.outcome.trainer.train_fold", MagicMock(side_effect=RuntimeError(problem)))
+    with pytest.raises(HecktorError, match=f"^outcome network, fold 0: {message}"):
+        outcome(work)
+
+
 def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Path]) -> None:  # noqa: F811
     """Without a relapse and without HPV no answer is left."""
     work, masks = prepared
