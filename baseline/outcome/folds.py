@@ -91,6 +91,7 @@ def train_outcome(
         with explained_failures("outcome network", _IF_FULL, _IF_LOST):
             cohort = read_cohort(work, cases, edition, plan, threads)
         _check_size(cohort, splits)
+        folders.result.unlink(missing_ok=True)  # an interruption leaves networks of two sizes or inputs
         for fold in waiting:
             with explained_failures(f"outcome network, fold {fold}", _IF_FULL, _IF_LOST):
                 _train(folders, fold, key, cohort, run, show)
@@ -126,6 +127,7 @@ def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, 
     answers = predicted(network, cohort, rest, job).tolist()
     rows = zip(rest.tolist(), answers, strict=True)
     features = {cohort.ids[number]: dict(zip(run.plan.features, row, strict=True)) for number, row in rows}
+    folders.record(fold).unlink(missing_ok=True)  # of other weights
     with atomic_path(folders.weights(fold)) as partial:
         save_file({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}, str(partial))
     seconds = round(time.monotonic() - begun, 1)
