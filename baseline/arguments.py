@@ -24,6 +24,7 @@ _ORDER: Final[tuple[str | int, ...]] = (*CONFIGURATIONS, *ENHANCEMENTS, 0, 1, 2)
 _LARGEST_SEED: Final = 2**31
 # Value of --masks for the release's own masks.
 REFERENCE: Final = "reference"
+_DEFAULT_SIZES: Final = "default: small on a CPU, full on a GPU"
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
@@ -98,9 +99,9 @@ def _add_networks(step: _AddStep) -> None:
     everything.add_argument(
         "--outcome-network",
         nargs="?",
-        const="full",
+        const=True,
         choices=tuple(OUTCOME_PRESETS),
-        help="also train the outcome network, of this size (default: full, for a GPU); off without this option",
+        help=f"also train the outcome network, of this size ({_DEFAULT_SIZES}); off without this option",
     )
     first = step("prepare", [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
@@ -129,8 +130,7 @@ def _add_heads(step: _AddStep) -> None:
     outcome.add_argument(
         "--size",
         choices=tuple(OUTCOME_PRESETS),
-        default="full",
-        help="size of cube and network: full for a GPU, small for a CPU (default: %(default)s)",
+        help=f"size of cube and network ({_DEFAULT_SIZES})",
     )
     heads = step("heads", [device, networks], "measure out-of-fold masks and fit the heads")
     heads.add_argument(

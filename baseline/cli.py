@@ -16,6 +16,7 @@ from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.planning import plan_networks, with_spacing
 from baseline.network.plans import PRESETS
 from baseline.outcome.folds import train_outcome
+from baseline.outcome.presets import default_size
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
@@ -58,6 +59,8 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if work.images != work.shared:
         raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    if outcome is True:  # without a size
+        outcome = default_size(arguments.device)
     options = TrainingOptions(
         work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
     )
@@ -114,7 +117,7 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    train_outcome(work, arguments.size, arguments.device, arguments.jobs, _show)
+    train_outcome(work, arguments.size or default_size(arguments.device), arguments.device, arguments.jobs, _show)
     return 0
 
 

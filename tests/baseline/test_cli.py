@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -72,3 +73,20 @@ def test_decisions_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: 
     write_json(WorkFolders(tmp_path, "a").plan_json, {})
     with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
         main(["decide", "--name", "a+b", "--work", str(tmp_path)])
+
+
+@pytest.mark.parametrize(("device", "size"), [("cpu", "small"), ("cuda", "full")])
+def test_the_size_of_the_outcome_network_follows_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, size: str
+) -> None:
+    """A size that is named counts; without the option a whole training has no outcome network."""
+    train, train_outcome = MagicMock(), MagicMock()
+    monkeypatch.setattr("baseline.cli.train", train)
+    monkeypatch.setattr("baseline.cli.train_outcome", train_outcome)
+    places = ["--work", str(tmp_path), "--device", device]
+    for options in ([], ["--outcome-network"], ["--outcome-network", "full"]):
+        main(["all", *places, "--release", "r", "--output", "p", *options])
+    assert [call.args[0].outcome for call in train.call_args_list] == [None, size, "full"]
+    for options in ([], ["--size", "small"]):
+        main(["outcome", *places, *options])
+    assert [call.args[1] for call in train_outcome.call_args_list] == [size, "small"]
