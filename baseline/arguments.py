@@ -31,10 +31,10 @@ _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.Argument
 
 
 def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
-    """The options of `prepare`; without a spacing that of the preset."""
+    """The options of `prepare`; a spacing that is not given is None."""
     return PrepareOptions(
         str(arguments.release.resolve()),
-        tuple(arguments.spacing_mm or PRESETS[arguments.preset].spacing_mm),
+        None if arguments.spacing_mm is None else tuple(arguments.spacing_mm),
         arguments.folds,
         arguments.seed,
         arguments.keep_going,
@@ -222,7 +222,8 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         type=positive_number(),
         nargs=3,
         metavar=("X", "Y", "Z"),
-        help="voxel size of the prepared images in mm (default: 3 3 3 for the preset short, 1 1 1 for the others)",
+        help="voxel size of the prepared images in mm (default: that of earlier prepared images; else 3 3 3 "
+        "for the preset short, 1 1 1 for the others)",
     )
     add(
         "--folds",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -15,14 +16,19 @@ from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
 from baseline.release.cases import read_cases
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release
+from baseline.release.spacing import DEFAULT_MM, as_text, new_spacing_advice, prepared_spacing
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, DATASET_ID, DEFAULT_PLAN, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
+LOGGER = logging.getLogger("hecktor")
+
 
 def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPlan:
     """Let nnU-Net plan and preprocess; returns the plan with the prepared spacing.
+
+    Images of the default spacing for a plan of another one give a warning.
 
     Raises:
         HecktorError: a network has a checkpoint of another plan, other images or other splits, or the working directory
@@ -31,7 +37,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     if work.networks.is_dir():
         expected = "another --name, or a new working directory, to train"
         raise HecktorError(work.networks.name, "found the networks of a package", expected)
-    plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
+    plan = at_prepared_spacing(work, plan)
     plan = replace(plan, inputs=digest_of_inputs(plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
@@ -46,6 +52,15 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         plan_and_preprocess(work, plan, splits, jobs)
     write_json(work.plan_json, {"key": key, "options": asdict(plan)})
     return plan
+
+
+def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
+    """The plan with the spacing of the prepared images, with a warning if these were prepared without its preset."""
+    prepared = prepared_spacing(work)
+    if prepared == DEFAULT_MM != plan.spacing_mm:
+        found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
+        LOGGER.warning("*** WARNING *** spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
+    return replace(plan, spacing_mm=prepared)
 
 
 def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs: int) -> WorkFolders:
