@@ -28,16 +28,17 @@ REFERENCE: Final = "reference"
 _PLANS: Final = "name of the plan, or A+B for an ensemble of plans"
 # These steps refuse an ensemble.
 _OF_ONE_PLAN: Final = ("all", "prepare", "plan", "fold")
+_DEFAULT_SIZES: Final = "default: small on a CPU, full on a GPU"
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
 
 
 def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
-    """The options of `prepare`; without a spacing that of the preset."""
+    """The options of `prepare`; a spacing that is not given is None."""
     return PrepareOptions(
         str(arguments.release.resolve()),
-        tuple(arguments.spacing_mm or PRESETS[arguments.preset].spacing_mm),
+        None if arguments.spacing_mm is None else tuple(arguments.spacing_mm),
         arguments.folds,
         arguments.seed,
         arguments.keep_going,
@@ -112,9 +113,9 @@ def _add_networks(step: _AddStep) -> None:
     everything.add_argument(
         "--outcome-network",
         nargs="?",
-        const="full",
+        const=True,
         choices=tuple(OUTCOME_PRESETS),
-        help="also train the outcome network, of this size (default: full, for a GPU); off without this option",
+        help=f"also train the outcome network, of this size ({_DEFAULT_SIZES}); off without this option",
     )
     first = step("prepare", [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
@@ -143,8 +144,7 @@ def _add_heads(step: _AddStep) -> None:
     outcome.add_argument(
         "--size",
         choices=tuple(OUTCOME_PRESETS),
-        default="full",
-        help="size of cube and network: full for a GPU, small for a CPU (default: %(default)s)",
+        help=f"size of cube and network ({_DEFAULT_SIZES})",
     )
     heads = step("heads", [device, networks], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
@@ -253,7 +253,8 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         type=positive_number(),
         nargs=3,
         metavar=("X", "Y", "Z"),
-        help="voxel size of the prepared images in mm (default: 3 3 3 for the preset short, 1 1 1 for the others)",
+        help="voxel size of the prepared images in mm (default: that of earlier prepared images; else 3 3 3 "
+        "for the preset short, 1 1 1 for the others)",
     )
     add(
         "--folds",

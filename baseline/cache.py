@@ -73,9 +73,10 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
         yield from map(work, items)
         return
     with fresh_processes(min(jobs, len(items)), _one_thread) as pool:
-        futures = [pool.submit(work, item) for item in items]
+        # No list of futures: each would hold its result until the last item.
+        results = as_completed([pool.submit(work, item) for item in items])
         try:
-            for future in as_completed(futures):
+            for future in results:
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +16,13 @@ from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.planning import plan_networks, with_spacing
 from baseline.network.plans import PRESETS
 from baseline.outcome.folds import train_outcome
+from baseline.outcome.presets import default_size
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
     TrainingOptions,
     decide_lesions,
+    estimate_of_prepared,
     export_model,
     features_for_heads,
     fit_heads,
@@ -31,11 +33,10 @@ from baseline.pipeline import (
 )
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
+from baseline.release.spacing import chosen_spacing
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, WorkFolders
 from contract.errors import HecktorError
-
-LOGGER = logging.getLogger("hecktor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,9 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, plan, machine = prepare_options(arguments), plan_of(arguments), machine_of(arguments)
     _require_one_plan(work)
-    if work.images != work.shared:
-        raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    if outcome is True:  # without a size
+        outcome = default_size(arguments.device)
     options = TrainingOptions(
         work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
     )
@@ -70,6 +71,9 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if work.name != DEFAULT_PLAN:
         raise HecktorError("--name", f"found {work.name} for prepare", "none: all plans share the prepared data")
     options = prepare_options(arguments)
+    if not arguments.check_only:
+        spacing_mm = chosen_spacing(work, options.spacing_mm, PRESETS[arguments.preset].spacing_mm, _show)
+        options = replace(options, spacing_mm=spacing_mm)
     checked = check_release(options, work, arguments.jobs)
     _show(as_text(checked.problems))
     if arguments.check_only:
@@ -82,11 +86,12 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _require_one_plan(work)
     if arguments.plan_spacing_mm is not None:
         work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
-    plan = plan_networks(work, plan_of(arguments), arguments.jobs)
+    plan = plan_of(arguments)
+    if arguments.plan_spacing_mm is not None:
+        plan = replace(plan, spacing_mm=tuple(arguments.plan_spacing_mm))
+    _show(estimate_of_prepared(work, plan, arguments.jobs))
+    plan_networks(work, plan, arguments.jobs)
     _show(f"plans in {work.plans}")
-    if arguments.preset != "short" and plan.spacing_mm == PRESETS["short"].spacing_mm:
-        expected = f"`hecktor train prepare --preset {arguments.preset}` in a new working directory"
-        LOGGER.warning("*** WARNING *** --preset %s: found images of 3 mm, expected %s", arguments.preset, expected)
     return 0
 
 
@@ -116,7 +121,7 @@ def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    train_outcome(work, arguments.size, arguments.device, arguments.jobs, _show)
+    train_outcome(work, arguments.size or default_size(arguments.device), arguments.device, arguments.jobs, _show)
     return 0
 
 

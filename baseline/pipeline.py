@@ -27,29 +27,25 @@ from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_key, plan_networks
-from baseline.network.plans import NetworkPlan, read_plan
+from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.network.training.estimate import as_text as estimate_text
 from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
-from baseline.package.existing import (
-    check_spacing,
-    existing_networks,
-    networks_record,
-    prepared_spacing,
-    use_networks,
-)
+from baseline.package.existing import check_spacing, existing_networks, networks_record, use_networks
 from baseline.package.exported import record_export
 from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
 from baseline.release.problems import as_text
+from baseline.release.spacing import chosen_spacing, prepared_spacing
 from baseline.release.splits import read_splits
 from baseline.report.current import check_heads, heads_key
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
+from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
@@ -93,8 +89,13 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     # Problems of the last steps end the first one already.
     check_device(options.machine)
     description = read_description(options.description)
+    if work.images != work.shared:
+        raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
+    spacing_mm = chosen_spacing(work, options.prepare.spacing_mm, options.plan.spacing_mm, show)
+    prepared, planned = replace(options.prepare, spacing_mm=spacing_mm), replace(options.plan, spacing_mm=spacing_mm)
+    options = replace(options, prepare=prepared, plan=planned)
     if options.networks is not None:
-        use_networks(work, options.networks, options.prepare.spacing_mm)
+        use_networks(work, options.networks, spacing_mm)
         show(f"networks of {options.networks.name}: no plan, no training of networks")
     else:
         show(_estimate(options, work))
@@ -122,8 +123,14 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
 def _estimate(options: TrainingOptions, work: WorkFolders) -> str:
     """Hours and disk, from the number of patients; no image is read."""
     release = read_release(Path(options.prepare.release), load_edition(options.prepare.edition))
-    plan = replace(options.plan, spacing_mm=options.prepare.spacing_mm)
-    return estimate_text(plan, len(release.cases), options.prepare.folds, options.machine, work.root)
+    return estimate_text(options.plan, len(release.cases), options.prepare.folds, options.machine, work)
+
+
+def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:
+    """Hours and disk of a plan on the prepared images, on the device that it is meant for: GPU, or CPU for `short`."""
+    plan = replace(plan, spacing_mm=prepared_spacing(work))
+    machine = Machine("cpu" if plan.network == PRESETS["short"].network else "cuda", threads=jobs)
+    return estimate_text(plan, len(read_cases(work)), len(read_splits(work).folds), machine, work)
 
 
 def train_networks(work: WorkFolders, machine: Machine) -> None:

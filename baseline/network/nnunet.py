@@ -115,8 +115,12 @@ def train_network(
 
 
 @contextmanager
-def explained_failures(job: str) -> Iterator[None]:
-    """Turn a device that is full or lost, or a failing torch.compile, into a HecktorError; a bug keeps its trace."""
+def explained_failures(job: str, if_full: str | None = None, if_lost: str = _EXPECTED_CARD) -> Iterator[None]:
+    """Turn a device that is full or lost, or a failing torch.compile, into a HecktorError; a bug keeps its trace.
+
+    `if_full` and `if_lost` are what the error about `job` expects in either case; `if_full` is by default less memory
+    of the kind that is exhausted.
+    """
     from algorithm.network.devices import first_line, is_device_failure
 
     try:
@@ -130,14 +134,10 @@ def explained_failures(job: str) -> Iterator[None]:
             if not _is_of_compiler(problem):
                 raise
             raise HecktorError(job, f"torch.compile failed ({found})", _EXPECTED_COMPILER) from None
-        raise HecktorError(job, found, _expected(cause)) from None
-
-
-def _expected(problem: Exception) -> str:
-    """The remedy for a device failure: more memory of the kind that is exhausted, or another try."""
-    if isinstance(problem, MemoryError) or _CPU_ALLOCATOR in str(problem):
-        return _EXPECTED_RAM
-    return _EXPECTED_GPU_MEMORY if "out of memory" in str(problem) else _EXPECTED_CARD
+        in_ram = isinstance(cause, MemoryError) or _CPU_ALLOCATOR in str(cause)
+        if in_ram or "out of memory" in str(cause):
+            raise HecktorError(job, found, if_full or (_EXPECTED_RAM if in_ram else _EXPECTED_GPU_MEMORY)) from None
+        raise HecktorError(job, found, if_lost) from None
 
 
 def _is_of_compiler(problem: Exception) -> bool:

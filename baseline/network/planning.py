@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -16,14 +17,19 @@ from baseline.network.plans import INPUTS, NetworkPlan, read_plan
 from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
 from baseline.release.cases import read_cases
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release
+from baseline.release.spacing import DEFAULT_MM, as_text, new_spacing_advice, prepared_spacing
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, DATASET_ID, DEFAULT_PLAN, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
+LOGGER = logging.getLogger("hecktor")
+
 
 def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPlan:
     """Let nnU-Net plan and preprocess; returns the plan with the prepared spacing.
+
+    Images of the default spacing for a plan of another one give a warning.
 
     Raises:
         HecktorError: a network has a checkpoint of another plan, other images or other splits, or the working directory
@@ -32,7 +38,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     if work.networks.is_dir():
         expected = "another --name, or a new working directory, to train"
         raise HecktorError(work.networks.name, "found the networks of a package", expected)
-    plan = replace(plan, spacing_mm=tuple(work.read(work.prepare_json)["options"]["spacing_mm"]))
+    plan = at_prepared_spacing(work, plan)
     plan = replace(plan, inputs=_inputs(work, plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
@@ -62,6 +68,15 @@ def _inputs(work: WorkFolders, plan: NetworkPlan) -> str | None:
         if all(getattr(plan, name) == getattr(trained, name) for name in INPUTS):
             return trained.inputs
     return digest_of_inputs(plan)
+
+
+def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
+    """The plan with the spacing of the prepared images, with a warning if these were prepared without its preset."""
+    prepared = prepared_spacing(work)
+    if prepared == DEFAULT_MM != plan.spacing_mm:
+        found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
+        LOGGER.warning("*** WARNING *** spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
+    return replace(plan, spacing_mm=prepared)
 
 
 def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs: int) -> WorkFolders:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -24,6 +24,7 @@ from baseline.work import WorkFolders
 from contract.editions import Answer, Edition
 from contract.images.volumes import read_volume
 
+_Cubes = npt.NDArray[np.float16]
 # Voxels around the cube from which a shifted one is cut in training, as a share of its edge.
 _MARGIN: Final = 1 / 12
 # Patients with an event, or of the rarer class, in the training part of each fold.
@@ -82,14 +83,13 @@ def read_cohort(
     """
     margin = round(plan.voxels * _MARGIN)
     cut = partial(_cube, work=work, voxels=plan.voxels + 2 * margin, spacing_mm=plan.spacing_mm)
-    cubes = {name: cube for name, cube in each(cut, cases, jobs, "cut cubes") if cube is not None}
-    usable = [case for case in cases if case.patient_id in cubes]
+    usable, cubes = _all_cubes(cut, cases, jobs)
     rows = [clinical_features(case.patient, edition.clinical) for case in usable]
     table = [[np.nan if (value := row[name]) is None else value for name in plan.clinical] for row in rows]
     answers = {answer.name: answer for answer in head_answers(edition)}
     return OutcomeCohort(
         tuple(case.patient_id for case in usable),
-        torch.from_numpy(np.stack([cubes[case.patient_id] for case in usable])) if usable else torch.zeros(0),
+        torch.from_numpy(cubes),
         margin,
         torch.tensor(table, dtype=torch.float32).reshape(len(usable), len(plan.clinical)),
         tuple(_target(answers[task.answer], task, usable) for task in plan.tasks),
@@ -109,9 +109,25 @@ def _scarce(answer: Answer, cases: Sequence[ReleaseCase], held_out: set[str]) ->
     return len(known) - max((known.count(value) for value in answer.classes), default=0)
 
 
-def _cube(
-    case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float
-) -> tuple[str, npt.NDArray[np.float16] | None]:
+def _all_cubes(
+    cut: Callable[[ReleaseCase], tuple[str, _Cubes | None]], cases: Sequence[ReleaseCase], jobs: int
+) -> tuple[list[ReleaseCase], _Cubes]:
+    """The patients with a cube in the order of `cases`, and their cubes in one array, filled without a second copy."""
+    rows = {case.patient_id: row for row, case in enumerate(cases)}
+    cubes, filled = np.zeros(0, np.float16), set[int]()
+    for name, cube in each(cut, cases, jobs, "cut cubes"):
+        if cube is not None:
+            if not filled:
+                cubes = np.empty((len(cases), *cube.shape), np.float16)
+            cubes[rows[name]] = cube
+            filled.add(rows[name])
+    for target, row in enumerate(sorted(filled)):
+        if target != row:
+            cubes[target] = cubes[row]
+    return [cases[row] for row in sorted(filled)], cubes[: len(filled)]
+
+
+def _cube(case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float) -> tuple[str, _Cubes | None]:
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
     if not pet.array.any():
         return case.patient_id, None

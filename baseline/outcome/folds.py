@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from algorithm.heads.measure import Features
 from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, parse_plan
 from baseline.cache import cache, key_of, load_cached
+from baseline.network.nnunet import explained_failures
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.prepare import edition_of
@@ -20,12 +21,16 @@ from contract.errors import HecktorError
 from contract.files import atomic_path, read_json, write_json
 
 if TYPE_CHECKING:  # imports torch, which only the training needs
+    import torch
+
     from baseline.outcome.cohort import OutcomeCohort
 
 # Increment when the same images and masks give other networks.
 _VERSION: Final = 1
 # Fewer cannot be normalised over a batch.
 _LEAST_PATIENTS: Final = 4
+_IF_FULL: Final = "a GPU or RAM with more free memory, or --size small (`train all`: --outcome-network small)"
+_IF_LOST: Final = "a device that answers; the same command goes on with the unfinished folds"
 _Show = Callable[[str], object]
 
 
@@ -66,8 +71,9 @@ def train_outcome(
 
     Raises:
         TooFewOutcomesError: no answer can be learnt, or a fold has too few patients.
-        HecktorError: no mask of a patient, or the device does not answer.
+        HecktorError: no mask of a patient, or the device does not answer, is full or is lost.
     """
+    from algorithm.network.devices import prepared_device
     from baseline.outcome.cohort import plan_outcome, read_cohort
 
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
@@ -81,10 +87,14 @@ def train_outcome(
     folders, key = OutcomeFolders.of(work), _key(work, cases, splits, plan, preset)
     waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
     if waiting:
-        cohort = read_cohort(work, cases, edition, plan, threads)
+        run = _Training(splits, plan, size, prepared_device(device), threads)
+        with explained_failures("outcome network", _IF_FULL, _IF_LOST):
+            cohort = read_cohort(work, cases, edition, plan, threads)
         _check_size(cohort, splits)
+        folders.result.unlink(missing_ok=True)  # an interruption leaves networks of two sizes or inputs
         for fold in waiting:
-            _train(folders, fold, key, cohort, _Training(splits, plan, size, device, threads), show)
+            with explained_failures(f"outcome network, fold {fold}", _IF_FULL, _IF_LOST):
+                _train(folders, fold, key, cohort, run, show)
     features: dict[str, Features] = {case.patient_id: dict.fromkeys(plan.features) for case in cases}
     for fold in range(len(splits.folds)):
         features |= load_cached(folders.record(fold), key)["features"]
@@ -97,7 +107,7 @@ class _Training:
     splits: Splits
     plan: OutcomePlan
     preset: OutcomePreset
-    device: str
+    device: torch.device
     threads: int
 
 
@@ -105,7 +115,6 @@ def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, 
     import torch
     from safetensors.torch import save_file
 
-    from algorithm.network.devices import device_named
     from baseline.outcome.trainer import FoldJob, predicted, train_fold
 
     torch.set_num_threads(run.threads)
@@ -113,11 +122,12 @@ def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, 
     held = set(run.splits.folds[fold])
     train = torch.tensor([n for n, name in enumerate(cohort.ids) if name not in held])
     rest = torch.tensor([n for n, name in enumerate(cohort.ids) if name in held], dtype=torch.int64)
-    job = FoldJob(run.plan, run.preset, train, run.splits.seed + fold, device_named(run.device))
+    job = FoldJob(run.plan, run.preset, train, run.splits.seed + fold, run.device)
     network = train_fold(cohort, job, losses.append)
     answers = predicted(network, cohort, rest, job).tolist()
     rows = zip(rest.tolist(), answers, strict=True)
     features = {cohort.ids[number]: dict(zip(run.plan.features, row, strict=True)) for number, row in rows}
+    folders.record(fold).unlink(missing_ok=True)  # of other weights
     with atomic_path(folders.weights(fold)) as partial:
         save_file({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}, str(partial))
     seconds = round(time.monotonic() - begun, 1)

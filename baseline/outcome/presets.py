@@ -24,3 +24,8 @@ OUTCOME_PRESETS: Final = {
     "full": OutcomePreset(voxels=96, spacing_mm=2.0, width=64, epochs=100, batch_size=16),
     "small": OutcomePreset(voxels=48, spacing_mm=4.0, width=16, epochs=40, batch_size=16),
 }
+
+
+def default_size(device: str) -> str:
+    """The size to train on `cpu` or `cuda` unless another is asked for."""
+    return "small" if device == "cpu" else "full"

@@ -71,13 +71,15 @@ def predicted(
     network: OutcomeNetwork, cohort: OutcomeCohort, patients: torch.Tensor, job: FoldJob, scaled: bool = True
 ) -> torch.Tensor:
     """The answers of patients, (patients, features); without `scaled` before their standardisation."""
+    if not len(patients):  # `split` would give one empty batch
+        return torch.zeros(0, len(job.plan.features))
     parts = []
     for batch in patients.split(job.preset.batch_size):
         cubes = _centred(cohort.cubes[batch], cohort.margin).to(job.device).float()
         clinical = cohort.clinical[batch].to(job.device)
         answers = network.answers(cubes, clinical) if scaled else network.unscaled(network(cubes, clinical))
         parts.append(answers.cpu())
-    return torch.cat(parts) if parts else torch.zeros(0, len(job.plan.features))
+    return torch.cat(parts)
 
 
 def _batches(job: FoldJob, rng: torch.Generator) -> Iterator[torch.Tensor]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
 from baseline.package.exported import exporting_plan
+from baseline.release.spacing import prepared_spacing
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.packages import MANIFEST, file_entry, unpack_package
@@ -62,11 +63,6 @@ def existing_networks(work: WorkFolders) -> ModelPackage | None:
         ModelPackageError: the copy was altered.
     """
     return load_package(work.networks) if work.networks.is_dir() else None
-
-
-def prepared_spacing(work: WorkFolders) -> tuple[float, ...]:
-    """Spacing (x, y, z) in mm of the prepared images. Raises `HecktorError` before `hecktor train prepare`."""
-    return tuple(work.read(work.prepare_json)["options"]["spacing_mm"])
 
 
 def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...], *, given: bool = False) -> None:

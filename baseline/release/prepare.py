@@ -6,7 +6,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from baseline.cache import cache, each, key_of, load_cached
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
 from baseline.release.checks.images import check_images
 from baseline.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
+from baseline.release.spacing import Spacing, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders
@@ -35,13 +36,14 @@ _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 class PrepareOptions:
     """Options that determine the prepared data.
 
-    `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z). `keep_going` excludes cases with
-    errors instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of factors
+    `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
+    images, or takes the plan's if there are none (3 mm without a plan). `keep_going` excludes cases with errors
+    instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of factors
     for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
     """
 
     release: str
-    spacing_mm: tuple[float, float, float] = (3.0, 3.0, 3.0)
+    spacing_mm: Spacing | None = None
     folds: int = 5
     seed: int = 0
     keep_going: bool = False
@@ -135,14 +137,17 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
 
     Raises:
         InputError: the release has errors and `options.keep_going` is False, or the stored splits are of others.
+        HecktorError: another spacing than that of the prepared images, and a plan has trained networks.
     """
     from baseline.release.data_set import write_data_set
 
     start = time.perf_counter()
+    spacing_mm = chosen_spacing(work, options.spacing_mm)
+    options = replace(options, spacing_mm=spacing_mm)
     answers = head_answers(load_edition(options.edition))
     cases = sound_cases(checked.release, checked.problems, options.keep_going)
     load_or_make_splits(work.splits_json, cases, answers, options.folds, options.seed)
-    data = write_data_set(cases, work.raw, options.spacing_mm, jobs)
+    data = write_data_set(cases, work.raw, spacing_mm, jobs)
     write_cases(work, cases)
     seconds = {"check": round(checked.seconds, 1), "prepare": round(time.perf_counter() - start, 1)}
     record = _record(options, checked, cases, answers, data) | {"seconds": seconds}

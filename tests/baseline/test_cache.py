@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from baseline.cache import cache, each, key_of, load_cached
@@ -58,3 +60,12 @@ def test_every_item_is_worked_on_once(jobs: int) -> None:
 def test_a_failure_comes_through(jobs: int) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         list(each(int, ["1", "x"], jobs, "test"))
+
+
+def test_results_of_processes_are_not_held() -> None:
+    """Each result is freed once the next one is taken."""
+    earlier: list[weakref.ref[np.ndarray]] = []
+    for array in each(np.zeros, [1000] * 5, 2, "test"):
+        assert all(one() is None for one in earlier[:-1])
+        earlier.append(weakref.ref(array))
+    assert len(earlier) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -106,3 +107,20 @@ def test_a_working_directory_that_does_not_exist(tmp_path: Path, command: list[s
     with pytest.raises(HecktorError, match=r"^--work: no folder none$"):
         main([*command, "--work", str(tmp_path / "none")])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("device", "size"), [("cpu", "small"), ("cuda", "full")])
+def test_the_size_of_the_outcome_network_follows_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, size: str
+) -> None:
+    """A size that is named counts; without the option a whole training has no outcome network."""
+    train, train_outcome = MagicMock(), MagicMock()
+    monkeypatch.setattr("baseline.cli.train", train)
+    monkeypatch.setattr("baseline.cli.train_outcome", train_outcome)
+    places = ["--work", str(tmp_path), "--device", device]
+    for options in ([], ["--outcome-network"], ["--outcome-network", "full"]):
+        main(["all", *places, "--release", "r", "--output", "p", *options])
+    assert [call.args[0].outcome for call in train.call_args_list] == [None, size, "full"]
+    for options in ([], ["--size", "small"]):
+        main(["outcome", *places, *options])
+    assert [call.args[1] for call in train_outcome.call_args_list] == [size, "small"]

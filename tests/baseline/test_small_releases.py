@@ -12,12 +12,18 @@ import pytest
 
 from algorithm.network.package import load_package
 from baseline.cli import main
+from baseline.package.existing import use_networks
+from baseline.release.cases import read_cases
+from baseline.work import WorkFolders
 from contract.editions import load_edition
+from contract.images.volumes import write_mask
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
+from tests.baseline.conftest import TinyRelease
+from tests.baseline.test_given_masks import block
 
 pytestmark = pytest.mark.slow
 
@@ -113,3 +119,37 @@ def test_outcomes_that_a_release_lacks(edition: str, tiny_package: Path, tmp_pat
         assert main(["export", *common, "--output", str(package)]) == 0, name
         written = {head.removesuffix("_clinical") for head in load_package(package).heads}
         assert written == heads, name
+
+
+@pytest.mark.parametrize(
+    ("change", "heads"),
+    [(set_all(HPV_Status=""), {"rfs"}), (without("Relapse", "RFS"), {"hpv"})],
+    ids=["HPV unknown", "no RFS"],
+)
+def test_twelve_patients_of_one_centre_are_compared_and_exported(
+    change: Change, heads: set[str], tiny_release: TinyRelease, tiny_package: Path, tmp_path: Path
+) -> None:
+    """No centre can be left out and one outcome is absent; the page says why it is not compared. The masks are given,
+    so that no network runs; the second experiment is the same plan under another name.
+    """
+    for number in range(12):
+        odd = str(number % 2)
+        name = tiny_release.add(f"CHUM-{number:03d}")
+        tiny_release.set(name, Age=f"{50 + number}", Relapse=odd, RFS=str(900 + number), HPV_Status=odd)
+    release = tiny_release.write_tables()
+    change_tables(release, change)
+    work, masks, names = WorkFolders(tmp_path / "work"), tmp_path / "masks", ("plan", "second")
+    common = ["--work", str(work.root), "--jobs", "1"]
+    assert main(["prepare", *common, "--release", str(release), "--folds", "2", "--spacing-mm", "9", "9", "9"]) == 0
+    for case in read_cases(work):
+        write_mask(masks / f"{case.patient_id}.nii.gz", *block(case))
+    for name in names:
+        assert main(["heads", *common, "--name", name, "--masks", str(masks)]) == 0
+    assert main(["compare", *common, *names, "--output", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text().count("not every experiment has such a head") == 1
+    use_networks(work, tiny_package)
+    assert main(["export", *common, "--output", str(tmp_path / "package")]) == 0
+    package = load_package(tmp_path / "package")
+    assert {head.removesuffix("_clinical") for head in package.heads} == heads
+    assert package.manifest["training"]["centres"] == ["CHUM"]
+    assert package.manifest["training"]["patients"] == 12

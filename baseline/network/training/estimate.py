@@ -10,6 +10,8 @@ from typing import Final
 
 from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
+from baseline.release.spacing import prepared_spacing
+from baseline.work import WorkFolders
 
 # nnU-Net's published hours for one fold of 1000 epochs of 250 steps on one A100.
 A100_HOURS: Final = {"plain": 9.0, "resenc-m": 12.0, "resenc-l": 35.0}
@@ -26,11 +28,27 @@ _PREPROCESSED_BYTES: Final = 463e6 / (160 * math.prod(REGION_MM) / 27)
 _CHECKPOINT_GB: Final = {"shallow": 0.06, "plain": 0.5, "resenc-m": 1.0, "resenc-l": 1.6}
 _GB: Final = 1e9
 _WEEK_H: Final = 7 * 24
+_T4_GB: Final = 16.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What an interrupted training has done already: trained networks, and GB of images; infinite if complete."""
+
+    networks: int = 0
+    raw_gb: float = 0.0
+    preprocessed_gb: float = 0.0
+
+
+_NOTHING: Final = Finished()
 
 
 @dataclass(frozen=True)
 class TrainingEstimate:
-    """Hours of all networks one after the other on the machine, None if only weeks can be said; and GB by kind."""
+    """The unfinished part of a training.
+
+    Hours of its networks one after the other on the machine, None if only weeks can be said; and GB by kind.
+    """
 
     networks: int
     hours: float | None
@@ -40,40 +58,56 @@ class TrainingEstimate:
 
     @property
     def disk_gb(self) -> float:
-        """Estimated size of the working directory."""
+        """Estimated growth of the working directory."""
         return self.raw_gb + self.preprocessed_gb + self.checkpoints_gb
 
 
-def estimate(plan: NetworkPlan, patients: int, folds: int, machine: Machine) -> TrainingEstimate:
+def estimate(
+    plan: NetworkPlan, patients: int, folds: int, machine: Machine, finished: Finished = _NOTHING
+) -> TrainingEstimate:
     """Scale published and measured figures to this training; SegResNet is taken to cost as much as the U-Net."""
-    networks = folds * len(plan.backbones)
+    networks = folds * len(plan.backbones) - finished.networks
     voxels = patients * math.prod(REGION_MM) / math.prod(plan.spacing_mm)
     checkpoints = networks * _CHECKPOINT_GB[plan.network]
-    disk = voxels * _RAW_BYTES / _GB, voxels * _PREPROCESSED_BYTES / _GB, checkpoints
-    return TrainingEstimate(networks, _hours(plan, networks, machine), *disk)
+    raw = max(0.0, voxels * _RAW_BYTES / _GB - finished.raw_gb)
+    preprocessed = max(0.0, voxels * _PREPROCESSED_BYTES / _GB - finished.preprocessed_gb)
+    return TrainingEstimate(networks, _hours(plan, networks, machine), raw, preprocessed, checkpoints)
+
+
+def finished_part(work: WorkFolders, plan: NetworkPlan, folds: int) -> Finished:
+    """The part of the plan's training that the working directory holds."""
+    trained = sum(work.final(fold, backbone).is_file() for fold in range(folds) for backbone in plan.backbones)
+    prepared = work.prepare_json.is_file() and prepared_spacing(work) == plan.spacing_mm
+    raw_gb = math.inf if prepared else _size_gb(work.raw)
+    if prepared and work.plan_json.is_file():
+        return Finished(trained, raw_gb, math.inf)
+    # Images of other plans are shared only if they are preprocessed alike, which is not known yet.
+    return Finished(trained, raw_gb, 0.0 if work.others() else _size_gb(work.preprocessed))
 
 
 def _hours(plan: NetworkPlan, networks: int, machine: Machine) -> float | None:
     steps = plan.epochs * plan.iterations
     if plan.network == "shallow":
-        side_by_side = min(networks, machine.threads) if machine.device == "cpu" else 1
+        side_by_side = max(1, min(networks, machine.threads)) if machine.device == "cpu" else 1
         return _SHORT_HOURS * steps / _SHORT_STEPS * math.ceil(networks / side_by_side)
     if machine.device == "cpu":
         return None
     return A100_HOURS[plan.network] * steps / _STEPS * networks / machine.gpus
 
 
-def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, folder: Path) -> str:
-    """The estimate in lines for the console; `folder` is where the training will write."""
-    found = estimate(plan, patients, folds, machine)
+def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, work: WorkFolders) -> str:
+    """The estimate in lines for the console, without what the working directory already holds."""
+    finished = finished_part(work, plan, folds)
+    found = estimate(plan, patients, folds, machine, finished)
     parts = (found.raw_gb, found.preprocessed_gb, found.checkpoints_gb)
     raw, preprocessed, checkpoints = (f"{gigabytes:.2g}" for gigabytes in parts)
-    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
+    existing = next(path for path in (work.root, *work.root.parents) if path.is_dir())
     free_gb = shutil.disk_usage(existing).free / _GB
     too_small = "" if free_gb > found.disk_gb else " *** WARNING *** too little"
     size = f"{found.disk_gb:.3g} GB: prepared images {raw}, preprocessed {preprocessed}, checkpoints {checkpoints}"
+    count = f"{found.networks} unfinished networks" if finished.networks else f"{found.networks} networks"
     lines = (
-        f"estimate for {patients} patients, {found.networks} networks of {plan.epochs} epochs:",
+        f"estimate for {patients} patients, {count} of {plan.epochs} epochs:",
         f"  training {_time(plan, found, machine)}",
         f"  disk {size}; {free_gb:.0f} GB are free{too_small}",
         "  how these are estimated: docs/from-download-to-submission.md, Time and disk",
@@ -88,4 +122,9 @@ def _time(plan: NetworkPlan, found: TrainingEstimate, machine: Machine) -> str:
         return f"about {found.hours:.1f} h by figures measured on CPU cores"
     cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"
     week = ", more than a week" if found.hours > _WEEK_H else ""
-    return f"about {found.hours:.0f} h on {cards}{week}; a T4 takes about five times as long"
+    on_t4 = "; a T4 takes about five times as long" if plan.memory_gb <= _T4_GB else ""
+    return f"about {found.hours:.0f} h on {cards}{week}{on_t4}"
+
+
+def _size_gb(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / _GB

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from baseline.cli import main
 from baseline.network import planning
 from baseline.network.jobs import package_jobs
 from baseline.network.planning import data_identifier, plan_networks, share_preprocessed, with_spacing
-from baseline.network.plans import NetworkPlan, read_plan
+from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
@@ -142,3 +143,26 @@ def test_a_trained_plan_keeps_its_spacing(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--spacing-mm: wide has networks of another spacing"):
         with_spacing(wide, (1.0, 1.0, 1.5), 1)
     assert not wide.spacing_json.exists()
+
+
+def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The images were prepared without a preset, at 3 mm; `nnunet` is for 1 mm. A spacing that was chosen is silent."""
+    work = planned_work(tmp_path)
+    plan_networks(work, PRESETS["nnunet"], 1)
+    assert caplog.text == ""
+    write_json(work.prepare_json, {"options": {"spacing_mm": [3.0, 3.0, 3.0]}, "data": "images"})
+    plan_networks(work, replace(PRESETS["nnunet"], spacing_mm=(3.0, 3.0, 3.0)), 1)
+    assert caplog.text == ""
+    assert plan_networks(work, PRESETS["nnunet"], 1).spacing_mm == (3.0, 3.0, 3.0)
+    found = "*** WARNING *** spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"
+    assert f"{found} `hecktor train plan --name NAME --spacing-mm 1 1 1`, or a new working directory" in caplog.text
+
+
+def test_the_step_prints_the_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two folds of nine hours; the preset's own spacing does not count, since the images have another."""
+    work = planned_work(tmp_path)
+    assert main(["plan", "--work", str(tmp_path), "--preset", "nnunet", "--jobs", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "estimate for 3 patients, 2 networks of 1000 epochs:"
+    assert "about 18 h on one A100" in lines[1]
+    assert lines[-1] == f"plans in {work.plans}"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
+from unittest.mock import DEFAULT, MagicMock
 
 import pytest
 
 from algorithm.network.package import load_package
+from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import OutcomeTask
 from baseline import pipeline
 from baseline.cli import main
 from baseline.heads.models.extra import OUTCOME_NETWORK
+from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome
-from baseline.outcome.folds import OutcomeFolders, train_outcome
+from baseline.outcome.folds import OutcomeFolders, outcome_stamp, train_outcome, trained_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
@@ -97,6 +99,56 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
     assert package.outcome.plan.tasks == (OutcomeTask("rfs"), OutcomeTask("hpv"))
     assert [path.name for path in package.outcome.files] == ["fold_0.safetensors", "fold_1.safetensors"]
     assert "outcome/fold_1.safetensors" in package.manifest["files"]
+
+
+@pytest.mark.parametrize("last", ["train_fold", "cache"])
+def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
+    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    last: str,
+) -> None:
+    """Two folds of `small` are done; `full` ends in its second fold, before its training or before its record. The
+    package then has no outcome network. `small` again trains the folds that `full` has overwritten, to the same result.
+    """
+    work, masks = prepared
+    heads(work, masks)
+    outcome(work)
+    folders = OutcomeFolders.of(work)
+    before = folders.result.read_bytes()
+    monkeypatch.setitem(OUTCOME_PRESETS, "full", replace(TINY, width=4))  # type: ignore[misc]
+    with monkeypatch.context() as patch:
+        module = "baseline.outcome.trainer" if last == "train_fold" else "baseline.outcome.folds"
+        real = trainer.train_fold if last == "train_fold" else folds.cache
+        patch.setattr(f"{module}.{last}", MagicMock(wraps=real, side_effect=[DEFAULT, KeyboardInterrupt]))
+        with pytest.raises(HecktorError, match=r"^interrupted: "):
+            main(["outcome", "--work", str(work.root), "--size", "full", "--jobs", "1"])
+    assert trained_outcome(work) is None
+    assert outcome_stamp(work) == {}
+    outcome(work)
+    assert folders.result.read_bytes() == before
+    networks = trained_outcome(work)
+    assert networks is not None
+    assert [load_outcome_network(networks.plan, path).plan.width for path in networks.files] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("CUDA out of memory. Tried to allocate 2 GiB.", "CUDA out of memory, expected .* memory, or --size small"),
+        ("CUDA error: unspecified launch failure", "CUDA error: .*, expected a device that answers; the same command"),
+    ],
+)
+def test_a_full_or_lost_card_is_one_line(
+    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    problem: str,
+    message: str,
+) -> None:
+    work, masks = prepared
+    heads(work, masks)
+    monkeypatch.setattr("baseline.outcome.trainer.train_fold", MagicMock(side_effect=RuntimeError(problem)))
+    with pytest.raises(HecktorError, match=f"^outcome network, fold 0: {message}"):
+        outcome(work)
 
 
 def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Path]) -> None:  # noqa: F811

@@ -9,7 +9,10 @@ import pytest
 
 from baseline.network.nnunet import Machine
 from baseline.network.plans import PRESETS
-from baseline.network.training.estimate import as_text, estimate
+from baseline.network.training.estimate import Finished, as_text, estimate, finished_part
+from baseline.work import WorkFolders
+from contract.files import write_text
+from tests.baseline.prepared import planned_work
 
 CUDA = Machine("cuda", threads=8)
 
@@ -43,8 +46,34 @@ def test_disk_by_hand() -> None:
 
 
 def test_the_text(tmp_path: Path) -> None:
-    folder = tmp_path / "not" / "yet"
-    assert "weeks for each network; expected --device cuda" in as_text(PRESETS["nnunet"], 9, 5, Machine(), folder)
-    text = as_text(PRESETS["resenc-l"], 10**7, 5, CUDA, folder)
-    assert "about 175 h on one A100, more than a week" in text
+    """`resenc-l` needs 24 GB, so that no hours on a T4 are given."""
+    work = WorkFolders(tmp_path / "not" / "yet")
+    assert "weeks for each network; expected --device cuda" in as_text(PRESETS["nnunet"], 9, 5, Machine(), work)
+    text = as_text(PRESETS["resenc-l"], 10**7, 5, CUDA, work)
+    assert "about 175 h on one A100, more than a week\n" in text
     assert "*** WARNING *** too little" in text
+    assert "about 45 h on one A100; a T4 takes about five times" in as_text(PRESETS["nnunet"], 9, 5, CUDA, work)
+
+
+def test_finished_parts_do_not_count_again(tmp_path: Path) -> None:
+    """Two of the five networks are trained: 3 x 9 h are left, and 3 x 0.5 GB of checkpoints. The images are complete,
+    though smaller than estimated; of images for another spacing and without a plan, only the size counts.
+    """
+    plan = replace(PRESETS["nnunet"], spacing_mm=(2.0, 2.0, 4.0))
+    work = planned_work(tmp_path, plan=plan)
+    for fold in (0, 3):
+        write_text(work.final(fold), "network")
+    finished = finished_part(work, plan, 5)
+    left = estimate(plan, 10**6, 5, CUDA, finished)
+    assert (left.networks, left.hours) == (3, pytest.approx(27.0))
+    assert (left.raw_gb, left.preprocessed_gb, left.checkpoints_gb) == pytest.approx((0.0, 0.0, 1.5))
+    text = as_text(plan, 10**6, 5, CUDA, work)
+    assert text.startswith(f"estimate for {10**6} patients, 3 unfinished networks of 1000 epochs:")
+    assert "about 27 h on one A100" in text
+    assert "disk 1.5 GB: prepared images 0, preprocessed 0, checkpoints 1.5;" in text
+    assert estimate(PRESETS["short"], 9, 5, Machine(), Finished(networks=5)).hours == 0
+    work.plan_json.unlink()
+    write_text(work.raw / "image.nii.gz", "x" * 2000)
+    write_text(work.preprocessed / "image.b2nd", "x" * 3000)
+    partly = finished_part(work, PRESETS["nnunet"], 5)
+    assert (partly.raw_gb, partly.preprocessed_gb) == pytest.approx((2e-6, 3e-6), rel=0.1)

@@ -1,0 +1,98 @@
+"""Prepared images keep their spacing, and cannot be replaced once a network is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from baseline import PRESETS, PrepareOptions, TrainingOptions, WorkFolders, pipeline, prepare_release, train
+from baseline.cli import main
+from baseline.release.spacing import Spacing, chosen_spacing
+from contract.errors import HecktorError
+from contract.files import write_json, write_text
+from tests.baseline.prepared import planned_work
+
+PREPARED, FINE = (2.0, 2.0, 4.0), (1.0, 1.0, 1.0)
+KEPT = "spacing: the prepared images keep 2 2 4 mm; the preset has 1 1 1 mm"
+
+
+def test_a_spacing_is_chosen_by_request_then_images_then_preset(tmp_path: Path) -> None:
+    lines: list[str] = []
+    empty, work = WorkFolders(tmp_path / "empty"), planned_work(tmp_path / "work")
+    assert chosen_spacing(empty, None, FINE, lines.append) == FINE
+    assert chosen_spacing(empty, PREPARED, FINE, lines.append) == PREPARED
+    assert chosen_spacing(work, None, PREPARED, lines.append) == PREPARED
+    assert chosen_spacing(work, FINE, FINE, lines.append) == FINE
+    assert lines == []
+    assert chosen_spacing(work, None, FINE, lines.append) == PREPARED
+    assert lines == [KEPT]
+
+
+def by_command(step: str) -> Callable[[Path], object]:
+    more = ["--output", "package"] if step == "all" else []
+
+    def run(root: Path) -> object:
+        return main([step, "--work", str(root), "--release", "absent", "--spacing-mm", "1", "1", "1", *more])
+
+    return run
+
+
+def by_train(root: Path) -> object:
+    return train(TrainingOptions(root, root / "package", PrepareOptions("absent", FINE), PRESETS["nnunet"]))
+
+
+def by_prepare_release(root: Path) -> object:
+    return prepare_release(PrepareOptions("absent", FINE), MagicMock(), WorkFolders(root), 1)
+
+
+@pytest.mark.parametrize("name", ["plan", "wide"])
+@pytest.mark.parametrize("run", [by_command("all"), by_command("prepare"), by_train, by_prepare_release])
+def test_images_of_a_trained_network_are_not_replaced(tmp_path: Path, run: Callable[[Path], object], name: str) -> None:
+    """By the command line or from Python, whichever plan has the checkpoint; nothing is written."""
+    work = planned_work(tmp_path)
+    write_text(WorkFolders(tmp_path, name).fold(0) / "checkpoint_latest.pth", "network")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    expected = r"`hecktor train plan --name NAME --spacing-mm 1 1 1`, or a new working directory$"
+    found = rf"^--spacing-mm: found 1 1 1, and networks \(plan {name}\) in images of 2 2 4 mm, expected {expected}"
+    with pytest.raises(HecktorError, match=found):
+        run(work.root)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+class CheckBegunError(Exception):
+    """Raised in place of the check of the release."""
+
+
+@pytest.mark.parametrize(("prepared", "spacing_mm"), [(True, PREPARED), (False, FINE)])
+@pytest.mark.parametrize("from_python", [True, False])
+def test_a_training_without_a_spacing_keeps_that_of_the_images(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    prepared: bool,
+    spacing_mm: Spacing,
+    from_python: bool,
+) -> None:
+    """Before there are images, the preset `nnunet` decides: 1 mm."""
+    root = planned_work(tmp_path).root if prepared else tmp_path
+    check = MagicMock(side_effect=CheckBegunError)
+    monkeypatch.setattr(pipeline, "check_release", check)
+    monkeypatch.setattr(pipeline, "_estimate", lambda *_: "estimate")
+    options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
+    command = ["all", "--work", str(root), "--release", "r", "--output", "package", "--preset", "nnunet"]
+    with pytest.raises(CheckBegunError):
+        train(options, print) if from_python else main(command)
+    assert check.call_args.args[0].spacing_mm == spacing_mm
+    assert capsys.readouterr().out == (f"{KEPT}\n" if prepared else "") + "estimate\n"
+
+
+def test_a_plan_with_images_of_its_own_goes_step_by_step(tmp_path: Path) -> None:
+    """`train` would write the images of all patients into the folder of that spacing."""
+    work = planned_work(tmp_path)
+    write_json(WorkFolders(tmp_path, "fine").spacing_json, {"spacing_mm": list(FINE)})
+    options = TrainingOptions(work.root, tmp_path / "package", PrepareOptions("absent"), name="fine")
+    with pytest.raises(HecktorError, match=r"^--name: found fine, which has a spacing of its own, expected the steps"):
+        train(options)

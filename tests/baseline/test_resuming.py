@@ -1,0 +1,84 @@
+"""`hecktor train all`, interrupted in each of its last steps and started again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from unittest.mock import DEFAULT, MagicMock
+
+import pytest
+
+from algorithm.network.package import load_package
+from baseline.cli import main
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import read_json, write_json
+from tests.baseline.conftest import TinyRelease
+from tests.baseline.test_existing_networks import options, write_release
+
+pytestmark = pytest.mark.slow
+# Depend on times, or on the times of files.
+TIMES = ("made_from", "seconds")
+# Module whose `write_json` is interrupted, calls before that, and the files of the step.
+STEPS: tuple[tuple[str, int, Callable[[WorkFolders], list[Path]]], ...] = (
+    ("decisions.decide", 0, lambda work: [work.decisions_json, work.features_json, *work.masks.iterdir()]),
+    ("pipeline", 1, lambda work: [work.heads_json, work.cross_validation_json]),
+    ("report.report", 0, lambda work: [work.report / "index.html", work.report_json]),
+    ("package.export", 1, lambda work: [work.exported_json]),
+)
+
+
+def results(root: Path) -> dict[str, Any]:
+    """The figures of a working directory and of its package."""
+    work = WorkFolders(root / "work")
+    paths = (work.decisions_json, work.features_json, work.heads_json, work.cross_validation_json, work.report_json)
+    documents = {path.name: read_json(path) for path in paths}
+    figures = {name: {key: one[key] for key in one if key not in TIMES} for name, one in documents.items()}
+    figures[work.features_json.name].pop("key")
+    masks = {path.name: path.read_bytes() for path in work.masks.iterdir()}
+    return {**figures, "masks": masks, "package": load_package(root / "package").manifest}
+
+
+def without_the_steps(source: Path, target: Path) -> WorkFolders:
+    """A copy of a working directory in which the masks are measured, but no later step has begun."""
+    shutil.copytree(source / "work", target / "work")
+    work = WorkFolders(target / "work")
+    for _, _, written in STEPS:
+        for path in written(work):
+            path.unlink()
+    shutil.rmtree(work.report)
+    return work
+
+
+def test_a_training_interrupted_in_each_step_ends_as_without_interruption(
+    tiny_release: TinyRelease, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run ends while the step writes its results; files of the steps before stay as they are. `heads` ends between
+    its two files, `export` after the first head. The networks are those of a package.
+    """
+    release, whole, resumed = write_release(tiny_release), tmp_path / "whole", tmp_path / "resumed"
+    assert main(options(release, whole, tiny_package)) == 0
+    work = without_the_steps(whole, resumed)
+    command = options(release, resumed, tiny_package)
+    finished: list[Path] = []
+    times = times_of([work.undecided_features_json, *(work.undecided / "masks").iterdir()])
+    for module, before, written in STEPS:
+        interrupted = MagicMock(wraps=write_json, side_effect=[DEFAULT] * before + [KeyboardInterrupt])
+        with monkeypatch.context() as patch:
+            patch.setattr(f"baseline.{module}.write_json", interrupted)
+            with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved"):
+                main(command)
+        assert interrupted.call_count == before + 1
+        assert times_of(times) == times
+        assert not (resumed / "package").exists()
+        times |= times_of(finished)
+        finished = written(work)
+    assert main(command) == 0
+    assert times_of(times) == times
+    assert results(resumed) == results(whole)
+
+
+def times_of(paths: Iterable[Path]) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in paths}
