@@ -83,10 +83,11 @@ def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edi
 
 
 def _decisions(work: WorkFolders) -> list[str]:
-    """The rules on lesions with their cross-fitted gains; nothing without rules."""
+    """The rules on lesions with their cross-fitted gains, or why there are none; nothing without a search."""
     rules = rules_in_use(work)
     if rules is None:
-        return []
+        reason = work.read(work.decisions_json)["why_not"] if work.decisions_json.is_file() else None
+        return [section(3, "Decisions on lesions", f"None: {reason}.")] if reason else []
     listed = table(
         ["Rule", "Value"], [[WORDS[rule], "yes" if value is True else value] for rule, value in rules.items()]
     )

@@ -212,6 +212,12 @@ def test_the_experts_of_a_mean_and_the_spread_over_splits(work: WorkFolders) -> 
     assert "different splits" not in model_card(work, DESCRIPTION)
 
 
+def test_a_search_without_rules_gives_its_reason(work: WorkFolders) -> None:
+    assert "Decisions on lesions" not in model_card(work, DESCRIPTION)
+    write_json(work.decisions_json, {"rules": {}, "made_from": "key", "why_not": "the score changes by -0.0006"})
+    assert "### Decisions on lesions\n\nNone: the score changes by -0.0006.\n" in model_card(work, DESCRIPTION)
+
+
 def test_stages_and_a_time(work: WorkFolders) -> None:
     """Two of three T1 and one of one T2 are right; N has no head, for which its stand-in is written."""
     scored = {
