@@ -13,7 +13,6 @@ from algorithm.decisions.rules import NO_DECISIONS, Decisions
 from algorithm.heads.measure import Features
 from algorithm.masks.decided import DROPPED, RELABELLED
 from baseline.cache import cache
-from baseline.cli import main
 from baseline.decisions.decide import apply_rules, decide
 from baseline.decisions.masks import decide_patient, follow
 from baseline.decisions.record import decision_lines, gain_rows, rules_in_use
@@ -160,11 +159,6 @@ def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> No
     assert rules_in_use(work) is None
     cache(work.features_json, "one", {})
     assert rules_in_use(work) == {"gtvn_volume_ml": 1.0}
-
-
-def test_without_networks_the_command_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decide", "--work", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("no decisions on lesions: there are no networks")
 
 
 def test_each_voxel_follows_the_nearest_lesion() -> None:

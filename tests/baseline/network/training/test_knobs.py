@@ -19,6 +19,7 @@ from baseline.network.training.starting_weights import load_starting_weights
 from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError
+from contract.files import read_json
 from tests.baseline.network.test_nnunet import PLAN
 from tests.baseline.network.training.conftest import UNET, MakeTrainer
 
@@ -37,7 +38,10 @@ def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: M
     for batch_dice in (True, False):
         plan = replace(UNET, batch_dice=batch_dice)
         set_environment(planned, augmentation_workers=1)  # the planner takes it for threads
-        trainer = make_trainer(plan, plans=write_plans(plan, planned.preprocessed / "dice.json"))
+        plans = write_plans(plan, planned.preprocessed / "dice.json")
+        images = read_json(planned.plans)["configurations"]["3d_fullres"]["data_identifier"]
+        plans["configurations"]["3d_fullres"]["data_identifier"] = images  # those that are preprocessed already
+        trainer = make_trainer(plan, plans=plans)
         assert trainer.loss.loss.dc.batch_dice is batch_dice
 
 
