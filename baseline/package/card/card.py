@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from algorithm.decisions.rules import WORDS
 from algorithm.network.package import ModelPackage
-from baseline.decisions.record import GAIN_HEADS, gain_rows, rules_in_use
+from baseline.decisions.record import GAIN_HEADS, current_document, gain_rows
 from baseline.network.plans import read_plan
 from baseline.package.card.data import (
     TrainingScans,
@@ -83,11 +83,13 @@ def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edi
 
 
 def _decisions(work: WorkFolders) -> list[str]:
-    """The rules on lesions with their cross-fitted gains, or why there are none; nothing without a search."""
-    rules = rules_in_use(work)
-    if rules is None:
-        reason = work.read(work.decisions_json)["why_not"] if work.decisions_json.is_file() else None
-        return [section(3, "Decisions on lesions", f"None: {reason}.")] if reason else []
+    """The rules on the current masks with their cross-fitted gains, or why there are none; nothing without a search."""
+    document = current_document(work)
+    if document is None:
+        return []
+    if document["why_not"]:
+        return [section(3, "Decisions on lesions", f"None: {document['why_not']}.")]
+    rules = document["rules"]
     listed = table(
         ["Rule", "Value"], [[WORDS[rule], "yes" if value is True else value] for rule, value in rules.items()]
     )
