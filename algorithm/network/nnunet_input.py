@@ -41,8 +41,9 @@ def nnunet_lattice(case: Case, region: Region, package: ModelPackage) -> Lattice
 def tiled(lattice: Lattice, patch: tuple[int, int, int]) -> Lattice:
     """The smallest box around a lattice's box that nnU-Net's own tiles of the whole scan make up.
 
-    The network normalises each tile by itself, so tiles in other places give other logits. Tiles whose centre lies
-    outside the lattice's box are left out: their weights inside it are small. Patch in (z, y, x).
+    The network normalises each tile by itself, so tiles in other places give other logits. Along each axis the tile
+    with the largest weight at a voxel of the lattice's box is in. Tiles further out have little weight an eighth of a
+    patch inside the box. Patch in (z, y, x).
     """
     ranges = [
         _tiles(n, size, start, start + count)
@@ -52,15 +53,16 @@ def tiled(lattice: Lattice, patch: tuple[int, int, int]) -> Lattice:
 
 
 def _tiles(whole: int, patch: int, low: int, high: int) -> tuple[int, int]:
-    """First and last end of the tiles of an axis that are centred in the range from `low` to `high`, or reach into it.
+    """First and last end of the tiles of an axis with a centre in the voxels from `low` to before `high`, or nearby.
 
-    A box from one tile's start to another's end is divided into the same tiles again.
+    Nearby is a quarter of a patch, half the distance of two tiles. A box from one tile's start to another's end is
+    divided into the same tiles again.
     """
     if whole <= patch:
         return 0, whole
     starts = compute_steps_for_sliding_window((whole,), (patch,), TILE_STEP)[0]
-    centred = [start for start in starts if low <= start + patch / 2 <= high]
-    chosen = centred or [start for start in starts if start < high and start + patch > low]
+    near = [start for start in starts if low - patch / 4 <= start + patch // 2 < high + patch / 4]
+    chosen = near or [min(starts, key=lambda start: abs(start + patch // 2 - low))]
     return chosen[0], chosen[-1] + patch
 
 

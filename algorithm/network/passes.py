@@ -124,7 +124,7 @@ class Passes:
     """The passes of one case.
 
     Args:
-        data: normalised channels (channel, z, y, x) of the whole grid of the answer.
+        data: normalised channels (channel, z, y, x) of the answer's grid, or of a larger one with `to_answer`.
         passes: the passes to make, most valuable first.
         networks: gives each fold's network.
         deadline: the time left; it may stop the passes after any tile.
@@ -134,6 +134,7 @@ class Passes:
         on_pass: observer of single passes, called with each pass and its own logits (label, z, y, x) on the answer's
             grid; must not fail or change them.
         others: images of the configurations that do not see `data`.
+        to_answer: returns the logits (label, z, y, x) of the answer's grid, given those of all of `data`.
     """
 
     data: _Float
@@ -145,6 +146,7 @@ class Passes:
     on_progress: Callable[[Progress], None] = lambda _: None
     on_pass: PassObserver = lambda *_: None
     others: Mapping[str, MemberImage] = field(default_factory=dict)
+    to_answer: Callable[[_Float], _Float] = lambda logits: logits
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -156,7 +158,7 @@ class Passes:
             groups = paired_mirrors(self.passes)
             self.passes = [step for group in groups for step in group]
             self._partners = dict(group for group in groups if len(group) == 2)
-        own = MemberImage(self.data.shape[1:], lambda: self.data, self.focus)
+        own = MemberImage(self.data.shape[1:], lambda: self.data, self.focus, self.to_answer)
         self._images = {name: self.others.get(name, own) for name in self._package.fold_configurations}
         self._plans = self._image_of(self.passes[0]).plans(self._package.patch_of(self.passes[0].fold))
         self._plan = next(self._plans)

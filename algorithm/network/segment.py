@@ -59,12 +59,12 @@ class NetworkInput:
     restoration: Restoration | None = None
 
     def on_grid(self, logits: _Float) -> _Float:
-        """The part of logits (label, z, y, x) of all tiles that lies on `grid`."""
+        """The part of logits (label, z, y, x) of all tiles that lies on `grid`, without the memory of the rest."""
         if self.grid == self.tiles:
             return logits
         start = first_voxel(self.grid, self.tiles)
         z, y, x = (slice(first, first + n) for first, n in zip(start, self.grid.array_shape, strict=True))
-        return logits[:, z, y, x]
+        return logits[:, z, y, x].copy()
 
 
 def segment(
@@ -85,8 +85,7 @@ def segment(
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
-        logits = image.on_grid(progress.logits)
-        undecided = Segmentation(logits, image.ct, image.pet, image.grid, *made, image.restoration)
+        undecided = Segmentation(progress.logits, image.ct, image.pet, image.grid, *made, image.restoration)
         result = decided(undecided, package.decisions)
         if result.decided is not None:
             LOGGER.info("decisions: %s", result.decided.summary())
@@ -100,8 +99,9 @@ def segment(
         ensemble.device,
         focus=lambda: focus_box(lesions(), image.tiles),
         on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
-        on_pass=lambda step, logits: on_pass(step, image.on_grid(logits)),
-        others=other_images(case, region, package, image.tiles, lesions),
+        on_pass=on_pass,
+        others=other_images(case, region, package, image.grid, lesions),
+        to_answer=image.on_grid,
     )
     try:
         return segmentation(run.run())

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK as sitk
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian, compute_steps_for_sliding_window
 from nnunetv2.preprocessing.cropping.cropping import crop_to_nonzero
 from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
@@ -198,10 +199,7 @@ def test_a_box_of_tiles_is_divided_as_the_whole_is(whole: int, patch: int, low: 
     """The box covers the range, and its own tiles are those of the whole to the voxel that rounding may move."""
     low = min(low, whole - 1)
     high = min(low + length, whole)
-    grid = Geometry((whole, patch, patch), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    lattice = Lattice(grid, grid, (low, 0, 0), grid.cropped((low, 0, 0), (high - low, patch, patch)))
-    box = tiled(lattice, (patch, patch, patch))
-    start, size = box.start[0], box.grid.size[0]
+    start, size = _tiled_along_x(whole, patch, low, high)
     assert start <= low
     assert start + size >= high
     if whole > patch:
@@ -209,3 +207,34 @@ def test_a_box_of_tiles_is_divided_as_the_whole_is(whole: int, patch: int, low: 
         wanted = [step for step in steps if start <= step <= start + size - patch]
         found = compute_steps_for_sliding_window((size,), (patch,), 0.5)[0]
         np.testing.assert_allclose(np.add(found, start), wanted, atol=1)
+
+
+@given(st.integers(41, 400), st.sampled_from([16, 40]), st.integers(0, 399), st.integers(1, 400))
+def test_each_voxel_of_the_region_keeps_its_heaviest_tile(whole: int, patch: int, low: int, length: int) -> None:
+    """Tiles outside the box weigh at most as much as the box's own at the region's side, and little further in.
+
+    The weight at d patches from a tile's centre is exp(-32 d^2). At a depth v inside the region a tile left out is at
+    least d = 1/4 + v away, and the next one, s nearer, has exp(32 s (2 d - s)) times its weight. Tiles are s = 1/4 to
+    1/2 apart if there are three or more: e^4 for v = 1/8 and both of these s. Rounding moves a tile by up to a voxel,
+    which of 16 is 1/16 patch: with s = 1/2 still e^2.
+    """
+    low = min(low, whole - 1)
+    high = min(low + length, whole)
+    start, size = _tiled_along_x(whole, patch, low, high)
+    profile = compute_gaussian((patch,), sigma_scale=1 / 8, dtype=torch.float64, device=torch.device("cpu")).numpy()
+    inside, outside = np.zeros(whole), np.zeros(whole)
+    for step in compute_steps_for_sliding_window((whole,), (patch,), 0.5)[0]:
+        kept = start <= step and step + patch <= start + size
+        weights = inside if kept else outside
+        weights[step : step + patch] = np.maximum(weights[step : step + patch], profile)
+    assert (outside[low:high] <= inside[low:high]).all()
+    middle = slice(low + patch // 8, max(high - patch // 8, 0))
+    assert whole < 1.5 * patch or (outside[middle] <= 0.15 * inside[middle]).all()
+
+
+def _tiled_along_x(whole: int, patch: int, low: int, high: int) -> tuple[int, int]:
+    """First voxel and size of the box of tiles around the voxels from `low` to before `high` of an axis."""
+    grid = Geometry((whole, patch, patch), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    lattice = Lattice(grid, grid, (low, 0, 0), grid.cropped((low, 0, 0), (high - low, patch, patch)))
+    box = tiled(lattice, (patch, patch, patch))
+    return box.start[0], box.grid.size[0]
