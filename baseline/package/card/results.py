@@ -86,9 +86,7 @@ def _target(target: Target, document: Record, head: Record | None, report: Recor
     return [
         f"There is no head: {document['no_head'].get(target.name, 'not fitted')}."
         if head is None
-        else f"Shipped: {head['model']}, {_features(head['head'])} features. "
-        + direction_in_words(target.answer, head["head"])
-        + _experts(head),
+        else f"{_shipped(head)} {direction_in_words(target.answer, head['head'])}",
         " ".join([about, *missing, *_repeats(record)]),
         table(["", *known.values(), "Difference"], _model_rows(target, record, known, report)) if known else "",
         table(["Centre", "Patients", *known.values()], _centre_rows(record, known)) if known else "",
@@ -113,18 +111,18 @@ def _model_rows(target: Target, record: Record, kinds: Mapping[str, str], report
     return rows
 
 
-def _features(head: Record) -> int:
-    """Number of features with a weight."""
-    return len(read_head(head, "heads.json").features)
-
-
-def _experts(head: Record) -> str:
-    """The experts of a mean with their metrics in the selection; empty for a single model."""
+def _shipped(head: Record) -> str:
+    """The shipped head, its number of features with a weight and, for a mean, its experts with their metrics."""
+    count = len(read_head(head["head"], "heads.json").features)
+    features = f"{count} feature{'' if count == 1 else 's'}"
     experts = head.get("experts", ())
     if len(experts) < 2:
-        return ""
-    shown = ", ".join(f"{one['name']} {one['metric']:.3f}" for one in experts)
-    return f" Experts, with the metric over the folds that selected them: {shown}."
+        return f"Shipped: `{head['model']}`, with {features}."
+    shown = ", ".join(f"`{one['name']}` {one['metric']:.3f}" for one in experts)
+    return (
+        f"Shipped: the mean of {len(experts)} experts, with {features} in all. The experts, with their metric over the "
+        f"folds that selected them: {shown}."
+    )
 
 
 def _repeats(record: Record) -> list[str]:

@@ -175,7 +175,7 @@ def test_figures_with_their_intervals_and_by_centre(work: WorkFolders) -> None:
         "| CHB | 1 | undefined | undefined |",
         "| heads | 0.750 | - |",
         "There is no head: 1 negative.",
-        "Shipped: Cox, few features, 2 features. The answer is a risk: higher means earlier recurrence.",
+        "Shipped: `Cox, few features`, with 2 features. The answer is a risk: higher means earlier recurrence.",
     ):
         assert line in text.splitlines(), line
     assert "Leave one centre out: not computed (hpv: 1 centre, expected at least 2 to leave one out)." in text
@@ -204,7 +204,10 @@ def test_the_experts_of_a_mean_and_the_spread_over_splits(work: WorkFolders) -> 
     nested["comparators"]["single_best"] = {"c_index": 0.66}
     write_json(work.cross_validation_json, document)
     text = model_card(work, DESCRIPTION)
-    assert "Experts, with the metric over the folds that selected them: Cox, few features 0.700, signs, all" in text
+    assert (
+        "Shipped: the mean of 2 experts, with 1 feature in all. The experts, with their metric over the folds that "
+        "selected them: `Cox, few features` 0.700, `signs, all features` 0.700. The answer is a risk"
+    ) in text
     assert "2 different splits: mean 0.710, standard deviation 0.014; the single best model 0.680, 0.028." in text
     assert "| single best model | 0.660 |" in text
     nested["repeats"] = {"heads": [0.70], "single_best": [0.66]}
@@ -247,7 +250,7 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     text = model_card(work, DESCRIPTION)
     for line in (
         "For HECKTOR 2026.",
-        "Shipped: model, 1 features. The answer is one of T1, T2, T3, T4.",
+        "Shipped: `model`, with 1 feature. The answer is one of T1, T2, T3, T4.",
         "| 7th edition's rule on the mask | 0.500 | - |",
         "| T1 | 2 | 1 | 0 | 0 | 0.667 |",
         "| T3 | 0 | 0 | 0 | 0 | undefined |",
