@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.masks.segmentation import log_probabilities, softmax
-from algorithm.network.windows import TILE_STEP, Box, PassPlan, whole
+from algorithm.network.windows import TILE_STEP, Box, PassPlan, Starts, whole
 from algorithm.region.grids import resample
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -31,13 +31,20 @@ class MemberImage:
         shape: voxels (z, y, x).
         channels: returns the normalised channels (channel, z, y, x); called once, before the first pass.
         focus: returns the box of (z, y, x) in which lesions are suspected, or None; called only if time is short.
-        to_answer: resamples logits (label, z, y, x) of the whole image to the answer's grid.
+        to_answer: returns the logits (label, z, y, x) of the answer's grid, given those of the whole image.
+        starts: returns where the tiles of a patch (z, y, x) begin; None spreads them evenly over the image.
     """
 
     shape: tuple[int, ...]
     channels: Callable[[], _Float]
-    focus: Callable[[], Box | None]
+    focus: Callable[[], Box | None] = lambda: None
     to_answer: Callable[[_Float], _Float] = lambda logits: logits
+    starts: Callable[[tuple[int, int, int]], Starts | None] = lambda _: None
+
+    @classmethod
+    def of(cls, data: _Float) -> MemberImage:
+        """The image of normalised channels (channel, z, y, x) on the answer's grid."""
+        return cls(data.shape[1:], lambda: data)
 
     @cached_property
     def data(self) -> _Float:
@@ -51,7 +58,7 @@ class MemberImage:
     def plans(self, patch: tuple[int, int, int]) -> Iterator[PassPlan]:
         """Plans of a pass with a patch (z, y, x), best first. Plans of two images with one name correspond."""
         region = whole(self.shape)
-        yield PassPlan(region, TILE_STEP, patch, "the whole region")
+        yield PassPlan(region, TILE_STEP, patch, "the whole region", self.starts(patch))
         for step in COARSER_STEPS:
             yield PassPlan(region, step, patch, f"the whole region, tiles {step:g} of a patch apart")
         if (box := self._focus_box) is not None:

@@ -5,7 +5,7 @@ A whole scan is read in slabs, so that only the region's slices are ever in memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from nnunetv2.inference.sliding_window_prediction import compute_steps_for_slidi
 from algorithm.case.read import Case
 from algorithm.network.package import ModelPackage
 from algorithm.network.scale import Scale, normaliser
-from algorithm.network.windows import TILE_STEP
+from algorithm.network.windows import TILE_STEP, Starts
 from algorithm.region.interpolation import Spline, along_z, in_plane, lattice_weights
 from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
@@ -25,6 +25,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 
 _Float = npt.NDArray[np.float32]
+_Voxels = tuple[int, int, int]
 _Normaliser = Callable[[_Float], _Float]
 # Voxels of a slab: 16 MB in float32.
 _SLAB_VOXELS: Final = 2**22
@@ -38,32 +39,54 @@ def nnunet_lattice(case: Case, region: Region, package: ModelPackage) -> Lattice
     return lattice_over(nonzero_part(case), region.lower_mm, region.upper_mm, package.spacing_mm)
 
 
-def tiled(lattice: Lattice, patch: tuple[int, int, int]) -> Lattice:
-    """The smallest box around a lattice's box that nnU-Net's own tiles of the whole scan make up.
+def tiled(lattice: Lattice, patches: Iterable[_Voxels]) -> Lattice:
+    """The smallest box around a lattice's box that holds nnU-Net's own tiles of the whole scan there.
 
     The network normalises each tile by itself, so tiles in other places give other logits. Along each axis the tile
     with the largest weight at a voxel of the lattice's box is in. Tiles further out have little weight an eighth of a
-    patch inside the box. Patch in (z, y, x).
+    patch inside the box. Patches in (z, y, x), of all networks that see the image.
     """
+    sizes = [set(of_axis) for of_axis in zip(*patches, strict=True)][::-1]
     ranges = [
-        _tiles(n, size, start, start + count)
-        for n, size, start, count in zip(lattice.whole.size, patch[::-1], lattice.start, lattice.grid.size, strict=True)
+        _tiles(n, of_axis, start, start + count)
+        for n, of_axis, start, count in zip(lattice.whole.size, sizes, lattice.start, lattice.grid.size, strict=True)
     ]
     return lattice.box(tuple(first for first, _ in ranges), tuple(stop for _, stop in ranges))
 
 
-def _tiles(whole: int, patch: int, low: int, high: int) -> tuple[int, int]:
+def _tiles(whole: int, sizes: Iterable[int], low: int, high: int) -> tuple[int, int]:
     """First and last end of the tiles of an axis with a centre in the voxels from `low` to before `high`, or nearby.
 
-    Nearby is a quarter of a patch, half the distance of two tiles. A box from one tile's start to another's end is
-    divided into the same tiles again.
+    Nearby is a quarter of a patch, half the distance of two tiles.
     """
+    ends = [(low, high)]
+    for patch in sizes:
+        starts = _starts(whole, patch)
+        near = [start for start in starts if low - patch / 4 <= start + patch // 2 < high + patch / 4]
+        chosen = near or [min(starts, key=lambda start: abs(start + patch // 2 - low))]
+        ends.append((chosen[0], min(chosen[-1] + patch, whole)))
+    return min(first for first, _ in ends), max(stop for _, stop in ends)
+
+
+def _starts(whole: int, patch: int) -> list[int]:
+    """First voxels of nnU-Net's tiles along an axis."""
     if whole <= patch:
-        return 0, whole
-    starts = compute_steps_for_sliding_window((whole,), (patch,), TILE_STEP)[0]
-    near = [start for start in starts if low - patch / 4 <= start + patch // 2 < high + patch / 4]
-    chosen = near or [min(starts, key=lambda start: abs(start + patch // 2 - low))]
-    return chosen[0], chosen[-1] + patch
+        return [0]
+    starts: list[int] = compute_steps_for_sliding_window((whole,), (patch,), TILE_STEP)[0]
+    return starts
+
+
+def starts_in(tiles: Lattice, patch: _Voxels) -> Starts:
+    """First voxels, along (z, y, x) of a box of tiles, of those tiles of a patch (z, y, x) that lie in the box.
+
+    nnU-Net rounds them in the whole scan. Dividing the box anew would move some by a voxel, which changes the logits of
+    a network with strides.
+    """
+    x, y, z = (
+        [start - first for start in _starts(n, size) if start >= first and min(start + size, n) <= first + count]
+        for n, size, first, count in zip(tiles.whole.size, patch[::-1], tiles.start, tiles.grid.size, strict=True)
+    )
+    return (z, y, x)
 
 
 def spline_of(configuration: Mapping[str, Any], kind: str, lattice: Lattice) -> Spline:

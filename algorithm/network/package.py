@@ -123,10 +123,10 @@ class ModelPackage:
         return replace(self, manifest={**self.manifest, "configuration": name})
 
     @property
-    def patch(self) -> tuple[int, int, int]:
-        """Patch (z, y, x) of the first network that sees the image of `configuration`."""
+    def patches(self) -> set[tuple[int, int, int]]:
+        """Patches (z, y, x) of the networks that see the image of `configuration`."""
         others = self.other_images
-        return self.patch_of(next((n for n, name in enumerate(self.fold_configurations) if name not in others), 0))
+        return {self.patch_of(n) for n, name in enumerate(self.fold_configurations) if name not in others}
 
     @property
     def intensities(self) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from algorithm.network.devices import Backend, backends, first_line, is_device_f
 from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.windows import Box, NotANumberError, Pass, PassPlan, slide, sum_bytes
+from algorithm.network.windows import NotANumberError, Pass, PassPlan, slide, sum_bytes
 from contract.errors import ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
@@ -124,29 +124,25 @@ class Passes:
     """The passes of one case.
 
     Args:
-        data: normalised channels (channel, z, y, x) of the answer's grid, or of a larger one with `to_answer`.
+        image: the image that the networks see.
         passes: the passes to make, most valuable first.
         networks: gives each fold's network.
         deadline: the time left; it may stop the passes after any tile.
         device: the device that the user wants.
-        focus: returns the box (z, y, x) of `data` with suspected lesions, or None; called only if time is short.
         on_progress: called after every pass with the progress so far.
         on_pass: observer of single passes, called with each pass and its own logits (label, z, y, x) on the answer's
             grid; must not fail or change them.
-        others: images of the configurations that do not see `data`.
-        to_answer: returns the logits (label, z, y, x) of the answer's grid, given those of all of `data`.
+        others: images of the configurations that do not see `image`.
     """
 
-    data: _Float
+    image: MemberImage
     passes: Sequence[Pass]
     networks: Networks
     deadline: Deadline
     device: torch.device
-    focus: Callable[[], Box | None] = lambda: None
     on_progress: Callable[[Progress], None] = lambda _: None
     on_pass: PassObserver = lambda *_: None
     others: Mapping[str, MemberImage] = field(default_factory=dict)
-    to_answer: Callable[[_Float], _Float] = lambda logits: logits
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -158,14 +154,13 @@ class Passes:
             groups = paired_mirrors(self.passes)
             self.passes = [step for group in groups for step in group]
             self._partners = dict(group for group in groups if len(group) == 2)
-        own = MemberImage(self.data.shape[1:], lambda: self.data, self.focus, self.to_answer)
-        self._images = {name: self.others.get(name, own) for name in self._package.fold_configurations}
+        self._images = {name: self.others.get(name, self.image) for name in self._package.fold_configurations}
         self._plans = self._image_of(self.passes[0]).plans(self._package.patch_of(self.passes[0].fold))
         self._plan = next(self._plans)
-        self._shown, self._tensor = own, torch.from_numpy(self.data)
+        self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
         classes = len(self._package.manifest["labels"])
         classes *= 2 if self._partners else 1
-        sizes = {name: sum_bytes(image.shape, len(self.data), classes) for name, image in self._images.items()}
+        sizes = {name: sum_bytes(image.shape, len(self.image.data), classes) for name, image in self._images.items()}
         self._ladders = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()
         self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles

@@ -17,11 +17,11 @@ from algorithm.decisions.apply import decided
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.images import MemberImage, resampled_logits
-from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, tiled
+from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Ensemble, NoPassFitsError, Passes, PassObserver, Progress
 from algorithm.network.scale import OWN_SCALE, Scale, normaliser
-from algorithm.network.windows import Box
+from algorithm.network.windows import Box, Starts
 from algorithm.region import grids
 from algorithm.region.interpolation import Restoration
 from algorithm.region.lattice import box_corners, first_voxel, upright_grid
@@ -49,6 +49,7 @@ class NetworkInput:
         grid: the network's grid over the region.
         tiles: the grid of all tiles, of which `grid` is a part.
         restoration: nnU-Net's way from the grid back to the scan; None for linear interpolation.
+        starts: returns where nnU-Net's tiles of a patch (z, y, x) begin in `data`; None spreads them evenly.
     """
 
     data: _Float
@@ -57,6 +58,7 @@ class NetworkInput:
     grid: Geometry
     tiles: Geometry
     restoration: Restoration | None = None
+    starts: Callable[[tuple[int, int, int]], Starts | None] = lambda _: None
 
     def on_grid(self, logits: _Float) -> _Float:
         """The part of logits (label, z, y, x) of all tiles that lies on `grid`, without the memory of the rest."""
@@ -92,16 +94,20 @@ def segment(
         return result
 
     run = Passes(
-        image.data,
+        MemberImage(
+            image.tiles.array_shape,
+            lambda: image.data,
+            lambda: focus_box(lesions(), image.tiles),
+            image.on_grid,
+            image.starts,
+        ),
         ensemble.passes,
         ensemble.networks,
         deadline,
         ensemble.device,
-        focus=lambda: focus_box(lesions(), image.tiles),
         on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
         on_pass=on_pass,
         others=other_images(case, region, package, image.grid, lesions),
-        to_answer=image.on_grid,
     )
     try:
         return segmentation(run.run())
@@ -116,9 +122,9 @@ def network_input(case: Case, region: Region, package: ModelPackage) -> NetworkI
         lattice = nnunet_lattice(case, region, package)
         restoration = Restoration(lattice, spline_of(package.configuration, "probabilities", lattice))
         ct, pet = network_channels(case, lattice.grid)
-        tiles = tiled(lattice, package.patch)
-        data = nnunet_channels(case, tiles, package)
-        return NetworkInput(data, ct, pet if pet.any() else None, lattice.grid, tiles.grid, restoration)
+        tiles = tiled(lattice, package.patches)
+        data, starts = nnunet_channels(case, tiles, package), partial(starts_in, tiles)
+        return NetworkInput(data, ct, pet if pet.any() else None, lattice.grid, tiles.grid, restoration, starts)
     grid = network_grid(region, package.spacing_mm, case.ct.geometry)
     ct, pet = network_channels(case, grid)
     data = normalise((ct, pet), package, scan_channels(case, package))
@@ -148,17 +154,19 @@ def _member_image(
     case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
 ) -> MemberImage:
     channels: Callable[[], _Float]
+    starts: Callable[[tuple[int, int, int]], Starts | None]
     if package.resamples_as_nnunet:
-        tiles = tiled(nnunet_lattice(case, region, package), package.patch)
-        grid, channels = tiles.grid, partial(nnunet_channels, case, tiles, package)
+        tiles = tiled(nnunet_lattice(case, region, package), package.patches)
+        grid, channels, starts = tiles.grid, partial(nnunet_channels, case, tiles, package), partial(starts_in, tiles)
     else:
         grid = network_grid(region, package.spacing_mm, case.ct.geometry)
-        channels = partial(_grid_channels, case, grid, package)
+        channels, starts = partial(_grid_channels, case, grid, package), lambda _: None
     return MemberImage(
         grid.array_shape,
         channels,
         lambda: focus_box(lesions(), grid),
         lambda logits: resampled_logits(logits, grid, answer, package.averages_probabilities),
+        starts,
     )
 
 

@@ -162,7 +162,9 @@ def _ensemble_passes(
 ) -> tuple[Progress, Disagreement]:
     """All passes of inference, averaged as there."""
     disagreement, passes = Disagreement(), planned_passes(networks.package)
-    run = Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add, others=others)
+    run = Passes(
+        MemberImage.of(data), passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add, others=others
+    )
     return replace(run.run(), plan="all networks"), disagreement
 
 
@@ -180,7 +182,8 @@ def _fold_passes(
             unmirrored.append(softmax(logits) if of_probabilities else logits)
 
     passes = _passes(fold, networks)
-    Passes(data, passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=on_pass, others=others).run()
+    image, limit = MemberImage.of(data), Deadline(_NO_LIMIT_S)
+    Passes(image, passes, networks, limit, device, on_pass=on_pass, others=others).run()
     total = sum(unmirrored[1:], unmirrored[0])
     progress = Progress(total, len(unmirrored), len(passes), f"fold {fold}", str(device), of_probabilities)
     return progress, disagreement

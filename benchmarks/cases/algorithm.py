@@ -149,13 +149,13 @@ class PatientStages:
         return lambda: Resident(self.model, "cpu").load()
 
     def _one_pass(self, _: Path) -> Work:
-        from algorithm.network import devices, networks, passes, segment, windows
+        from algorithm.network import devices, images, networks, passes, segment, windows
 
         case, package = patient_case(self.data.input_dir(self.size)), load_package(self.model)
         channels = segment.network_channels(case, network_grid(case, package))
-        data, device = segment.normalise(channels, package), devices.device_named("cpu")
+        image, device = images.MemberImage.of(segment.normalise(channels, package)), devices.device_named("cpu")
         ready = networks.Networks(package)
-        return lambda: passes.Passes(data, (windows.Pass(0),), ready, Deadline(600.0), device).run()
+        return lambda: passes.Passes(image, (windows.Pass(0),), ready, Deadline(600.0), device).run()
 
     def _restore(self, _: Path) -> Work:
         segmentation, ct = self.reference_segmentation()

@@ -126,6 +126,7 @@ def overlap_of(
     import torch
 
     from algorithm.deadline import Deadline
+    from algorithm.network.images import MemberImage
     from algorithm.network.passes import Passes, planned_passes
     from algorithm.network.segment import normalise
 
@@ -133,7 +134,7 @@ def overlap_of(
     changed = change(pet.array, pet.geometry.spacing_mm, patient)
     passes = planned_passes(networks.package)
     channels = normalise((ct.array, changed), networks.package)
-    progress = Passes(channels, passes, networks, Deadline(1e9), torch.device("cpu")).run()
+    progress = Passes(MemberImage.of(channels), passes, networks, Deadline(1e9), torch.device("cpu")).run()
     mask = progress.logits.argmax(0).astype(np.uint8)
     return overlap(read_volume(data.raw / "labelsTr" / f"{patient}.nii.gz", np.uint8).array, mask)
 

@@ -24,6 +24,7 @@ from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
 from algorithm.network.enhance import Enhanced
+from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, plan_passes
@@ -50,7 +51,7 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(data, passes, Networks(package), Deadline(600), CPU).run().logits
+    return Passes(MemberImage.of(data), passes, Networks(package), Deadline(600), CPU).run().logits
 
 
 @pytest.mark.usefixtures("_float32")
@@ -160,7 +161,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(windows, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
-        return Passes(noise((24, 24, 24)), passes, Networks(package), budget, CPU).run()
+        return Passes(MemberImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
 
     return run
 

@@ -18,10 +18,11 @@ from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPre
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from algorithm.case.read import Case
-from algorithm.network import nnunet_input
-from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, nonzero_part, spline_of, tiled
+from algorithm.network import nnunet_input, windows
+from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, nonzero_part, spline_of, starts_in, tiled
 from algorithm.network.package import ModelPackage
 from algorithm.network.segment import network_input
+from algorithm.network.windows import PassPlan
 from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -194,19 +195,30 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     assert image.on_grid(places).shape[1:] == image.grid.array_shape
 
 
-@given(st.integers(1, 400), st.sampled_from([16, 40, 64]), st.integers(0, 399), st.integers(1, 400))
-def test_a_box_of_tiles_is_divided_as_the_whole_is(whole: int, patch: int, low: int, length: int) -> None:
-    """The box covers the range, and its own tiles are those of the whole to the voxel that rounding may move."""
+@given(
+    st.integers(1, 400),
+    st.lists(st.sampled_from([16, 24, 40, 64]), min_size=1, max_size=2),
+    st.integers(0, 399),
+    st.integers(1, 400),
+)
+def test_the_tiles_of_a_box_are_those_of_the_whole(whole: int, patches: list[int], low: int, length: int) -> None:
+    """The box covers the range; in it, each patch has the tiles of nnU-Net that end there, to the voxel."""
     low = min(low, whole - 1)
     high = min(low + length, whole)
-    start, size = _tiled_along_x(whole, patch, low, high)
+    box = _tiled_along_x(whole, patches, low, high)
+    start, stop = box.start[0], box.start[0] + box.grid.size[0]
     assert start <= low
-    assert start + size >= high
-    if whole > patch:
-        steps = compute_steps_for_sliding_window((whole,), (patch,), 0.5)[0]
-        wanted = [step for step in steps if start <= step <= start + size - patch]
-        found = compute_steps_for_sliding_window((size,), (patch,), 0.5)[0]
-        np.testing.assert_allclose(np.add(found, start), wanted, atol=1)
+    assert stop >= high
+    for patch in patches:
+        steps = compute_steps_for_sliding_window((whole,), (patch,), 0.5)[0] if whole > patch else [0]
+        wanted = [step for step in steps if start <= step and min(step + patch, whole) <= stop]
+        assert wanted
+        z, y, x = starts_in(box, (patch, patch, patch))
+        assert [start + step for step in x] == wanted
+        assert list(z) == list(y) == [0]
+        plan = PassPlan(windows.whole(box.grid.array_shape), 0.5, (patch, patch, patch), "any", (z, y, x))
+        assert [tile[2].start for tile in plan.tiles] == list(x)
+        assert all(tile[2].stop <= max(stop - start, patch) for tile in plan.tiles)
 
 
 @given(st.integers(41, 400), st.sampled_from([16, 40]), st.integers(0, 399), st.integers(1, 400))
@@ -220,21 +232,20 @@ def test_each_voxel_of_the_region_keeps_its_heaviest_tile(whole: int, patch: int
     """
     low = min(low, whole - 1)
     high = min(low + length, whole)
-    start, size = _tiled_along_x(whole, patch, low, high)
+    box = _tiled_along_x(whole, [patch], low, high)
     profile = compute_gaussian((patch,), sigma_scale=1 / 8, dtype=torch.float64, device=torch.device("cpu")).numpy()
     inside, outside = np.zeros(whole), np.zeros(whole)
     for step in compute_steps_for_sliding_window((whole,), (patch,), 0.5)[0]:
-        kept = start <= step and step + patch <= start + size
-        weights = inside if kept else outside
+        weights = inside if step - box.start[0] in starts_in(box, (patch, patch, patch))[2] else outside
         weights[step : step + patch] = np.maximum(weights[step : step + patch], profile)
     assert (outside[low:high] <= inside[low:high]).all()
     middle = slice(low + patch // 8, max(high - patch // 8, 0))
     assert whole < 1.5 * patch or (outside[middle] <= 0.15 * inside[middle]).all()
 
 
-def _tiled_along_x(whole: int, patch: int, low: int, high: int) -> tuple[int, int]:
-    """First voxel and size of the box of tiles around the voxels from `low` to before `high` of an axis."""
-    grid = Geometry((whole, patch, patch), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    lattice = Lattice(grid, grid, (low, 0, 0), grid.cropped((low, 0, 0), (high - low, patch, patch)))
-    box = tiled(lattice, (patch, patch, patch))
-    return box.start[0], box.grid.size[0]
+def _tiled_along_x(whole: int, patches: list[int], low: int, high: int) -> Lattice:
+    """The box of tiles around the voxels from `low` to before `high` along x, of patches of that size along all axes."""
+    least = min(patches)
+    grid = Geometry((whole, least, least), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    lattice = Lattice(grid, grid, (low, 0, 0), grid.cropped((low, 0, 0), (high - low, least, least)))
+    return tiled(lattice, [(patch, patch, patch) for patch in patches])

@@ -228,9 +228,10 @@ def test_members_with_images_of_their_own(
     sign_package(root, fold_configurations=of, resampling=resampling)
     package = load_package(root)
     assert package.other_images == ({"segresnet": "segresnet"} if own_image else {})
-    assert package.patch == (16, 16, 16)
+    fine, wide = (16, 16, 16), (24, 16, 20)
+    assert package.patches == ({fine} if own_image else {fine, wide})
     coarse = package.on_grid_of("segresnet")
-    assert coarse.patch == ((24, 16, 20) if own_image else (16, 16, 16))
+    assert coarse.patches == ({wide} if own_image else {fine, wide})
     assert list(coarse.spacing_mm) == changes.get("spacing", [9.0] * 3)[::-1]
 
 

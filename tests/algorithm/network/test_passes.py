@@ -22,7 +22,7 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.images import NOT_LOOKED_AT
+from algorithm.network.images import NOT_LOOKED_AT, MemberImage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes, Progress, StoppedError, plan_passes
@@ -50,7 +50,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(data, passes, Networks(package), Deadline(600), CPU).run()
+    found = Passes(MemberImage.of(data), passes, Networks(package), Deadline(600), CPU).run()
     return found.logits, found.done
 
 
@@ -152,7 +152,9 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         monkeypatch.setattr(windows, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        return Passes(noise((24, 24, 24)), plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
+        data = noise((24, 24, 24))
+        image = MemberImage(data.shape[1:], lambda: data, options.pop("focus", lambda: None))
+        return Passes(image, plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
 
@@ -199,7 +201,7 @@ def test_the_plan_shrinks_to_coarser_steps_first(
     """
     tiles = Tiles(tile_s)
     passes = timed(tiles, 100.0)
-    found = Passes(noise((72, 24, 24)), passes.passes, passes.networks, passes.deadline, CPU).run()
+    found = Passes(MemberImage.of(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
     assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
     assert ("the plan shrinks to " in caplog.text) == (tiles_run < 32)
 

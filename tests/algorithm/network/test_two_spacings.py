@@ -106,7 +106,7 @@ def test_the_mean_by_hand(
     package = replace(package, manifest={**package.manifest, "average": average})
     observed: dict[Pass, np.ndarray] = {}
     found = Passes(
-        np.full((2, 24, 24, 24), fine, np.float32),
+        MemberImage.of(np.full((2, 24, 24, 24), fine, np.float32)),
         [Pass(SEGRESNET), Pass(U_NET)],
         Networks(package),
         Deadline(600),
@@ -191,7 +191,8 @@ def test_two_mirrors_in_a_batch_change_no_pass(package: ModelPackage, monkeypatc
         logits.append({})
         options: dict[str, Any] = {"on_pass": logits[-1].__setitem__, "others": coarse_image(coarse)}
         networks = Networks(package, speed)
-        assert Passes(fine, plan_passes(2, (0, 2)), networks, Deadline(600), CPU, **options).run().done == 8
+        passes = Passes(MemberImage.of(fine), plan_passes(2, (0, 2)), networks, Deadline(600), CPU, **options)
+        assert passes.run().done == 8
     default, paired = logits
     assert default.keys() == paired.keys()
     for step, one in default.items():
@@ -247,7 +248,8 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         monkeypatch.setattr(windows, "_tile_logits", tiles)
         budget, data = Deadline(limit_s, tiles.clock), np.zeros((2, 24, 24, 24), np.float32)
         others = coarse_image(sides(8.0), **{"channels": tiles.image} | image)
-        return Passes(data, passes, Networks(package), budget, CPU, focus=of_answer, others=others).run()
+        image = MemberImage(data.shape[1:], lambda: data, of_answer)
+        return Passes(image, passes, Networks(package), budget, CPU, others=others).run()
 
     return run
 

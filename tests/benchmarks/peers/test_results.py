@@ -18,6 +18,7 @@ from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 
 from algorithm.deadline import Deadline
 from algorithm.network import windows
+from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import DEFAULT_PACKAGE, PLANS, ModelPackage, load_package
 from algorithm.network.passes import Passes, planned_passes
@@ -67,7 +68,7 @@ def test_nnunet_computes_the_same_logits(package: ModelPackage, tmp_path: Path) 
     results = results_folder(package, tmp_path / "results")
     data = np.random.default_rng(0).normal(0, 1, (2, 25, 16, 11)).astype(np.float32)
     theirs = predictor(results.folder, (0, 1)).predict_logits_from_preprocessed_data(torch.from_numpy(data))
-    ours = Passes(data, planned_passes(package), Networks(package), Deadline(600), CPU).run()
+    ours = Passes(MemberImage.of(data), planned_passes(package), Networks(package), Deadline(600), CPU).run()
     assert ours.done == 4
     np.testing.assert_allclose(ours.logits, np.asarray(theirs), atol=2e-5, rtol=1e-4)
 
