@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.network.package import DEFAULT_PACKAGE, ModelPackage, load_package
+from algorithm.region.localise import Region, localise
 from baseline.package.assemble import PackageRequest, package_training
 from benchmarks.cases.algorithm import algorithm_command
 from benchmarks.cases.data import SIZES, BenchData, bench_data, describe, facts, make_patient
+from benchmarks.cases.patient import patient_case
 from benchmarks.harness.bounds import MEMORY_RATIO, PEAK_GB, TIME_RATIO, Bound
 from benchmarks.harness.measurement import ONCE, PROCESS, Measurement, Work
 from benchmarks.harness.suite import run_suite, suite_parser
@@ -35,11 +37,9 @@ BOUNDS: Final = {
     "whole_body": (Bound(TIME_RATIO, "at most", 1 / 3), Bound(MEMORY_RATIO, "at most", 0.5)),
 }
 
-# nnU-Net's own package: the same lesions where the region holds the body.
-PACKAGED_BOUNDS: Final = {
-    "head_and_neck": tuple(Bound(f"Dice {label} with nnU-Net", "at least", 0.99) for label in ("GTVp", "GTVn")),
-    "whole_body": (),
-}
+# nnU-Net's own package: the same lesions in the region.
+IN_REGION: Final = "nnU-Net in the region"
+PACKAGED_BOUNDS: Final = tuple(Bound(f"Dice {label} with {IN_REGION}", "at least", 0.99) for label in ("GTVp", "GTVn"))
 # Without the instructions that multiply bfloat16, the algorithm computes in float32 as nnU-Net does on a CPU.
 FLOAT32: Final = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
@@ -77,7 +77,7 @@ def measurements(package: ModelPackage, data: BenchData, results: PeerResults) -
         against = tuple(f"{size}/{name}" for name in names.values())
         yield Measurement(size, "hecktor", ours, against, BOUNDS[size], PROCESS)
         work = partial(_ours, converted, data.input_dir(size), folder, data.reference(size), environment=FLOAT32)
-        yield Measurement(size, "hecktor, nnU-Net's package", work, against, PACKAGED_BOUNDS[size], ONCE)
+        yield Measurement(size, "hecktor, nnU-Net's package", work, against, PACKAGED_BOUNDS, ONCE)
 
 
 def predict_command(results: PeerResults, input_dir: Path, output_dir: Path, processes: int) -> list[str]:
@@ -93,7 +93,7 @@ def _nnunet(results: PeerResults, folder: Path, reference: Path, processes: int,
     environment = {"nnUNet_results": str(results.root)}
     environment |= dict.fromkeys(("nnUNet_raw", "nnUNet_preprocessed"), str(folder))
     command = predict_command(results, folder / "input", folder / "output", processes)
-    figures = partial(_agreement, _nnunet_mask(folder), {"reference": reference})
+    figures = partial(_agreement, _nnunet_mask(folder), {"reference": (reference, None)})
     return Command(tuple(command), environment, MEMORY_LIMIT_MIB, figures)
 
 
@@ -107,7 +107,9 @@ def _ours(
 ) -> Work:
     command = algorithm_command("segmentation", model, input_dir, scratch, "--device", "cpu")
     mask = load_edition().algorithm("segmentation").answers[0].socket.path_under(scratch) / platform.MASK_FILE_NAME
-    others = {"nnU-Net": _nnunet_mask(folder), "reference": reference}
+    region = localise(patient_case(input_dir))
+    others = {"nnU-Net": (_nnunet_mask(folder), None), IN_REGION: (_nnunet_mask(folder), region)}
+    others |= {"reference": (reference, None)}
     return Command(command, environment or {}, figures=partial(_agreement, mask, others))
 
 
@@ -115,12 +117,12 @@ def _nnunet_mask(folder: Path) -> Path:
     return folder / "output" / f"{CASE}{nnunet.FILE_ENDING}"
 
 
-def _agreement(mask: Path, others: Mapping[str, Path]) -> dict[str, float]:
-    """Dice of each lesion label with the other masks that exist."""
+def _agreement(mask: Path, others: Mapping[str, tuple[Path, Region | None]]) -> dict[str, float]:
+    """Dice of each lesion label with the other masks that exist, each in its region, or everywhere for None."""
     return {
         f"Dice {label} with {name}": value
-        for name, path in others.items()
+        for name, (path, region) in others.items()
         if path.is_file()
-        for label, value in nnunet.dice(mask, path).items()
+        for label, value in nnunet.dice(mask, path, region).items()
         if value is not None
     }

@@ -13,6 +13,7 @@ import torch
 
 from algorithm.network.networks import build_network, load_weights
 from algorithm.network.package import ModelPackage
+from algorithm.region.localise import Region
 from contract import labels
 from contract.editions import load_edition
 from contract.files import write_json
@@ -92,12 +93,18 @@ def nnunet_input(input_dir: Path, folder: Path, case: str) -> None:
     sitk.WriteImage(on_ct, str(folder / f"{case}_0001{FILE_ENDING}"))
 
 
-def dice(first: Path, second: Path) -> dict[str, float | None]:
-    """Dice of each lesion label between two masks on one grid; None where both are empty."""
-    one, other = (read_volume(path).array for path in (first, second))
+def dice(first: Path, second: Path, region: Region | None = None) -> dict[str, float | None]:
+    """Dice of each lesion label between two masks on one grid, of the voxels in a region; None where both are empty."""
+    one, other = read_volume(first), read_volume(second).array
+    voxels = np.argwhere((one.array > 0) | (other > 0))
+    if region is not None:
+        matrix = one.geometry.index_to_physical_matrix()
+        points = voxels[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3]
+        voxels = voxels[((points >= region.lower_mm) & (points <= region.upper_mm)).all(axis=1)]
+    marked = one.array[tuple(voxels.T)], other[tuple(voxels.T)]
     scores: dict[str, float | None] = {}
     for label in labels.FOREGROUND:
-        a, b = one == label, other == label
+        a, b = (values == label for values in marked)
         size = np.count_nonzero(a) + np.count_nonzero(b)
         scores[labels.NAMES[label]] = 2 * float(np.count_nonzero(a & b)) / float(size) if size else None
     return scores

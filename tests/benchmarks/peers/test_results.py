@@ -22,6 +22,7 @@ from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import DEFAULT_PACKAGE, PLANS, ModelPackage, load_package
 from algorithm.network.passes import Passes, planned_passes
+from algorithm.region.localise import Region
 from benchmarks.peers.nnunet import predict_command
 from benchmarks.peers.results import FILE_ENDING, dice, nnunet_input, results_folder
 from contract.files import read_json, write_json
@@ -106,7 +107,10 @@ def test_the_command_has_all_folds_and_nnunets_own_step(package: ModelPackage, t
 
 
 def test_dice_of_each_label(tmp_path: Path) -> None:
-    """GTVp: 4 and 2 voxels, 2 of them common: 2 x 2 / 6. Neither mask has GTVn."""
+    """GTVp: 4 and 2 voxels, 2 of them common: 2 x 2 / 6. Neither mask has GTVn.
+
+    A region from x = 1 mm on holds 3 and 1 of these voxels, 1 common: 2 / 4.
+    """
     first, second = np.zeros((2, 2, 4), np.uint8), np.zeros((2, 2, 4), np.uint8)
     first[0, 0, :], second[0, 0, :2] = 1, 1
     grid = Geometry((4, 2, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
@@ -115,3 +119,4 @@ def test_dice_of_each_label(tmp_path: Path) -> None:
         write_mask(path, mask, grid)
     assert sitk.ReadImage(str(paths[0])).GetSize() == (4, 2, 2)
     assert dice(*paths) == {"GTVp": pytest.approx(2 / 3), "GTVn": None}
+    assert dice(*paths, Region((1.0, 0.0, 0.0), (3.0, 1.0, 1.0), "test"))["GTVp"] == pytest.approx(1 / 2)
