@@ -94,13 +94,16 @@ def nnunet_input(input_dir: Path, folder: Path, case: str) -> None:
 
 
 def dice(first: Path, second: Path, region: Region | None = None) -> dict[str, float | None]:
-    """Dice of each lesion label between two masks on one grid, of the voxels in a region; None where both are empty."""
+    """Dice of each lesion label between two masks on one grid; None where both are empty.
+
+    With a region only voxels with their centres inside it count, not those on its faces, which it cuts in half.
+    """
     one, other = read_volume(first), read_volume(second).array
     voxels = np.argwhere((one.array > 0) | (other > 0))
     if region is not None:
         matrix = one.geometry.index_to_physical_matrix()
         points = voxels[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3]
-        voxels = voxels[((points >= region.lower_mm) & (points <= region.upper_mm)).all(axis=1)]
+        voxels = voxels[((points > region.lower_mm) & (points < region.upper_mm)).all(axis=1)]
     marked = one.array[tuple(voxels.T)], other[tuple(voxels.T)]
     scores: dict[str, float | None] = {}
     for label in labels.FOREGROUND:

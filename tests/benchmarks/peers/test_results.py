@@ -109,7 +109,7 @@ def test_the_command_has_all_folds_and_nnunets_own_step(package: ModelPackage, t
 def test_dice_of_each_label(tmp_path: Path) -> None:
     """GTVp: 4 and 2 voxels, 2 of them common: 2 x 2 / 6. Neither mask has GTVn.
 
-    A region from x = 1 mm on holds 3 and 1 of these voxels, 1 common: 2 / 4.
+    A region from x = 0 to 4 mm holds 3 and 1 of these voxels, 1 common: 2 / 4. Those at 0 mm lie on its face.
     """
     first, second = np.zeros((2, 2, 4), np.uint8), np.zeros((2, 2, 4), np.uint8)
     first[0, 0, :], second[0, 0, :2] = 1, 1
@@ -119,4 +119,4 @@ def test_dice_of_each_label(tmp_path: Path) -> None:
         write_mask(path, mask, grid)
     assert sitk.ReadImage(str(paths[0])).GetSize() == (4, 2, 2)
     assert dice(*paths) == {"GTVp": pytest.approx(2 / 3), "GTVn": None}
-    assert dice(*paths, Region((1.0, 0.0, 0.0), (3.0, 1.0, 1.0), "test"))["GTVp"] == pytest.approx(1 / 2)
+    assert dice(*paths, Region((0.0, -1.0, -1.0), (4.0, 2.0, 2.0), "test"))["GTVp"] == pytest.approx(1 / 2)
