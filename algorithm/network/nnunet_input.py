@@ -5,7 +5,7 @@ A whole scan is read in slabs, so that only the region's slices are ever in memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,14 +39,14 @@ def nnunet_lattice(case: Case, region: Region, package: ModelPackage) -> Lattice
     return lattice_over(nonzero_part(case), region.lower_mm, region.upper_mm, package.spacing_mm)
 
 
-def tiled(lattice: Lattice, patches: Iterable[_Voxels]) -> Lattice:
+def tiled(lattice: Lattice, patches: Collection[_Voxels]) -> Lattice:
     """The smallest box around a lattice's box that holds nnU-Net's own tiles of the whole scan there.
 
     The network normalises each tile by itself, so tiles in other places give other logits. Along each axis the tile
     with the largest weight at a voxel of the lattice's box is in. Tiles further out have little weight an eighth of a
     patch inside the box. Patches in (z, y, x), of all networks that see the image.
     """
-    sizes = [set(of_axis) for of_axis in zip(*patches, strict=True)][::-1]
+    sizes = [{patch[axis] for patch in patches} for axis in (2, 1, 0)]
     ranges = [
         _tiles(n, of_axis, start, start + count)
         for n, of_axis, start, count in zip(lattice.whole.size, sizes, lattice.start, lattice.grid.size, strict=True)

@@ -97,9 +97,9 @@ def segment(
         MemberImage(
             image.tiles.array_shape,
             lambda: image.data,
-            lambda: focus_box(lesions(), image.tiles),
-            image.on_grid,
-            image.starts,
+            focus=lambda: focus_box(lesions(), image.tiles),
+            to_answer=image.on_grid,
+            starts=image.starts,
         ),
         ensemble.passes,
         ensemble.networks,
@@ -164,9 +164,9 @@ def _member_image(
     return MemberImage(
         grid.array_shape,
         channels,
-        lambda: focus_box(lesions(), grid),
-        lambda logits: resampled_logits(logits, grid, answer, package.averages_probabilities),
-        starts,
+        focus=lambda: focus_box(lesions(), grid),
+        to_answer=lambda logits: resampled_logits(logits, grid, answer, package.averages_probabilities),
+        starts=starts,
     )
 
 
