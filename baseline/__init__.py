@@ -1,24 +1,42 @@
 """Training: from a cohort in the release's layout to a model package.
 
-`train` runs every step in order; the steps are functions of their own. Importing this package loads no network library.
+`train` runs every step in order; the steps are functions of their own. Names are imported on first use, so that
+`import baseline` stays light, and so do the processes that prepare patients.
 """
 
-from baseline.network.nnunet import Machine
-from baseline.network.planning import plan_networks
-from baseline.network.plans import PRESETS, NetworkPlan
-from baseline.pipeline import (
-    TrainingOptions,
-    decide_lesions,
-    export_model,
-    fit_heads,
-    measure_out_of_fold,
-    train,
-    train_networks,
-)
-from baseline.release.prepare import PrepareOptions, check_release, prepare_release
-from baseline.report.report import make_report
-from baseline.work import WorkFolders
+from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from baseline.network.nnunet import Machine
+    from baseline.network.planning import plan_networks
+    from baseline.network.plans import PRESETS, NetworkPlan
+    from baseline.pipeline import (
+        TrainingOptions,
+        decide_lesions,
+        export_model,
+        fit_heads,
+        measure_out_of_fold,
+        train,
+        train_networks,
+    )
+    from baseline.release.prepare import PrepareOptions, check_release, prepare_release
+    from baseline.report.report import make_report
+    from baseline.work import WorkFolders
+
+_HOMES = {
+    "PRESETS": "network.plans",
+    "Machine": "network.nnunet",
+    "NetworkPlan": "network.plans",
+    "PrepareOptions": "release.prepare",
+    "WorkFolders": "work",
+    "check_release": "release.prepare",
+    "make_report": "report.report",
+    "plan_networks": "network.planning",
+    "prepare_release": "release.prepare",
+}
 __all__ = [
     "PRESETS",
     "Machine",
@@ -37,3 +55,9 @@ __all__ = [
     "train",
     "train_networks",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"baseline.{_HOMES.get(name, 'pipeline')}"), name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -22,7 +22,7 @@ SIGNIFICANT_DECIMALS: Final = 12
 
 @dataclass(frozen=True)
 class Standing:
-    """Teams under one ranking scheme: rank (1 is best) and the figures behind it, in the teams' order.
+    """Teams under one ranking scheme: rank (1 is best) and the figures behind it, in the shape of the table's values.
 
     `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` the sum of (teams - rank);
     `mean_rank` and `median_rank` summarise the parts' ranks. A scheme has only the figures that it uses.
@@ -34,7 +34,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class TeamsTable:
-    """Metric values of teams: `values[metric]` has shape (teams,)."""
+    """Metric values of teams: `values[metric]` has shape (teams,), or (replicates, teams) to rank each replicate."""
 
     teams: tuple[str, ...]
     values: Mapping[str, Floats]
@@ -42,7 +42,7 @@ class TeamsTable:
 
     def __post_init__(self) -> None:
         for name, column in self.values.items():
-            if column.shape != (len(self.teams),) or np.isnan(column).any():
+            if column.shape[-1:] != (len(self.teams),) or np.isnan(column).any():
                 raise MetricError(name, f"expected a value, not NaN, for each of {len(self.teams)} teams")
 
 
@@ -66,7 +66,7 @@ def rank_teams(table: TeamsTable, ranking: RankingProfile) -> Leaderboard:
 
 def rank_metric(table: TeamsTable, metric: str, ties: str) -> Floats:
     """Ranks by one metric alone, 1 for the best."""
-    return _ranks([_badness(table, metric)], ties)
+    return _ranks(_badness(table, metric)[None], ties)
 
 
 def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
@@ -83,13 +83,13 @@ def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
         return Standing(rank_metric(table, scheme, ties))
     part_ranks = np.stack([standing(table, part, ties).ranks for part in scheme.parts])
     if isinstance(scheme, Lexicographic):
-        return Standing(_ranks(list(part_ranks), ties))
+        return Standing(_ranks(part_ranks, ties))
     if isinstance(scheme, MedianRank):
         median: Floats = np.median(part_ranks, axis=0)
-        return Standing(_ranks([median], ties), {"median_rank": median})
+        return Standing(_ranks(median[None], ties), {"median_rank": median})
     weights = np.array(scheme.weights or np.ones(len(part_ranks)))
-    rank_sum = weights @ part_ranks
-    ranks = _ranks([np.round(rank_sum, SIGNIFICANT_DECIMALS)], ties)
+    rank_sum: Floats = np.tensordot(weights, part_ranks, axes=1)
+    ranks = _ranks(np.round(rank_sum, SIGNIFICANT_DECIMALS)[None], ties)
     if isinstance(scheme, MeanRank):
         return Standing(ranks, {"mean_rank": rank_sum / weights.sum()})
     return Standing(ranks, {"rank_sum": rank_sum, "points": weights.sum() * len(table.teams) - rank_sum})
@@ -102,8 +102,14 @@ def _badness(table: TeamsTable, metric: str) -> Floats:
     return -rounded if table.profiles[metric].higher_is_better else rounded
 
 
-def _ranks(keys: Sequence[Floats], ties: str) -> Floats:
-    """Ranks by the first key, lower is better, then by the next; equal in all keys is a tie."""
-    _, dense = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
-    ranks: Floats = np.asarray(rankdata(dense.ravel(), method=ties), dtype=np.float64)  # type: ignore[call-overload]
+def _ranks(keys: Floats, ties: str) -> Floats:
+    """Ranks by the first key, lower is better, then by the next; equal in all keys is a tie.
+
+    `keys` has shape (keys, ..., teams); the ranks have shape (..., teams).
+    """
+    place, teams = rankdata(keys[0], "dense", axis=-1), keys.shape[-1]
+    for key in keys[1:]:
+        # A place is worth more than all ranks of the next key together, so that this key only breaks ties.
+        place = rankdata(place * (teams + 1) + rankdata(key, "dense", axis=-1), "dense", axis=-1)
+    ranks: Floats = np.asarray(rankdata(place, ties, axis=-1), dtype=np.float64)  # type: ignore[call-overload]
     return ranks

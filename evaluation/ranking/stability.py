@@ -27,17 +27,17 @@ def stability(table: TeamsTable, draws: Draws, profile: TaskProfile) -> dict[str
     ranks that occurred. Tau compares each replicate's ranking with the ranking of the whole cohort, and is null with
     fewer than two teams or if all of them tie.
     """
-    tables = _tables(table, draws)
-    ties = profile.ranking.ties
+    replicates = _replicates(table, draws)
+    ranking, ties = profile.ranking, profile.ranking.ties
     return {
-        "rankings": {name: _of_scheme(table, tables, scheme, ties) for name, scheme in profile.ranking.schemes.items()},
-        "metrics": {name: _of_scheme(table, tables, name, ties) for name in profile.metrics},
+        "rankings": {name: _of_scheme(table, replicates, scheme, ties) for name, scheme in ranking.schemes.items()},
+        "metrics": {name: _of_scheme(table, replicates, name, ties) for name in profile.metrics},
     }
 
 
 def tau_of_metric(table: TeamsTable, draws: Draws, metric: str, ties: str) -> dict[str, Any]:
     """Kendall's tau between the ranking by one metric in each replicate and in the whole cohort."""
-    tau: dict[str, Any] = _of_scheme(table, _tables(table, draws), metric, ties)["kendall_tau"]
+    tau: dict[str, Any] = _of_scheme(table, _replicates(table, draws), metric, ties)["kendall_tau"]
     return tau
 
 
@@ -58,18 +58,15 @@ def measured_metric(profile: TaskProfile, name: str, where: str) -> MetricProfil
     return MetricProfile(name, measure not in LOWER_IS_BETTER, answer, measure)
 
 
-def _tables(table: TeamsTable, draws: Draws) -> list[TeamsTable]:
-    """The table of each replicate."""
-    columns = {name: np.stack([draws[team, name] for team in table.teams], axis=1) for name in table.values}
-    return [
-        TeamsTable(table.teams, dict(zip(columns, values, strict=True)), table.profiles)
-        for values in zip(*columns.values(), strict=True)
-    ]
+def _replicates(table: TeamsTable, draws: Draws) -> TeamsTable:
+    """The tables of all replicates, shape (replicates, teams)."""
+    values = {name: np.stack([draws[team, name] for team in table.teams], axis=-1) for name in table.values}
+    return TeamsTable(table.teams, values, table.profiles)
 
 
-def _of_scheme(table: TeamsTable, tables: list[TeamsTable], scheme: Scheme, ties: str) -> dict[str, Any]:
+def _of_scheme(table: TeamsTable, replicates: TeamsTable, scheme: Scheme, ties: str) -> dict[str, Any]:
     whole = standing(table, scheme, ties).ranks
-    ranks = np.stack([standing(one, scheme, ties).ranks for one in tables])
+    ranks = standing(replicates, scheme, ties).ranks
     return {
         "teams": {team: _of_team(ranks[:, index]) for index, team in enumerate(table.teams)},
         "kendall_tau": _of_tau(ranks, whole),

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baseline.release.cases import read_cases
+from baseline.work import WorkFolders
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume
+from contract.images.volumes import Volume, read_volume, write_mask
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import csv_name, write_nifti
@@ -154,13 +156,42 @@ class TinyRelease:
         return self.root
 
 
-@pytest.fixture
-def tiny_release(tmp_path: Path) -> TinyRelease:
-    """A release without patients yet."""
-    root = tmp_path / "release"
+def empty_release(folder: Path) -> TinyRelease:
+    """A release without patients yet, below `folder`."""
+    root = folder / "release"
     for task in TASKS:
         (root / task).mkdir(parents=True)
     return TinyRelease(root)
+
+
+@pytest.fixture
+def tiny_release(tmp_path: Path) -> TinyRelease:
+    """A release without patients yet."""
+    return empty_release(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def once_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`work`, a prepared release, and `masks`, one of each patient; not to be changed: `prepared` is a copy."""
+    from baseline.cli import main
+    from tests.baseline.test_existing_networks import write_release
+    from tests.baseline.test_given_masks import block
+
+    root = tmp_path_factory.mktemp("prepared")
+    places = ["--release", str(write_release(empty_release(root))), "--work", str(root / "work")]
+    assert main(["prepare", *places, "--folds", "2", "--jobs", "1", "--spacing-mm", "3", "3", "3"]) == 0
+    for number, case in enumerate(read_cases(WorkFolders(root / "work"))):
+        write_mask(root / "masks" / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *block(case))
+    return root
+
+
+@pytest.fixture
+def prepared(once_prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[WorkFolders, Path]:
+    """A prepared release and a folder with a mask of each patient, to be changed; heads are cross-validated twice."""
+    monkeypatch.setattr("baseline.heads.document.REPEATS", 2)
+    for name in ("work", "masks"):
+        shutil.copytree(once_prepared / name, tmp_path / name, symlinks=True)
+    return WorkFolders(tmp_path / "work"), tmp_path / "masks"
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,7 @@ from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask, write_volume
-from tests.baseline.conftest import TinyRelease
-from tests.baseline.test_existing_networks import PATIENTS, write_release
+from tests.baseline.test_existing_networks import PATIENTS
 
 
 def heads(work: WorkFolders, masks: Path, *options: str, jobs: int = 1) -> None:
@@ -31,17 +30,6 @@ def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
     mask[z : z + side, y : y + side, x : x + side] = 1
     mask[z : z + side, y : y + side, x - 2 * side : x - side] = 2
     return mask, grid
-
-
-@pytest.fixture
-def prepared(tiny_release: TinyRelease, tmp_path: Path) -> tuple[WorkFolders, Path]:
-    """A prepared release and a folder with a mask of each patient."""
-    release, work, masks = write_release(tiny_release), WorkFolders(tmp_path / "work"), tmp_path / "masks"
-    places = ["--release", str(release), "--work", str(work.root)]
-    assert main(["prepare", *places, "--folds", "2", "--jobs", "1", "--spacing-mm", "3", "3", "3"]) == 0
-    for number, case in enumerate(read_cases(work)):
-        write_mask(masks / f"{case.patient_id}{('.nii.gz', '.mha')[number % 2]}", *block(case))
-    return work, masks
 
 
 def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> None:

@@ -19,14 +19,14 @@ from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeFolders, outcome_stamp, train_outcome, trained_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
-from baseline.pipeline import TrainingOptions, train
+from baseline.pipeline import TrainingOptions, measure_masks, train
 from baseline.release.cases import read_cases, write_cases
 from baseline.release.prepare import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json
-from tests.baseline.test_given_masks import heads, prepared  # noqa: F401
+from tests.baseline.test_given_masks import heads
 
 TINY = OutcomePreset(voxels=16, spacing_mm=8.0, width=2, epochs=2, batch_size=4)
 NAMES = {"outcome_rfs", "outcome_hpv"}
@@ -42,7 +42,7 @@ def outcome(work: WorkFolders) -> None:
 
 
 def test_training_is_resumed_and_feeds_the_heads(
-    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    prepared: tuple[WorkFolders, Path],
     tiny_package: Path,
     tmp_path: Path,
 ) -> None:
@@ -103,7 +103,7 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
 
 @pytest.mark.parametrize("last", ["train_fold", "cache"])
 def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
-    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    prepared: tuple[WorkFolders, Path],
     monkeypatch: pytest.MonkeyPatch,
     last: str,
 ) -> None:
@@ -111,7 +111,7 @@ def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
     package then has no outcome network. `small` again trains the folds that `full` has overwritten, to the same result.
     """
     work, masks = prepared
-    heads(work, masks)
+    measure_masks(work, masks)
     outcome(work)
     folders = OutcomeFolders.of(work)
     before = folders.result.read_bytes()
@@ -139,22 +139,22 @@ def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
     ],
 )
 def test_a_full_or_lost_card_is_one_line(
-    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    prepared: tuple[WorkFolders, Path],
     monkeypatch: pytest.MonkeyPatch,
     problem: str,
     message: str,
 ) -> None:
     work, masks = prepared
-    heads(work, masks)
+    measure_masks(work, masks)
     monkeypatch.setattr("baseline.outcome.trainer.train_fold", MagicMock(side_effect=RuntimeError(problem)))
     with pytest.raises(HecktorError, match=f"^outcome network, fold 0: {message}"):
         outcome(work)
 
 
-def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Path]) -> None:  # noqa: F811
+def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Path]) -> None:
     """Without a relapse and without HPV no answer is left."""
     work, masks = prepared
-    heads(work, masks)
+    measure_masks(work, masks)
     cases, edition, splits = read_cases(work), edition_of(work), read_splits(work)
     without = [replace(case, outcomes={**case.outcomes, "Relapse": False}) for case in cases]
     plan, why_not = plan_outcome(edition, without, splits, TINY)
@@ -168,12 +168,12 @@ def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Pa
 
 
 def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trained(
-    prepared: tuple[WorkFolders, Path],  # noqa: F811
+    prepared: tuple[WorkFolders, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other steps are stubs."""
     work, masks = prepared
-    heads(work, masks)
+    measure_masks(work, masks)
     write_cases(work, [replace(case, outcomes={}) for case in read_cases(work)])
     steps = "use_networks as_text prepare_release measure_out_of_fold decide_lesions decision_lines"
     for step in (*steps.split(), "fit_heads", "make_report", "export_model"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from contract.errors import MetricError
 from evaluation.editions.profile import load_profile
@@ -25,6 +26,7 @@ TEAMS_2025 = {
 METRICS = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
 NESTED = Borda(("gtvp_dsc_mean", Borda(("gtvn_dsc_agg", "gtvn_f1_agg"))))
 FLAT = Borda(METRICS)
+PROFILES = {name: MetricProfile(name, higher_is_better=True) for name in "xyz"}
 
 
 def five_teams():
@@ -160,3 +162,29 @@ def test_order_of_teams_does_not_matter(rows, random):
             table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
         )
         assert turned.ranks.tolist() == [straight[i] for i in order]
+
+
+@given(
+    arrays(np.int64, st.tuples(st.just(3), st.integers(1, 4), st.integers(1, 6)), elements=st.integers(0, 3)),
+    st.sampled_from(["min", "average", "max", "dense"]),
+)
+def test_replicates_are_ranked_as_each_alone(values, ties):
+    """By counting in each replicate: a team's lowest rank is 1 and the number of teams before it in (x, z)."""
+    whole = TeamsTable(tuple("abcdef"[: values.shape[2]]), dict(zip("xyz", values / 10, strict=True)), PROFILES)
+    alone = [table(**dict(zip("xyz", one / 10, strict=True))) for one in values.swapaxes(0, 1)]
+    for scheme in (
+        "x",
+        Borda(("x", Borda(("y", "z")))),
+        MeanRank(("x", "y", "z"), (1.0, 2.0, 0.5)),
+        Lexicographic(("x", "z")),
+        MedianRank(("x", "y", "z")),
+    ):
+        found = standing(whole, scheme, ties)
+        each = [standing(one, scheme, ties) for one in alone]
+        assert found.ranks.tolist() == [one.ranks.tolist() for one in each]
+        for name, figures in found.figures.items():
+            np.testing.assert_allclose(figures, [one.figures[name] for one in each], rtol=1e-12)
+    x, _, z = -values
+    pairs = [list(zip(a, b, strict=True)) for a, b in zip(x.tolist(), z.tolist(), strict=True)]
+    counted = [[1 + sum(other < one for other in row) for one in row] for row in pairs]
+    assert standing(whole, Lexicographic(("x", "z")), "min").ranks.tolist() == counted

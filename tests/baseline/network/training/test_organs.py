@@ -97,13 +97,14 @@ def test_a_training_with_organs_from_plan_to_answer(
         monkeypatch.setenv(f"nnUNet_{name}", "")
     release, work, organs = write_release(tiny_release), WorkFolders(tmp_path / "work"), tmp_path / "organs"
     place = ["--work", str(work.root), "--jobs", "1"]
-    assert train_main(["prepare", "--release", str(release), *place, "--folds", "2"]) == 0
+    coarse = ["--spacing-mm", "6", "6", "6"]
+    assert train_main(["prepare", "--release", str(release), *place, "--folds", "2", *coarse]) == 0
     for case in read_cases(work):
         ct = read_volume(case.ct)
         organ(
             organs / case.patient_id / "half.nii.gz", *((z, 1) for z in range(ct.array.shape[0] // 2)), grid=ct.geometry
         )
-    small = ["--epochs", "1", "--iterations", "1", "--memory-gb", "0.1", "--base-features", "4", "--most-features", "8"]
+    small = ["--epochs", "1", "--iterations", "1", "--memory-gb", "0.1", "--base-features", "8", "--most-features", "8"]
     assert train_main(["plan", *place, *small, "--organs", str(organs)]) == 0
     assert read_json(work.plans)["configurations"]["3d_fullres"]["architecture"]["organs"] == ["half"]
     assert read_json(work.preprocessed / "dataset.json") == read_json(work.raw / "dataset.json")
