@@ -21,7 +21,7 @@ from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_repeats")]
 
 EDITION = load_edition("hecktor2026")
 PATIENTS = 16

@@ -25,7 +25,7 @@ from rehearsal.phantoms.scanner import render
 from tests.baseline.conftest import TinyRelease
 from tests.baseline.test_given_masks import block
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_repeats")]
 
 PATIENTS = 6
 Change = Callable[[dict[str, str]], object]
