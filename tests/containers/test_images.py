@@ -102,6 +102,10 @@ def test_the_algorithm_knows_its_version_and_home(images: ContainerEngine):
     assert (uid, home) == ("1000", "/home/hecktor")
 
 
+# One pass of the network, where more of them would only take time.
+ONE_PASS = ("--passes", "1")
+
+
 def rehearsed(
     engine: ContainerEngine,
     task: Algorithm,
@@ -143,7 +147,7 @@ def test_masks_of_phantoms_are_scored(images: ContainerEngine, phantoms: Path, t
 @pytest.mark.parametrize("task", [RFS, HPV], ids=["rfs", "hpv"])
 def test_a_phantom_is_answered(images: ContainerEngine, phantoms: Path, tmp_path: Path, task: Algorithm):
     patient = patients(phantoms)[0]
-    result = rehearsed(images, task, phantoms, tmp_path, only=(patient,))
+    result = rehearsed(images, task, phantoms, tmp_path, only=(patient,), arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures)
     answer = read_json(tmp_path / "predictions" / f"{patient}.json")
     assert isinstance(answer, float if task is RFS else bool)
@@ -151,7 +155,7 @@ def test_a_phantom_is_answered(images: ContainerEngine, phantoms: Path, tmp_path
 
 @pytest.mark.slow
 def test_a_server_answers_two_phantoms(server_images: ContainerEngine, phantoms: Path, tmp_path: Path):
-    result = rehearsed(server_images, SEGMENTATION, phantoms, tmp_path, tag="invoke")
+    result = rehearsed(server_images, SEGMENTATION, phantoms, tmp_path, tag="invoke", arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures)
     assert len(result.startup_s) == 1
     assert [job.outcome.http_status for job in result.jobs] == [201, 201]
@@ -160,7 +164,7 @@ def test_a_server_answers_two_phantoms(server_images: ContainerEngine, phantoms:
 
 @pytest.mark.slow
 def test_four_answers_of_2026_are_scored(images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
-    result = rehearsed(images, COMBINED, phantoms_2026, tmp_path, scored=True)
+    result = rehearsed(images, COMBINED, phantoms_2026, tmp_path, scored=True, arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures, result.problems)
     check_four_answers(tmp_path / "predictions", phantoms_2026)
     aggregates = json.loads((tmp_path / "metrics.json").read_text())["aggregates"]
@@ -171,7 +175,7 @@ def test_four_answers_of_2026_are_scored(images: ContainerEngine, phantoms_2026:
 @pytest.mark.slow
 def test_a_server_gives_the_same_four_answers(server_images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
     for tag in ("latest", "invoke"):
-        result = rehearsed(server_images, COMBINED, phantoms_2026, tmp_path / tag, tag=tag, arguments=("--passes", "1"))
+        result = rehearsed(server_images, COMBINED, phantoms_2026, tmp_path / tag, tag=tag, arguments=ONE_PASS)
         assert result.succeeded, (result.refusals, result.failures)
         check_four_answers(tmp_path / tag / "predictions", phantoms_2026)
     executed = tmp_path / "latest" / "predictions"
@@ -235,7 +239,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
 def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path: Path, task: Algorithm):
     """A mask on the CT grid (any other would be a warning), a finite risk, a boolean."""
-    result = rehearsed(images, task, scans, tmp_path)
+    result = rehearsed(images, task, scans, tmp_path, arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures)
     answers = sorted((tmp_path / "predictions").iterdir())
     assert [path.stem for path in answers] == ["STS_001", "STS_035"]
