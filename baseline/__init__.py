@@ -1,7 +1,7 @@
 """Training: from a cohort in the release's layout to a model package.
 
 `train` runs every step in order; the steps are functions of their own. Names are imported on first use, so that
-`import baseline` stays light, and so do the processes that prepare patients.
+`import baseline` and the processes that prepare patients stay light.
 """
 
 from __future__ import annotations
