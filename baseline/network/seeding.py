@@ -21,6 +21,8 @@ from contract.errors import HecktorError
 
 # In the library's own error about a worker that has ended, whose exit status says more.
 _WORKER_ENDED: Final = "no longer alive"
+# Time for the batches in progress before the worker processes are ended.
+_GRACE_S: Final = 2
 _EXPECTED_ROOM: Final = (
     "enough memory and shared memory (/dev/shm; `--shm-size` of a container) for all of them: a smaller --jobs starts "
     "fewer, and the same command continues from the last checkpoint"
@@ -82,6 +84,10 @@ class OrderedAugmenter(MultiThreadedAugmenter):  # type: ignore[misc]
         self._finish()
         raise self._problem(statuses)
 
+    def close(self) -> None:
+        """End the worker processes, if they still run. The library leaves them behind if a training fails."""
+        self._finish(timeout=_GRACE_S)
+
     def _problem(self, statuses: Sequence[int | None]) -> Exception:
         """The reason why there are no more batches, from the exit statuses of the workers, None for a running one."""
         for number, status in enumerate(statuses, start=1):
@@ -95,8 +101,8 @@ class OrderedAugmenter(MultiThreadedAugmenter):  # type: ignore[misc]
 
 
 @contextmanager
-def seeded_workers(epoch: int) -> Iterator[None]:
-    """Let the loaders that nnU-Net makes in the block draw from seeds of their own.
+def seeded_workers(epoch: int) -> Iterator[list[OrderedAugmenter]]:
+    """Let the loaders that nnU-Net makes in the block draw from seeds of their own; yields the list of these loaders.
 
     All seeds derive from torch's seed of this process and from `epoch`, the one that the training resumes at. The
     process itself is seeded again only after a resumption; without workers it draws the batches.
@@ -107,15 +113,18 @@ def seeded_workers(epoch: int) -> Iterator[None]:
     if epoch:
         seed_here(int(sequence.generate_state(1)[0]))
 
+    made: list[OrderedAugmenter] = []
+
     def ordered(data_loader: Any, num_processes: int, pin_memory: bool, wait_time: float, **_: Any) -> OrderedAugmenter:
         seeds = [int(seed) for seed in sequence.spawn(1)[0].generate_state(num_processes)]
         loader = SeededLoader(data_loader, seeds)
         # One batch waits in each worker's queue: with sixteen workers, more would take gigabytes.
-        return OrderedAugmenter(loader, None, num_processes, 1, pin_memory=pin_memory, wait_time=wait_time)
+        made.append(OrderedAugmenter(loader, None, num_processes, 1, pin_memory=pin_memory, wait_time=wait_time))
+        return made[-1]
 
     before = module.NonDetMultiThreadedAugmenter
     module.NonDetMultiThreadedAugmenter = ordered
     try:
-        yield
+        yield made
     finally:
         module.NonDetMultiThreadedAugmenter = before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from algorithm.network.networks import untrained_network
 from baseline.network.interruption import SAVE_EVERY
 from baseline.network.plans import NetworkPlan
 from baseline.network.progress.watch import TrainingPage
-from baseline.network.seeding import seeded_workers
+from baseline.network.seeding import OrderedAugmenter, seeded_workers
 from baseline.network.training.augmentation import absent_pet, with_pet_augmentations
 from baseline.network.training.organs import load_with_tumours
 from baseline.network.training.segresnet import monai_recipe
@@ -33,6 +34,7 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
 
     plan: NetworkPlan
     page: TrainingPage
+    augmenters: Sequence[OrderedAugmenter] = ()
 
     def use_plan(self, plan: NetworkPlan, device: torch.device) -> None:
         """Apply the options of the plan; call it before anything is initialised."""
@@ -104,8 +106,16 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
 
     def get_dataloaders(self) -> Any:
         """nnU-Net's loaders, with seeds of their own for the augmentation workers."""
-        with seeded_workers(self.current_epoch):
+        with seeded_workers(self.current_epoch) as self.augmenters:
             return super().get_dataloaders()
+
+    def run_training(self) -> None:
+        """Train all epochs. However that ends, no augmentation process is left behind."""
+        try:
+            super().run_training()
+        finally:
+            for augmenter in self.augmenters:
+                augmenter.close()
 
     def set_deep_supervision_enabled(self, enabled: bool) -> None:
         """Ignored for a network with a single output."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,16 @@ def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
 
 @pytest.fixture
 def train(work: WorkFolders, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str]]]:
-    """Exit status and lines of stderr of `hecktor train fold --device cuda`, for fold 0 with two workers."""
+    """Exit status and lines of stderr of `hecktor train fold --device cuda`, for fold 0 with two workers.
+
+    However the training ends, its worker processes have ended too.
+    """
 
     def run(*options: str) -> tuple[int, list[str]]:
         words = ["fold", "--work", str(work.root), "--fold", "0", "--device", "cuda", "--jobs", "2", *options]
+        before = set(active_children())
         status = run_main(main, words)
+        assert set(active_children()) <= before
         return status, capfd.readouterr().err.splitlines()
 
     return run

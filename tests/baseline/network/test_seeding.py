@@ -56,7 +56,7 @@ def draws(seed: int, epoch: int, batches: int = 2 * WORKERS) -> list[list[tuple[
         return [list(itertools.islice(loader, batches)) for loader in loaders]
     finally:
         for loader in loaders:
-            loader._finish()
+            loader.close()
 
 
 @pytest.fixture(autouse=True)
