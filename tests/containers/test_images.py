@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ def patients(cohort: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_masks_of_phantoms_are_scored(images: ContainerEngine, phantoms: Path, tmp_path: Path):
-    result = rehearsed(images, SEGMENTATION, phantoms, tmp_path, scored=True)
+    result = rehearsed(images, SEGMENTATION, phantoms, tmp_path, scored=True, arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures, result.problems)
     assert all(0 <= value <= 1 for value in result.metrics.values())
     assert len(json.loads((tmp_path / "metrics.json").read_text())["results"]) == len(patients(phantoms)) == 2
@@ -166,7 +167,7 @@ def test_a_server_answers_two_phantoms(server_images: ContainerEngine, phantoms:
 def test_four_answers_of_2026_are_scored(images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
     result = rehearsed(images, COMBINED, phantoms_2026, tmp_path, scored=True, arguments=ONE_PASS)
     assert result.succeeded, (result.refusals, result.failures, result.problems)
-    check_four_answers(tmp_path / "predictions", phantoms_2026)
+    check_four_answers(tmp_path / "predictions", phantoms_2026, patients(phantoms_2026))
     aggregates = json.loads((tmp_path / "metrics.json").read_text())["aggregates"]
     assert 0.5 < aggregates["dsc_mean"]["value"] <= 1
     assert aggregates["c_index"]["value"] in (0.0, 0.5, 1.0)  # of one pair of patients
@@ -174,18 +175,20 @@ def test_four_answers_of_2026_are_scored(images: ContainerEngine, phantoms_2026:
 
 @pytest.mark.slow
 def test_a_server_gives_the_same_four_answers(server_images: ContainerEngine, phantoms_2026: Path, tmp_path: Path):
+    one = (patients(phantoms_2026)[0],)
     for tag in ("latest", "invoke"):
-        result = rehearsed(server_images, COMBINED, phantoms_2026, tmp_path / tag, tag=tag, arguments=ONE_PASS)
+        output = tmp_path / tag
+        result = rehearsed(server_images, COMBINED, phantoms_2026, output, tag=tag, only=one, arguments=ONE_PASS)
         assert result.succeeded, (result.refusals, result.failures)
-        check_four_answers(tmp_path / tag / "predictions", phantoms_2026)
+        check_four_answers(output / "predictions", phantoms_2026, one)
     executed = tmp_path / "latest" / "predictions"
     for path in executed.rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "invoke" / "predictions" / path.relative_to(executed)).read_bytes()
 
 
-def check_four_answers(predictions: Path, cohort: Path) -> None:
-    """A mask on the CT's grid, T1 to T4, N0 to N3 and a positive number of days for each patient."""
-    for patient in patients(cohort):
+def check_four_answers(predictions: Path, cohort: Path, answered: Sequence[str]) -> None:
+    """A mask on the CT's grid, T1 to T4, N0 to N3 and a positive number of days for each patient `answered`."""
+    for patient in answered:
         answers = {name: read_json(predictions / name / f"{patient}.json") for name in ("t_stage", "n_stage", "rfs")}
         assert answers["t_stage"] in ("T1", "T2", "T3", "T4")
         assert answers["n_stage"] in ("N0", "N1", "N2", "N3")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 EDITION, PROFILE = HERE / "four_answers.json", HERE / "four_answers_profile.json"
-PATIENTS = 6
+PATIENTS = 3
 
 
 def hecktor(*arguments: object) -> None:

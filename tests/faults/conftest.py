@@ -1,4 +1,4 @@
-"""Run the entry point with injected faults in a subprocess and check its output.
+"""Run the entry point with injected faults in a process of its own and check its output.
 
 The output folder must hold complete, valid answers only, and exit status 0 requires an answer.
 """
@@ -6,13 +6,14 @@ The output folder must hold complete, valid answers only, and exit status 0 requ
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from contract.editions import Algorithm, Answer
 from rehearsal.jobs.outputs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
 
-FAULTY = Path(__file__).with_name("faulty.py")
+FAULTY, FORKS = (Path(__file__).with_name(name) for name in ("faulty.py", "forks.py"))
 LONGEST_S = 120
 # Both ways to answer a case, as words after `python -m`.
 ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
@@ -80,13 +81,72 @@ def case_arguments(case: Any, package: Path, task: Algorithm) -> list[str]:
     return ["--edition", edition.name, "--task", task.name, "--device", "cpu", *words]
 
 
+class Forked:
+    """A run of `forks.py` that has begun, with what `Run` uses of Popen."""
+
+    def __init__(self, program: subprocess.Popen[str], folder: Path) -> None:
+        assert program.stdout is not None
+        self.program, self.log = program.stdout, folder / "stderr"
+        self.pid = int(self.program.readline())
+        self.stdout = (folder / "stdout").open()
+        self.returncode: int | None = None
+
+    def communicate(self, timeout: float = LONGEST_S) -> tuple[str, str]:
+        with self.stdout:
+            said = self.stdout.read()
+        self.returncode = int(self.program.readline())
+        return said, self.log.read_text()
+
+    def kill(self) -> None:
+        """Only if it has not been waited for."""
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.communicate()
+
+
+class Forks:
+    """The program `forks.py`, asked for one run after another."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def begin(self, folder: Path, command: Sequence[str], faults: Sequence[str], *, fresh: bool) -> Forked:
+        for name in ("stdout", "stderr"):
+            (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / "stdout")
+        run = {"command": list(command), "faults": list(faults), "fresh": fresh, "folder": str(folder)}
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(run) + "\n")
+        self.process.stdin.flush()
+        return Forked(self.process, folder)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    # Two threads: libraries with threads of their own crash in Python's shutdown.
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "2",
+        "OMP_WAIT_POLICY": "passive",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, str(FORKS)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        yield Forks(process)
+        process.kill()
+
+
 @dataclass
 class Run:
     """A run of one case: `whole`, or `at_pause`, `send` and `end`.
 
-    `faults` are arguments of `faulty.py`, `before` is a command prefix, `settings` are arguments of `Popen`.
+    `faults` are arguments of `faulty.py`, `before` is a command prefix, `settings` are arguments of `Popen`. A run with
+    neither of the last two is forked off a process that has imported the libraries.
     """
 
+    forks: Forks
     case: Any
     package: Path
     task: Algorithm
@@ -97,8 +157,13 @@ class Run:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> Run:
+        arguments = [*case_arguments(self.case, self.package, self.task), *self.options]
+        if not self.before and not self.settings:
+            self.begun = time.monotonic()
+            self.process: Any = self.forks.begin(self.case.root, [*self.entry, *arguments], self.faults, fresh=True)
+            return self
         command = [*self.before, sys.executable, str(FAULTY), "\n".join(self.faults), *self.entry]
-        command += [*case_arguments(self.case, self.package, self.task), *self.options]
+        command += arguments
         # A limit on file size would leave truncated bytecode files behind.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment, **self.settings}
@@ -143,13 +208,13 @@ def entry() -> str:
 
 
 @pytest.fixture
-def run(case_folder: Any, tiny_package: Path, combined_package: Path, entry: str) -> Callable[..., Run]:
+def run(forks: Forks, case_folder: Any, tiny_package: Path, combined_package: Path, entry: str) -> Callable[..., Run]:
     """A run over the small sound case with a tiny package: `run(task, *faults, **other fields of Run)`."""
     case_folder.write()
 
     def make(task: Algorithm, *faults: str, package: Path | None = None, **more: Any) -> Run:
         shipped = combined_package if task is COMBINED else tiny_package
-        return Run(case_folder, package or shipped, task, faults, ENTRIES[entry], **more)
+        return Run(forks, case_folder, package or shipped, task, faults, ENTRIES[entry], **more)
 
     return make
 

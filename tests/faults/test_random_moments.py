@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import pytest
 
 from contract.editions import Algorithm
 from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
-from tests.faults.conftest import ENTRIES, Ended, case_arguments, held_to_promise
+from tests.faults.conftest import ENTRIES, Ended, Forks, case_arguments, held_to_promise
 
 MOMENTS: Final = 20
 MOMENTS_OF_FOUR_ANSWERS: Final = 4
@@ -32,65 +31,55 @@ BEGINNINGS: Final = {
     "head": "algorithm.heads.linear:LinearHead.missing 1",
     "write": "contract.files:_link 1",
 }
-# Two threads: libraries with threads of their own crash in Python's shutdown.
-ENVIRONMENT: Final = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 
 
 class Moments:
-    """The program `moments.py`, asked for one run after another."""
+    """Runs of one case, one after another, each with a signal at a moment of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], case: Any, package: Path, entry: str, task: Algorithm) -> None:
-        self.process, self.case, self.task = process, case, task
+    def __init__(self, forks: Forks, case: Any, package: Path, entry: str, task: Algorithm) -> None:
+        self.forks, self.case, self.task = forks, case, task
         self.command = [*ENTRIES[entry], *case_arguments(case, package, task)]
-        self.log = case.root / "log"
 
-    def run(self, stage: str | None = None, delay_s: float = 0.0) -> tuple[Ended, dict[int, float]]:
+    def run(self, stage: str | None = None, delay_s: float = 0.0) -> tuple[Ended, dict[str, float]]:
         """How a run ended, and the seconds at which it reached each stage; SIGTERM comes `delay_s` into `stage`."""
         shutil.rmtree(self.case.output)
         self.case.output.mkdir()
-        mark = None if stage is None else list(BEGINNINGS).index(stage)
-        order = {"command": self.command, "log": str(self.log), "marks": list(BEGINNINGS.values())}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({**order, "mark": mark, "delay_s": delay_s}) + "\n")
-        self.process.stdin.flush()
-        result = json.loads(self.process.stdout.readline())
-        ended = held_to_promise(self.case, self.task, result["status"], self.log.read_text(), result["seconds"])
-        return ended, dict(result["at_s"])
+        marks = [f"run {function} os.write(1, b'{name}\\n')" for name, function in BEGINNINGS.items()]
+        begun, sent, at_s = time.monotonic(), None, {}
+        process = self.forks.begin(self.case.root, self.command, marks, fresh=False)
+        for line in process.stdout:
+            at_s[line.rstrip()] = time.monotonic() - begun
+            if line.rstrip() == stage and sent is None:
+                time.sleep(delay_s)
+                sent = time.monotonic()
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(process.pid, signal.SIGTERM)
+        _, said = process.communicate()
+        ended = time.monotonic()
+        at_s["end"] = ended - begun
+        assert process.returncode is not None
+        return held_to_promise(self.case, self.task, process.returncode, said, ended - (sent or begun)), at_s
 
     def duration_s(self, stage: str) -> float:
         """Seconds from the beginning of `stage` to that of the next one, in a run without a signal."""
         _, at_s = self.run()
-        begun = at_s[list(BEGINNINGS).index(stage)]
-        return min(seconds for seconds in at_s.values() if seconds > begun) - begun
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(Path(__file__).with_name("moments.py"))]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
-    ) as process:
-        yield process
-        process.kill()
+        return min(seconds for seconds in at_s.values() if seconds > at_s[stage]) - at_s[stage]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("stage", BEGINNINGS)
-def test_sigterm_at_random_moments(
-    process: subprocess.Popen[str], case_folder: Any, tiny_package: Path, entry: str, stage: str
-) -> None:
+def test_sigterm_at_random_moments(forks: Forks, case_folder: Any, tiny_package: Path, entry: str, stage: str) -> None:
     """Each run ends within 5 s: with a whole answer, or, before the region is known, with an error that says so."""
     task = RFS if stage in ("measure", "head") else SEGMENTATION
-    check_moments(Moments(process, case_folder.write(), tiny_package, entry, task), f"{entry} {stage}", stage, MOMENTS)
+    check_moments(Moments(forks, case_folder.write(), tiny_package, entry, task), f"{entry} {stage}", stage, MOMENTS)
 
 
 @pytest.mark.parametrize("stage", BEGINNINGS)
 def test_sigterm_at_random_moments_of_four_answers(
-    process: subprocess.Popen[str], case_folder: Any, combined_package: Path, stage: str
+    forks: Forks, case_folder: Any, combined_package: Path, stage: str
 ) -> None:
     """All answers are written, from the beginning on."""
-    moments = Moments(process, case_folder.write(), combined_package, "algorithm", COMBINED)
+    moments = Moments(forks, case_folder.write(), combined_package, "algorithm", COMBINED)
     check_moments(moments, stage, stage, MOMENTS_OF_FOUR_ANSWERS)
 
 
