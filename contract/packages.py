@@ -120,7 +120,7 @@ def verified_files(root: Path, listed: Any) -> dict[str, Path]:
     """Paths of all files that a manifest lists, by name.
 
     Raises:
-        ModelPackageError: a file is missing or altered, or its name leads out of the package.
+        ModelPackageError: a file is missing, unreadable or altered, or its name leads out of the package.
     """
     if not isinstance(listed, dict):
         raise ModelPackageError(MANIFEST, f"`files` is a {type(listed).__name__}", "an object")
@@ -135,7 +135,11 @@ def _verified_file(root: Path, name: str, entry: Any) -> Path:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
     if not path.is_file():
         raise ModelPackageError(name, "not in the model package, though its manifest lists it")
-    actual = file_entry(path)
+    try:
+        actual = file_entry(path)
+    except OSError as problem:
+        expected = "a file that every user may read, as after `chmod -R a+rX` of the package"
+        raise ModelPackageError(name, f"cannot be read ({problem.strerror})", expected) from None
     if actual["size"] != entry.get("size"):
         raise ModelPackageError(name, f"{actual['size']} bytes", f"{entry.get('size')}")
     if actual["sha256"] != entry.get("sha256"):

@@ -254,18 +254,22 @@ def test_real_scans_are_answered(images: ContainerEngine, scans: Path, tmp_path:
             assert isinstance(read_json(path), bool if task is HPV else float)
 
 
-def test_the_scripts_run_and_save(server_images: ContainerEngine, toy_image: str, phantoms_2026: Path, tmp_path: Path):
-    """try-run on one patient, by exec and invoke; save says the size and writes the archive."""
+def test_the_scripts_run_and_save(
+    server_images: ContainerEngine, toy_image: str, phantoms_2026: Path, combined_package: Path, tmp_path: Path
+):
+    """try-run on one patient with tiny networks, by exec and invoke; save says the size and writes the archive."""
     patient = phantoms_2026 / patients(phantoms_2026)[0]
-    output = tmp_path / "output"
-    done = subprocess.run(
-        [ROOT / "scripts" / "try-run", "2026", patient / "input", output], check=False, capture_output=True, text=True
-    )
+    output, tiny = tmp_path / "output", tmp_path / "tiny"
+    shutil.copytree(combined_package, tiny)
+    for path in (tiny, *tiny.rglob("*")):
+        path.chmod(0o755)  # the image's user is not this one
+    run = [ROOT / "scripts" / "try-run", "2026", patient / "input"]
+    done = subprocess.run([*run, output, "--model", tiny], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     names = ["images/head-neck-tumor-segmentation/output.mha", "n-stage.json", "rfs.json", "t-stage.json"]
     assert sorted(path.relative_to(output).as_posix() for path in output.rglob("*.*")) == names
-    run = ["2026", patient / "input", tmp_path / "served", "--invoke"]
-    served = subprocess.run([ROOT / "scripts" / "try-run", *run], check=False, capture_output=True, text=True)
+    invoke = [*run, tmp_path / "served", "--model", tiny, "--invoke"]
+    served = subprocess.run(invoke, check=False, capture_output=True, text=True)
     assert served.returncode == 0, served.stderr
     assert '"status": 201' in served.stdout
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tarfile
@@ -69,6 +70,19 @@ def test_altered_missing_and_foreign_files_are_refused(package: Path, listed: An
     with pytest.raises(ModelPackageError) as error:
         verified_files(package, listed)
     assert error.value.message.startswith(message)
+
+
+def test_a_file_of_another_user_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is not the owner. Root may read everything, so the refusal is simulated."""
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    listed = {"heads/rfs.json": file_entry(package / "heads" / "rfs.json")}
+    monkeypatch.setattr("contract.packages.file_entry", refuse)
+    message = r"^heads/rfs\.json: cannot be read \(Permission denied\), expected a file that every user may read"
+    with pytest.raises(ModelPackageError, match=message):
+        verified_files(package, listed)
 
 
 def test_verified_files(package: Path) -> None:
