@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 ARGUMENTS = (
     "--no-sandbox",
+    "--disable-gpu-rasterization",  # with software WebGL it takes twice as long
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
     "--disable-background-networking",
