@@ -4,8 +4,8 @@ Each line of stdin is a run, a JSON object:
 
     command  words of the command line, "algorithm" or "hecktor" first
     faults   faults, as in `faulty.py`
-    fresh    whether the run imports our own packages anew: a fault in a function is also one for the modules that import
-             the function by name
+    fresh    whether the run imports our own packages anew, so that a fault in a function also reaches the modules that
+             import it by name
     folder   holds the named pipe `stdout`; the run writes its stderr to the file `stderr` there
 
 Each run answers with two lines on stdout: its process number when it begins, and its exit status (negative: the signal)
