@@ -18,7 +18,7 @@ from algorithm.heads.experts import AnyHead, ClassExpertHead, ExpertHead
 from algorithm.heads.linear import LinearHead
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
-from baseline.heads.models.averaging import Average, average, fit_average
+from baseline.heads.models.averaging import Average, average, fit_average, scale_of
 from baseline.heads.models.classes import predicted, trend
 from baseline.heads.models.kinds import ClassRule, Target, only
 from baseline.heads.models.selection import Family, candidates_of, centre_folds, scores_of, with_scores
@@ -50,7 +50,7 @@ class OutOfSample:
     """Answers to every patient by a head that was selected and fitted without that patient.
 
     Attributes:
-        scores: log partial hazards or logits, shape (patients,), or a score for each class, (patients, classes).
+        scores: standardised risks or logits, shape (patients,), or a score for each class, (patients, classes).
         answers: class numbers, None for a risk.
         probability: of the second of two classes, None for other answers.
         folds: the outer folds.
@@ -101,7 +101,11 @@ def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Gene
 def out_of_sample(
     target: Target, cohort: HeadCohort, outer: Sequence[Numbers], by_centre: bool, rng: np.random.Generator
 ) -> OutOfSample:
-    """Select and fit without each outer fold in turn, and score its patients."""
+    """Select and fit without each outer fold in turn, and score its patients.
+
+    Risks are standardised by the out-of-fold scores of the selection, which has not seen the outer fold: each fold has
+    a head of its own, and its C-index does not depend on the head's scale, but that over all folds does.
+    """
     of_mean, of_single = _Collected(len(cohort.ids)), _Collected(len(cohort.ids))
     folds, single_folds = [], []
     for held_out in outer:
@@ -112,11 +116,16 @@ def out_of_sample(
         fitted, alone = fit_average(chosen, train, rng)
         head = target.finish(fitted, train, chosen.scores, rng)
         single = head if fitted is alone else target.finish(alone, train, chosen.single.scores, rng)
-        of_mean.add(held_out, head, rest)
-        of_single.add(held_out, single, rest)
+        of_mean.add(held_out, head, rest, _scale(target, chosen.scores))
+        of_single.add(held_out, single, rest, _scale(target, chosen.single.scores))
         folds.append(OuterFold(held_out, chosen, head))
         single_folds.append(OuterFold(held_out, chosen, single))
     return of_mean.answers(target, folds, of_single.answers(target, single_folds))
+
+
+def _scale(target: Target, scores: Floats) -> tuple[float, float]:
+    """What is subtracted from scores, and what they are divided by, to join the outer folds."""
+    return scale_of(scores) if target.answer.kind == "risk" else (0.0, 1.0)
 
 
 class _Collected:
@@ -126,10 +135,10 @@ class _Collected:
         self._scores, self._probability = np.zeros(0), np.zeros(patients)
         self._answers = np.zeros(patients, dtype=np.int64)
 
-    def add(self, held_out: Numbers, head: Head, rest: HeadCohort) -> None:
-        """Score the patients that `head` never saw."""
-        values = scores_of(head, rest)
-        self._scores = with_scores(self._scores, held_out, values, len(self._answers))
+    def add(self, held_out: Numbers, head: Head, rest: HeadCohort, scale: tuple[float, float]) -> None:
+        """Score the patients that `head` never saw; `scale` as of `_scale`."""
+        values, (mean, sd) = scores_of(head, rest), scale
+        self._scores = with_scores(self._scores, held_out, (values - mean) / sd, len(self._answers))
         if isinstance(head, CLASS_HEADS):
             self._answers[held_out] = predicted(values, rest.possible)
         elif head.threshold is not None and head.calibration is not None:

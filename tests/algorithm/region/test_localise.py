@@ -37,11 +37,10 @@ def lesion_points_mm(mask: Volume) -> np.ndarray:
     return np.asarray(index @ matrix[:3, :3].T + matrix[:3, 3])
 
 
-@pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str, index: int) -> None:
-    """Two patients of each kind; 450 x 300 x 300 mm is what an unsure region has at most, 382 x 290 x 250 a sure one."""
-    found = varied_phantom(kind, index)
+def test_the_region_holds_every_lesion_and_lies_in_the_scan(kind: str) -> None:
+    """A patient of each kind; 450 x 300 x 300 mm is what an unsure region has at most, 382 x 290 x 250 a sure one."""
+    found = varied_phantom(kind, 0)
     ct = clean_ct(found.ct, "CT", Notices())
     region = localise(Case(ct, clean_pet(found.pet, ct, "PET", Notices()), Patient()))
     points = lesion_points_mm(found.mask)

@@ -6,22 +6,25 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from algorithm.heads.linear import LinearHead
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import (
     OutOfSample,
     leave_one_centre_out,
     metric,
     nested,
+    out_of_sample,
 )
 from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
 from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
 from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.risk import fit_cox, fit_signs
+from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
 from benchmarks.cases.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
@@ -124,8 +127,38 @@ def test_every_patient_is_judged_once_by_a_head_that_never_saw_them(
     for number, fold in enumerate(rfs.folds):
         assert len(fold.chosen.scores) == PATIENTS - len(fold.held_out)
         assert set(np.flatnonzero(rfs.fold_of() == number)) == set(fold.held_out)
+        selection = fold.chosen.scores
         for patient in fold.held_out[:3]:
-            assert rfs.scores[patient] == pytest.approx(fold.head.score(cohort.rows[patient], cohort.centres[patient]))
+            score = fold.head.score(cohort.rows[patient], cohort.centres[patient])
+            assert rfs.scores[patient] == pytest.approx((score - selection.mean()) / selection.std())
+
+
+def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np.ndarray]) -> None:
+    """A risk is only an order, and so is that of a head whose scores are 100 times as large.
+
+    Every head fitted without the first outer fold's patients is such a head, in the selection too. Unscaled, its
+    patients would be the first and the last of all.
+    """
+    cohort = phantoms[0]["rfs"]
+    outer = [np.arange(first, PATIENTS, 5) for first in range(5)]
+    without_first = {cohort.ids[number] for number in outer[0]}
+
+    def fit_scaled(training: HeadCohort, *rest: Any) -> list[LinearHead]:
+        factor = 100 if without_first.isdisjoint(training.ids) else 1
+        return [
+            replace(head, terms=tuple(replace(term, weight=factor * term.weight) for term in head.terms))
+            for head in unfitted(training, *rest)
+        ]
+
+    plain, scaled = (
+        out_of_sample(
+            only(RFS, [Family("volume", fit, ({},), {"total_volume_ml": "log1p"})]), cohort, outer, False,
+            np.random.default_rng(0),
+        )
+        for fit in (unfitted, fit_scaled)
+    )  # fmt: skip
+    np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-9)
+    assert scaled.folds[0].chosen.scores.std() == pytest.approx(100 * plain.folds[0].chosen.scores.std())
 
 
 def test_calibrated_probabilities_average_to_the_share(
