@@ -14,7 +14,7 @@ from baseline.experiments.page import write_comparison
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
-from baseline.report.current import heads_are_current
+from baseline.report.current import OUTDATED, heads_are_current
 from baseline.report.mask_profile import mask_profile
 from baseline.work import WorkFolders
 from contract.editions import Algorithm, Answer
@@ -75,15 +75,15 @@ def compare(
 
 
 def without_outdated_heads(experiments: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
-    """The experiments without heads that were fitted on other masks or patients, and a line for each of these."""
+    """The experiments without outdated heads, and a line for each of these."""
     current, lines = [], []
     for one in experiments:
         outdated = one.has_heads and one.work.cross_validation_json.is_file() and not heads_are_current(one.work)
         current.append(replace(one, has_heads=False) if outdated else one)
         if outdated:
             lines.append(
-                f"{one.name}: heads left out, since they were fitted before masks, patients or the outcome network "
-                f"changed (`hecktor train heads{one.work.name_option}` fits them again)"
+                f"{one.name}: heads left out, since they were {OUTDATED} (`hecktor train "
+                f"heads{one.work.name_option}` fits them again)"
             )
     return current, lines
 

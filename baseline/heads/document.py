@@ -13,7 +13,8 @@ from baseline.heads.cohort import HeadCohort, outcome_rows
 from baseline.heads.cross_validation import HEADS, KINDS, SINGLE_BEST, cross_validated, repeated
 from baseline.heads.models.kinds import Target
 
-FORMAT_VERSION: Final = 2
+# Heads of another version are outdated. Before 3, risks of the outer folds were not standardised.
+FORMAT_VERSION: Final = 3
 # Nested cross-validations of each head, each with other splits; the first one is recorded in full.
 REPEATS: Final = 5
 _NESTED: Final = "nested"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from baseline.cache import key_of
 from baseline.heads.document import FORMAT_VERSION
@@ -11,6 +12,9 @@ from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
+
+# What is said of heads that are not current.
+OUTDATED: Final = "fitted by another version, or before masks, patients or the outcome network changed"
 
 
 def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], trees: bool) -> str:
@@ -21,7 +25,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], trees: bool) -> s
 
 
 def heads_are_current(work: WorkFolders) -> bool:
-    """False if masks, patients or the outcome network have changed since the heads were fitted.
+    """False if another version fitted the heads, or masks, patients or the outcome network have changed since.
 
     Raises:
         HecktorError: there are no heads.
@@ -33,5 +37,4 @@ def heads_are_current(work: WorkFolders) -> bool:
 def check_heads(work: WorkFolders) -> None:
     """Raise HecktorError unless the heads are current."""
     if not heads_are_current(work):
-        found = "fitted before masks, patients or the outcome network changed"
-        raise HecktorError(work.heads_json.name, found, f"`hecktor train heads{work.name_option}` again")
+        raise HecktorError(work.heads_json.name, OUTDATED, f"`hecktor train heads{work.name_option}` again")

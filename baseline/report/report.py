@@ -36,8 +36,8 @@ def make_report(work: WorkFolders, jobs: int) -> Path:
     """Write the page unless it is up to date; returns its path.
 
     Raises:
-        HecktorError: `hecktor train heads` has not been run, an out-of-fold mask is missing, or the heads were fitted
-            before masks, patients or the outcome network changed.
+        HecktorError: `hecktor train heads` has not been run, an out-of-fold mask is missing, or the heads are
+            outdated.
     """
     scored = [case for case in read_cases(work) if case.mask is not None]
     target = work.report / "index.html"

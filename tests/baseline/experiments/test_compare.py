@@ -64,12 +64,21 @@ def test_heads_of_earlier_masks_are_left_out(work: WorkFolders) -> None:
     """As after `decide` without `heads`: the new masks are compared, the answers of the old ones are not."""
     write_json(WorkFolders(work.shared, "b").features_json, {"key": "decided"})
     summary, page = compare(work, ["plan", "b"], None, 1)
-    line = "b: heads left out, since they were fitted before masks, patients or the outcome network changed"
+    line = "b: heads left out, since they were fitted by another version, or before masks, patients or the outcome network changed"
     assert f"{line} (`hecktor train heads --name b` fits them again)" in summary
     assert line in page.read_text()
     assert "GTVp mean DSC: b over plan +0.1250" in summary
     assert summary.count("not every experiment has such a head") == 2
     assert "C-index" not in summary
+
+
+def test_heads_of_another_version_are_left_out(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers of both versions are on different scales. Written by version 2 and read by this one."""
+    with monkeypatch.context() as before:
+        before.setattr("baseline.report.current.FORMAT_VERSION", 2)
+        write_heads(WorkFolders(work.shared, "b"), answers((1.0, 2.0, 3.0, 4.0), None))
+    summary, _ = compare(work, ["plan", "b"], None, 1)
+    assert "b: heads left out, since they were fitted by another version" in summary
 
 
 def test_the_page_in_a_folder(work: WorkFolders, tmp_path: Path) -> None:
