@@ -103,8 +103,8 @@ def out_of_sample(
 ) -> OutOfSample:
     """Select and fit without each outer fold in turn, and score its patients.
 
-    Risks are standardised by the out-of-fold scores of the selection, which has not seen the outer fold: each fold has
-    a head of its own, and its C-index does not depend on the head's scale, but that over all folds does.
+    Each fold has a head with a scale of its own, on which the C-index over all folds would depend. Risks are therefore
+    standardised by the out-of-fold scores of the selection, which has not seen the fold's patients.
     """
     of_mean, of_single = _Collected(len(cohort.ids)), _Collected(len(cohort.ids))
     folds, single_folds = [], []

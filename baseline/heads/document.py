@@ -23,13 +23,18 @@ _Item = tuple[Target, HeadCohort, str, int]
 
 
 def cross_validation_document(
-    cohorts: Sequence[tuple[Target, HeadCohort]], seed: int, why_not: Mapping[str, str], jobs: int = 1
+    cohorts: Sequence[tuple[Target, HeadCohort]],
+    seed: int,
+    why_not: Mapping[str, str],
+    jobs: int = 1,
+    repeats: int | None = None,
 ) -> dict[str, Any]:
     """The content of `cross_validation.json`: a record for each target, and the reasons for missing heads.
 
-    `jobs` is the number of processes.
+    `jobs` is the number of processes, `repeats` the number of nested cross-validations (None for `REPEATS`).
     """
-    parts = [*((kind, 0) for kind in KINDS), *((_REPEAT, number) for number in range(1, REPEATS))]
+    repeats = REPEATS if repeats is None else repeats
+    parts = [*((kind, 0) for kind in KINDS), *((_REPEAT, number) for number in range(1, repeats))]
     # The slowest targets are often the last, so that parts of one kind are started for all targets at once.
     items = [(target, cohort, kind, number) for kind, number in parts for target, cohort in cohorts]
     results = dict(each(partial(_part, seed=seed), items, jobs, "cross-validate heads", "part"))
@@ -63,7 +68,7 @@ def _repeats(
     target: Target, first: Mapping[str, Any], results: Mapping[tuple[str, str, int], Any]
 ) -> dict[str, list[float | None]]:
     """The metric of each nested cross-validation, of the heads and of the single best model."""
-    others = [results[target.name, _REPEAT, number] for number in range(1, REPEATS)]
+    others = [results[key] for key in sorted(results) if key[:2] == (target.name, _REPEAT)]
     known = [one for one in others if one is not None]
     return {
         HEADS: [first[target.metric], *(one[HEADS] for one in known)],
@@ -92,11 +97,11 @@ def summary(heads: Mapping[str, Any], document: Mapping[str, Any], targets: Sequ
             record = document[target.name][kind]
             value = record.get(target.metric)
             shown = record.get("why_not", "undefined") if value is None else f"{target.metric} {value:.3f}"
-            lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}{_repeated(record)}{_recalls(record)}")
+            lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}{spread_text(record)}{_recalls(record)}")
     return "\n".join(lines)
 
 
-def _repeated(record: Mapping[str, Any]) -> str:
+def spread_text(record: Mapping[str, Any]) -> str:
     """Mean and spread over the repeats, of the heads and of the single best model; empty without repeats."""
     heads, single = spread_of(record), spread_of(record, SINGLE_BEST)
     if heads is None or single is None:

@@ -67,7 +67,7 @@ def test_training_is_resumed_and_feeds_the_heads(
     assert folders.weights(1).read_bytes() == weights
     assert read_json(folders.result)["features"] == features
     with pytest.raises(
-        HecktorError, match=r"^heads\.json: fitted before .* outcome network changed, expected `hecktor"
+        HecktorError, match=r"^heads\.json: fitted by another version.* outcome network changed, expected `hecktor"
     ):
         main(["export", "--work", str(work.root), "--output", str(tmp_path / "package")])
     heads(work, masks)
