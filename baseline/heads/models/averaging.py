@@ -89,16 +89,21 @@ def passing(candidates: Sequence[Chosen], single: Chosen, chance: float, least_s
 
 
 def scale_of(scores: Floats) -> tuple[float, float]:
-    """Mean and standard deviation of scores.
+    """Mean and standard deviation of scores; 1 in place of the latter for constant scores.
 
     Of scores of classes the mean is 0, since a mean of each class would move the boundaries between classes, and the
     standard deviation is that of the classes' scores around each patient's own mean. Classes without training patients
     do not count.
     """
     if scores.ndim == 1:
-        return float(scores.mean()), max(float(scores.std()), _LEAST_SD)
+        return float(scores.mean()), _divisor(float(scores.std()))
     fitted = scores[:, (scores > NEVER / 2).all(0)]
-    return 0.0, max(float((fitted - fitted.mean(1, keepdims=True)).std()), _LEAST_SD)
+    return 0.0, _divisor(float((fitted - fitted.mean(1, keepdims=True)).std()))
+
+
+def _divisor(sd: float) -> float:
+    """The standard deviation, 1 for constant scores."""
+    return sd if sd > _LEAST_SD else 1.0
 
 
 def fit_average(chosen: Average, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, Head]:

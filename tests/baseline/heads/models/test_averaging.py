@@ -50,8 +50,10 @@ def test_a_model_takes_part_with_or_without_harmonisation_but_not_both() -> None
 
 
 def test_scales_by_hand() -> None:
-    """Scores 1, 3: mean 2, standard deviation 1. Classes -1 and 1 around each patient's mean: 1; `NEVER` is left out."""
+    """Scores 1, 3: mean 2, standard deviation 1. Classes -1 and 1 around each patient's mean: 1; `NEVER` is left out.
+    Constant scores are not stretched, although the mean of 0.1, 0.1 and 0.1 is not exactly 0.1."""
     assert scale_of(np.array([1.0, 3.0])) == (2.0, 1.0)
+    assert scale_of(np.full(3, 0.1)) == (pytest.approx(0.1), 1.0)
     assert scale_of(np.array([[4.0, 6.0, NEVER], [11.0, 9.0, NEVER]])) == (0.0, 1.0)
 
 
