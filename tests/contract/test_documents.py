@@ -1,0 +1,60 @@
+"""Documents: an error names the file, the place in it, what was found and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.documents import Document, Name, json_schema, parse_document, read_document
+from contract.errors import GroundTruthError, InputError
+from contract.files import write_json
+
+
+class Entry(Document):
+    name: Name
+    score: float
+
+
+class Board(Document):
+    format: int
+    entries: tuple[Entry, ...]
+
+
+GOOD = {"format": 1, "entries": [{"name": "alpha", "score": 1}]}
+
+
+def test_a_valid_document_is_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "board.json", GOOD)
+    assert read_document(tmp_path / "board.json", Board) == Board(format=1, entries=(Entry(name="alpha", score=1.0),))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**GOOD, "format": 1.5}, "board.json.format: found 1.5, expected a whole number"),
+        ({**GOOD, "extra": 2}, "board.json.extra: found 2, expected no such key"),
+        ({"format": 1}, "board.json.entries: found nothing, expected this key"),
+        (
+            {**GOOD, "entries": [{"name": "a", "score": "x"}]},
+            'board.json.entries[0].score: found "x", expected a number',
+        ),
+        ([1], "board.json: found [1], expected an object"),
+    ],
+)
+def test_a_fault_names_its_place(content: object, message: str) -> None:
+    with pytest.raises(InputError) as problem:
+        parse_document(content, Board, "board.json")
+    assert problem.value.message.startswith(message)
+
+
+def test_further_faults_are_counted_and_the_unknown_key_comes_first() -> None:
+    """An unknown key is often a misspelling of the missing one, so it is named first."""
+    with pytest.raises(GroundTruthError, match=r"board\.json\.formt: found 1, expected no such key \(1 more faults\)"):
+        parse_document({"formt": 1, "entries": []}, Board, "board.json", error=GroundTruthError)
+
+
+def test_the_schema_refuses_unknown_keys() -> None:
+    schema = json_schema(Board)
+    assert schema["additionalProperties"] is False
+    assert set(schema["required"]) == {"format", "entries"}
