@@ -1,20 +1,15 @@
-// Outlines of masks as vector paths. They are drawn on a canvas above NiiVue's: NiiVue blends all overlays into one
-// volume of colours, so that its own outlines are as thick as a voxel, hide each other and cannot be dashed.
+// Outlines of masks as vector paths.
+
+import { ACROSS, IN_PLANE } from "./view.js";
 
 export const LABELS = [1, 2];
-
-/** In-plane axes (horizontal, vertical) of a plane across `axis`, as indices into x, y, z. */
-export const IN_PLANE = [
-  [1, 2],
-  [0, 2],
-  [0, 1],
-];
 
 /** The contours of one mask, traced when a slice is first shown. Coordinates are voxels, 0 at the first one's edge. */
 export class Contours {
   #mask;
   #slices = new Map();
 
+  /** @param {import("./files.js").MaskBox | null} mask null for an empty one */
   constructor(mask) {
     this.#mask = mask;
   }
@@ -23,19 +18,20 @@ export class Contours {
     return this.#mask;
   }
 
-  /** Path of `label` in the slice `index` across `axis`; null where the label does not occur. */
-  slice(axis, index, label) {
+  /** Path of `label` in the slice `index` of a plane; null where the label does not occur. */
+  slice(plane, index, label) {
     if (!this.#mask) return null;
-    const key = `${axis}:${index}:${label}`;
-    if (!this.#slices.has(key)) this.#slices.set(key, this.#trace(axis, index, label));
+    const key = `${plane}:${index}:${label}`;
+    if (!this.#slices.has(key)) this.#slices.set(key, this.#trace(plane, index, label));
     return this.#slices.get(key);
   }
 
-  #trace(axis, index, label) {
+  #trace(plane, index, label) {
     const { low, size, labels } = this.#mask;
+    const axis = ACROSS[plane];
     const depth = index - low[axis];
     if (depth < 0 || depth >= size[axis]) return null;
-    const [h, v] = IN_PLANE[axis];
+    const [h, v] = IN_PLANE[plane];
     const step = [1, size[0], size[0] * size[1]];
     const inside = (x, y) =>
       x >= 0 && y >= 0 && x < size[h] && y < size[v] && labels[depth * step[axis] + x * step[h] + y * step[v]] === label;

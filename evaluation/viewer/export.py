@@ -18,15 +18,12 @@ INDEX: Final = "index.html"
 CASES_JSON: Final = "cases.json"
 CASE_FOLDER: Final = "case"
 _PAGE_SUFFIXES: Final = (".html", ".css", ".js")
-_NIIVUE: Final = "niivue.umd.js"
 
 
 def page_files() -> dict[str, bytes]:
-    """The viewer's own files by name: the page, its styles and scripts, and NiiVue with its licence."""
+    """The viewer's own files by name: the page, its styles and its scripts."""
     own = [entry for entry in files("evaluation.viewer").iterdir() if entry.name.endswith(_PAGE_SUFFIXES)]
-    vendor = files("evaluation.page").joinpath("vendor")
-    entries = [*own, vendor.joinpath(_NIIVUE), vendor.joinpath("niivue.LICENSE")]
-    return {entry.name: entry.read_bytes() for entry in sorted(entries, key=lambda entry: entry.name)}
+    return {entry.name: entry.read_bytes() for entry in sorted(own, key=lambda entry: entry.name)}
 
 
 def listing_bytes(cohort: ViewerCohort) -> bytes:

@@ -1,7 +1,15 @@
-// Files of a case: fetched with progress, unpacked, and masks cropped to their labels.
+// Files of a case: fetched with progress, unpacked and read.
 
-/** The bytes of a file, unpacked if they are gzip. `onBytes(count)` is called as they arrive. */
-export async function fetchVolume(url, signal, onBytes) {
+/** @typedef {{grid: import("./view.js").Grid, voxels: Uint8Array | Int16Array, slope: number, intercept: number}} Volume x runs fastest */
+/** @typedef {{low: number[], size: number[], labels: Uint8Array}} MaskBox labels inside their bounding box, x runs fastest */
+
+/**
+ * The bytes of a file, unpacked if they are gzip.
+ * @param {string} url
+ * @param {AbortSignal} signal
+ * @param {(count: number) => void} onBytes called as they arrive
+ */
+export async function fetchBytes(url, signal, onBytes = () => {}) {
   const response = await fetch(url, { signal });
   if (!response.ok) throw new Error(await failureOf(response, url));
   const chunks = [];
@@ -42,61 +50,48 @@ async function failureOf(response, url) {
 }
 
 /**
- * The labels of a mask (NIfTI-1 of unsigned bytes) inside their bounding box, in RAS order.
- * `grid` is that of the case's CT: `dims` in RAS order, and per RAS axis the step and start in the file's array.
- * Returns null for an empty mask.
+ * A NIfTI-1 file as evaluation/viewer/nifti.py writes it: little-endian uint8 or int16, axes to the right, front and head.
+ * @param {ArrayBuffer} buffer
+ * @param {string} name for errors
+ * @returns {Volume}
  */
-export function readMask(buffer, grid, name) {
+export function readVolume(buffer, name) {
   const header = new DataView(buffer);
   if (buffer.byteLength < 352 || header.getInt32(0, true) !== 348) throw new Error(`${name}: found no NIfTI-1 header`);
-  if (header.getInt16(70, true) !== 2) throw new Error(`${name}: found another type, expected unsigned bytes`);
-  const count = grid.dims[0] * grid.dims[1] * grid.dims[2];
-  const start = header.getFloat32(108, true);
-  if (buffer.byteLength < start + count) throw new Error(`${name}: found ${buffer.byteLength - start} voxels, expected ${count}`);
-  const voxels = new Uint8Array(buffer, start, count);
-  const box = boundingBox(voxels, grid);
-  return box && crop(voxels, grid, box);
+  const floats = (first, step, count = 3) => Array.from({ length: count }, (_, place) => header.getFloat32(first + step * place, true));
+  const dims = [0, 1, 2].map((axis) => header.getInt16(42 + 2 * axis, true));
+  const Voxels = { 2: Uint8Array, 4: Int16Array }[header.getInt16(70, true)];
+  if (!Voxels) throw new Error(`${name}: found another type, expected uint8 or int16`);
+  const [count, [start, slope, intercept]] = [dims[0] * dims[1] * dims[2], floats(108, 4)];
+  const present = (buffer.byteLength - start) / Voxels.BYTES_PER_ELEMENT;
+  if (present < count) throw new Error(`${name}: found ${Math.floor(present)} voxels, expected ${count}`);
+  const grid = { dims, spacing: floats(80, 4), origin: floats(292, 16) };
+  return { grid, voxels: new Voxels(buffer, start, count), slope, intercept };
 }
 
-// Most of a mask is zero: whole words of four voxels are skipped.
-function boundingBox(voxels, grid) {
-  const words = new Uint32Array(voxels.buffer, voxels.byteOffset, voxels.length >> 2);
+/**
+ * The labels of a mask inside their bounding box; null for an empty mask.
+ * @param {Volume} mask
+ * @returns {MaskBox | null}
+ */
+export function cropMask({ grid: { dims }, voxels }) {
   const low = [Infinity, Infinity, Infinity];
   const high = [-1, -1, -1];
-  const include = (index) => {
-    positionOf(index, grid).forEach((place, axis) => {
+  for (let index = voxels.findIndex(Boolean); index >= 0 && index < voxels.length; index++) {
+    if (voxels[index] === 0) continue;
+    const row = Math.floor(index / dims[0]);
+    [index % dims[0], row % dims[1], Math.floor(row / dims[1])].forEach((place, axis) => {
       low[axis] = Math.min(low[axis], place);
       high[axis] = Math.max(high[axis], place);
     });
-  };
-  for (let word = 0; word < words.length; word++) {
-    if (words[word] === 0) continue;
-    for (let index = 4 * word; index < 4 * word + 4; index++) if (voxels[index]) include(index);
   }
-  for (let index = 4 * words.length; index < voxels.length; index++) if (voxels[index]) include(index);
-  return high[0] < 0 ? null : { low, size: high.map((last, axis) => last - low[axis] + 1) };
-}
-
-// RAS position of a place in the file's array.
-function positionOf(index, { dims, step }) {
-  const position = [0, 0, 0];
-  const slowestFirst = [0, 1, 2].sort((a, b) => Math.abs(step[b]) - Math.abs(step[a]));
-  let rest = index;
-  for (const axis of slowestFirst) {
-    const place = Math.floor(rest / Math.abs(step[axis]));
-    rest -= place * Math.abs(step[axis]);
-    position[axis] = step[axis] > 0 ? place : dims[axis] - 1 - place;
-  }
-  return position;
-}
-
-function crop(voxels, grid, { low, size }) {
+  if (high[0] < 0) return null;
+  const size = high.map((last, axis) => last - low[axis] + 1);
   const labels = new Uint8Array(size[0] * size[1] * size[2]);
-  let place = 0;
   for (let z = 0; z < size[2]; z++) {
     for (let y = 0; y < size[1]; y++) {
-      let from = grid.start + (low[2] + z) * grid.step[2] + (low[1] + y) * grid.step[1] + low[0] * grid.step[0];
-      for (let x = 0; x < size[0]; x++, from += grid.step[0]) labels[place++] = voxels[from];
+      const from = ((low[2] + z) * dims[1] + low[1] + y) * dims[0] + low[0];
+      labels.set(voxels.subarray(from, from + size[0]), (z * size[1] + y) * size[0]);
     }
   }
   return { low, size, labels };

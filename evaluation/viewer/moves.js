@@ -1,23 +1,20 @@
 // Movements of crosshair, slices and images, by keys, mouse and lists.
 
-// NiiVue's planes, and the axis (R, A, S) across each.
-const ACROSS = [2, 1, 0];
+import { ACROSS, IN_PLANE, PROJECTION } from "./view.js";
 
 export class Moves {
   #viewer;
+  #view;
   #panel = 0;
 
   constructor(viewer) {
     this.#viewer = viewer;
-  }
-
-  get #images() {
-    return this.#viewer.images;
+    this.#view = viewer.view;
   }
 
   #change(change) {
     if (!this.#viewer.case) return;
-    change();
+    change(this.#view);
     this.#viewer.draw();
   }
 
@@ -28,26 +25,18 @@ export class Moves {
 
   /** Move the crosshair to a position in mm. */
   jump(mm) {
-    this.#change(() => (this.#images.position = this.#images.toFraction(mm)));
+    this.#change((view) => (view.position = mm));
   }
 
   /** Move the crosshair to a canvas pixel of a plane. */
   positionAt(plane, x, y) {
-    this.#change(() => (this.#images.position = this.#at(plane, x, y)));
-  }
-
-  #at(plane, x, y) {
-    const view = this.#images.view(plane);
-    const position = this.#images.position;
-    position[view.h] = (x - view.left) / view.scaleX;
-    position[view.v] = (y - view.top) / view.scaleY;
-    return position;
+    this.#change((view) => (view.position = view.toMm(plane, x, y)));
   }
 
   /** Move the crosshair to the hottest voxel behind a canvas pixel of the projection. */
   pick(x, y) {
-    const position = this.#viewer.overlay.hottestAt(x, y, this.#viewer.tools.angle);
-    if (position) this.#change(() => (this.#images.position = position));
+    const mm = this.#viewer.scene?.projection?.hottestAt(this.#view.panels[PROJECTION], this.#viewer.tools.angle, x, y);
+    if (mm) this.jump(mm);
   }
 
   /** Move through the slices of a plane (by default the one last used), towards the head, front or right. */
@@ -57,37 +46,37 @@ export class Moves {
 
   /** Move the crosshair on the screen of the plane last used. */
   moveCrosshair(right, up) {
-    if (!this.#viewer.case || !this.#images.planes.includes(this.#panel)) return;
-    const view = this.#images.view(this.#panel);
-    this.#step(view.h, right * Math.sign(view.scaleX));
-    this.#step(view.v, -up * Math.sign(view.scaleY));
+    if (!this.#view.planes.includes(this.#panel)) return;
+    const [h, v] = IN_PLANE[this.#panel];
+    this.#step(h, -right);
+    this.#step(v, up);
   }
 
   #step(axis, voxels) {
-    this.#change(() => {
-      const position = this.#images.position;
-      position[axis] += voxels / this.#images.grid.dims[axis];
-      this.#images.position = position;
+    this.#change((view) => {
+      const mm = view.position;
+      mm[axis] += voxels * view.grid.spacing[axis];
+      view.position = mm;
     });
   }
 
   /** Zoom around a canvas pixel of a plane, or around the crosshair. */
   zoom(factor, plane, x, y) {
-    this.#change(() => this.#images.zoomBy(factor, plane === undefined ? undefined : this.#at(plane, x, y)));
+    this.#change((view) => view.zoomBy(factor, plane === undefined ? undefined : view.toMm(plane, x, y)));
   }
 
   resetZoom() {
-    this.#change(() => this.#images.resetZoom());
+    this.#change((view) => view.resetZoom());
   }
 
   pan(plane, dx, dy) {
-    this.#change(() => this.#images.panBy(plane, dx, dy));
+    this.#change((view) => view.panBy(plane, dx, dy));
   }
 
   /** Give one panel the whole stage, or end that. By default the panel last used. */
   enlarge(panel = this.#panel) {
     if (!this.#viewer.case || panel < 0) return;
-    this.#images.enlarged = this.#images.enlarged === null ? panel : null;
+    this.#view.enlarged = this.#view.enlarged === null ? panel : null;
     this.#viewer.fit();
   }
 

@@ -1,4 +1,4 @@
-// Lines of text about the open case: its name, the status, messages over the images, the position.
+// Lines of text about the open case: its name, the status, messages over the images, the position, the address.
 
 const byId = (id) => document.getElementById(id);
 
@@ -37,4 +37,17 @@ export function noPosition() {
 
 function figure(value, digits) {
   return value.toFixed(digits).replace("-", "−");
+}
+
+/** The case (undefined without one) and the position (null without a readable one) of `#case=ID&pos=x,y,z`. */
+export function readAddress() {
+  const address = new URLSearchParams(location.hash.slice(1));
+  const mm = (address.get("pos") ?? "").split(",").map(Number);
+  return { name: address.get("case") ?? undefined, position: mm.length === 3 && mm.every(Number.isFinite) ? mm : null };
+}
+
+export function writeAddress(name, mm = null) {
+  const position = mm ? `&pos=${mm.map((value) => value.toFixed(1)).join(",")}` : "";
+  const address = `#case=${encodeURIComponent(name)}${position}`;
+  if (location.hash !== address) history.replaceState(null, "", address);
 }

@@ -1,20 +1,21 @@
 // Mouse, pen, touch and wheel on the images.
 
-const PROJECTION = 3;
+import { PROJECTION } from "./view.js";
+
 // A wheel turns one slice per notch; a trackpad sends many small steps.
 const NOTCH_PIXELS = 40;
 
 /** Hands what a person does in the images to `moves`, in canvas pixels. */
 export class Pointer {
   #stage;
-  #images;
+  #view;
   #moves;
   #drag = null;
   #wheel = 0;
 
-  constructor(stage, images, moves) {
+  constructor(stage, view, moves) {
     this.#stage = stage;
-    this.#images = images;
+    this.#view = view;
     this.#moves = moves;
     stage.addEventListener("pointerdown", (event) => this.#press(event));
     stage.addEventListener("pointermove", (event) => this.#move(event));
@@ -32,8 +33,7 @@ export class Pointer {
   }
 
   #planeAt(x, y) {
-    const panels = this.#images.ct ? this.#images.panels : [];
-    return panels.findIndex((panel) => panel && x >= panel.left && y >= panel.top && x < panel.left + panel.width && y < panel.top + panel.height);
+    return this.#view.grid ? this.#view.panelAt(x, y) : -1;
   }
 
   #press(event) {

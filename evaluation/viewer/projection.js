@@ -1,114 +1,103 @@
-// Maximum intensity projection of the PET around the body's long axis, computed on the CPU: exact, quick without a
-// graphics card, and a click finds the voxel that it shows. NiiVue's volume rendering has no maximum projection.
+// The panel with the projection of the PET: its picture, projected contours, and the voxel behind a pixel.
 
-// Voxels are pooled (by their maximum) until they are at least this large: a PET resolves 4 mm.
-const SMALLEST_MM = 1.8;
+import { outline } from "./contours.js";
+import { colourTable, petMap } from "./layers.js";
+import { Rays, maskVolume, poolVolume } from "./rays.js";
 
-/** PET values in RAS order, pooled. `grid` as for masks, with `spacing` in mm. */
-export function poolVolume(voxels, scale, grid) {
-  const factor = grid.spacing.map((mm) => Math.max(1, Math.ceil(SMALLEST_MM / mm)));
-  const dims = grid.dims.map((n, axis) => Math.ceil(n / factor[axis]));
-  const values = new Float32Array(dims[0] * dims[1] * dims[2]).fill(-Infinity);
-  const column = Int32Array.from({ length: grid.dims[0] }, (_, x) => Math.floor(x / factor[0]));
-  for (let z = 0; z < grid.dims[2]; z++) {
-    for (let y = 0; y < grid.dims[1]; y++) {
-      let from = grid.start + z * grid.step[2] + y * grid.step[1];
-      const row = (Math.floor(z / factor[2]) * dims[1] + Math.floor(y / factor[1])) * dims[0];
-      for (let x = 0; x < grid.dims[0]; x++, from += grid.step[0]) {
-        const place = row + column[x];
-        if (voxels[from] > values[place]) values[place] = voxels[from];
+export class Projection {
+  #volume;
+  #grid;
+  #rays = null;
+  #outlines = new Map();
+  #picture = { key: "", canvas: null };
+
+  /** @param {import("./files.js").Volume} pet */
+  constructor(pet) {
+    this.#volume = poolVolume(pet);
+    this.#grid = pet.grid;
+  }
+
+  #raysAt(angle) {
+    if (this.#rays?.degrees !== angle) {
+      this.#rays = new Rays(this.#volume, angle);
+      this.#rays.picture = this.#rays.maximum(-Infinity);
+      this.#outlines.clear();
+    }
+    return this.#rays;
+  }
+
+  /** Where the picture lies: as large as the panel allows at any angle, in the middle. */
+  place(panel, angle) {
+    const rays = this.#raysAt(angle);
+    const { dims, spacing, full } = rays.volume;
+    const [widthMm, heightMm] = [Math.max(full[0] * spacing[0], full[1] * spacing[1]), dims[2] * spacing[2]];
+    const scale = Math.min(panel.width / widthMm, panel.height / heightMm);
+    const [width, height] = [rays.width * rays.pitch * scale, heightMm * scale];
+    return { left: panel.left + (panel.width - width) / 2, top: panel.top + (panel.height - height) / 2, width, height, scale };
+  }
+
+  /** The projection as a picture in the colours of a PET map. */
+  picture(angle, { range, map }) {
+    const key = `${angle} ${range} ${map}`;
+    if (this.#picture.key !== key) this.#picture = { key, canvas: this.#coloured(this.#raysAt(angle), range, petMap(map)) };
+    return this.#picture.canvas;
+  }
+
+  #coloured(rays, range, map) {
+    const [width, height] = [rays.width, rays.volume.dims[2]];
+    const pixels = new ImageData(width, height);
+    const colours = colourTable({ ...map, alone: true });
+    for (let z = 0; z < height; z++) {
+      for (let u = 0; u < width; u++) {
+        const share = (rays.picture[z * width + u] - range[0]) / (range[1] - range[0]);
+        const colour = 4 * Math.round(255 * Math.min(1, Math.max(0, share)));
+        pixels.data.set(colours.subarray(colour, colour + 4), 4 * ((height - 1 - z) * width + u));
       }
     }
-  }
-  for (let i = 0; i < values.length; i++) values[i] = values[i] * scale.slope + scale.intercept;
-  return { dims, spacing: grid.spacing.map((mm, axis) => mm * factor[axis]), low: [0, 0, 0], full: dims, values };
-}
-
-/** A mask in the form of `poolVolume`. */
-export function maskVolume(mask, grid) {
-  return { dims: mask.size, spacing: grid.spacing, low: mask.low, full: grid.dims, values: mask.labels };
-}
-
-/**
- * Rays of one angle through a volume: for each column of the picture, the offsets of its voxels in a slice.
- * At 0 degrees the viewer stands in front of the patient, whose right is on the left of the picture.
- */
-export class Rays {
-  constructor(volume, degrees) {
-    const [sx, sy] = volume.spacing;
-    const middle = [(volume.full[0] * sx) / 2, (volume.full[1] * sy) / 2];
-    this.volume = volume;
-    this.degrees = degrees;
-    this.pitch = Math.min(sx, sy);
-    const diagonal = Math.ceil(Math.hypot(volume.full[0] * sx, volume.full[1] * sy) / this.pitch);
-    // Seen along an axis of the volume, rays and steps then go through the middles of voxels and not along their edges.
-    const [across, along] = Math.round(degrees / 90) % 2 === 0 ? [0, 1] : [1, 0];
-    this.width = diagonal + ((diagonal + volume.full[across]) % 2);
-    const depth = diagonal + ((diagonal + volume.full[along]) % 2);
-    const places = (count) => Array.from({ length: count }, (_, place) => (place + 0.5 - count / 2) * this.pitch);
-    const steps = places(depth);
-    this.columns = places(this.width).map((u) => this.#column(u, steps, middle));
+    const canvas = new OffscreenCanvas(width, height);
+    canvas.getContext("2d").putImageData(pixels, 0, 0);
+    return canvas;
   }
 
-  #column(u, steps, middle) {
-    const { dims, spacing, low } = this.volume;
-    const [sine, cosine] = sinCos(this.degrees);
-    const offsets = [];
-    for (const t of steps) {
-      const x = Math.floor((middle[0] - u * cosine + t * sine) / spacing[0]) - low[0];
-      const y = Math.floor((middle[1] + u * sine + t * cosine) / spacing[1]) - low[1];
-      if (x >= 0 && y >= 0 && x < dims[0] && y < dims[1]) offsets.push(y * dims[0] + x);
+  /** Leads from `outlineOf`'s units to canvas pixels. */
+  matrix(panel, angle) {
+    const { left, top, width, height, scale } = this.place(panel, angle);
+    const { spacing } = this.#grid;
+    return new DOMMatrix([Math.min(spacing[0], spacing[1]) * scale, 0, 0, -spacing[2] * scale, left + width / 2, top + height]);
+  }
+
+  /** Outline of a label of a named mask, in units of (ray, slice), from the middle of the picture and its lower edge. */
+  outlineOf(name, mask, label, angle) {
+    if (!mask) return null;
+    this.#raysAt(angle);
+    const key = `${name}:${label}`;
+    if (!this.#outlines.has(key)) {
+      const volume = maskVolume(mask, this.#grid);
+      const rays = new Rays({ ...volume, values: volume.values.map((value) => Number(value === label)) }, angle);
+      const picture = rays.maximum(0);
+      const [width, height] = [rays.width, volume.dims[2]];
+      const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && picture[y * width + x] > 0;
+      this.#outlines.set(key, outline(inside, width, height, -width / 2, volume.low[2]));
     }
-    return Int32Array.from(offsets);
+    return this.#outlines.get(key);
   }
 
-  /** The largest value on each ray, rows from the feet up; `empty` where a ray meets no voxel. */
-  maximum(empty) {
-    const { dims, values } = this.volume;
-    const picture = new Float32Array(this.width * dims[2]).fill(empty);
-    const area = dims[0] * dims[1];
-    for (let z = 0; z < dims[2]; z++) {
-      for (let u = 0; u < this.width; u++) {
-        const offsets = this.columns[u];
-        let largest = empty;
-        for (let i = 0; i < offsets.length; i++) {
-          const value = values[z * area + offsets[i]];
-          if (value > largest) largest = value;
-        }
-        picture[z * this.width + u] = largest;
-      }
-    }
-    return picture;
+  /** Canvas pixel of a position in mm. */
+  pixelOf(panel, angle, mm) {
+    const rays = this.#raysAt(angle);
+    const { left, top, width, height } = this.place(panel, angle);
+    const { dims, spacing, origin } = this.#grid;
+    const fraction = mm.map((value, axis) => ((value - origin[axis]) / spacing[axis] + 0.5) / dims[axis]);
+    return [left + (rays.columnOf(fraction) / rays.width) * width, top + (1 - fraction[2]) * height];
   }
 
-  /** Position (fractions of the volume) of the hottest voxel on the ray through column u in slice z. */
-  hottest(u, z) {
-    const { dims, values } = this.volume;
-    const offsets = this.columns[u];
-    if (!offsets || offsets.length === 0 || z < 0 || z >= dims[2]) return null;
-    let best = offsets[0];
-    for (const offset of offsets) {
-      if (values[z * dims[0] * dims[1] + offset] > values[z * dims[0] * dims[1] + best]) best = offset;
-    }
-    return [((best % dims[0]) + 0.5) / dims[0], (Math.floor(best / dims[0]) + 0.5) / dims[1], (z + 0.5) / dims[2]];
+  /** Position in mm of the hottest voxel behind a canvas pixel; null beside the picture. */
+  hottestAt(panel, angle, x, y) {
+    const rays = this.#raysAt(angle);
+    const { left, top, width, height } = this.place(panel, angle);
+    const u = Math.floor(((x - left) / width) * rays.width);
+    const z = Math.floor((1 - (y - top) / height) * rays.volume.dims[2]);
+    const { dims, spacing, origin } = this.#grid;
+    return rays.hottest(u, z)?.map((fraction, axis) => origin[axis] + (fraction * dims[axis] - 0.5) * spacing[axis]) ?? null;
   }
-
-  /** Column (with fraction) of a position given in fractions of the volume. */
-  columnOf(fraction) {
-    const { full, spacing } = this.volume;
-    const [sine, cosine] = sinCos(this.degrees);
-    const x = (fraction[0] - 0.5) * full[0] * spacing[0];
-    const y = (fraction[1] - 0.5) * full[1] * spacing[1];
-    return (-x * cosine + y * sine) / this.pitch + this.width / 2;
-  }
-}
-
-/** Letters at the left and right of the picture, for the nearest quarter turn. */
-export function sideLetters(degrees) {
-  return [["R", "L"], ["P", "A"], ["L", "R"], ["A", "P"]][Math.round(degrees / 90) % 4];
-}
-
-function sinCos(degrees) {
-  const radians = (degrees * Math.PI) / 180;
-  return [Math.sin(radians), Math.cos(radians)];
 }

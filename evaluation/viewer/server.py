@@ -34,9 +34,9 @@ _TYPES: Final = {
     ".json": JSON_TYPE,
     ".gz": "application/gzip",
 }
-# Scripts come from this server alone. NiiVue loads its font from a data URL and draws screenshots as blobs.
+# Scripts come from this server alone; the icon is a data URL.
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {

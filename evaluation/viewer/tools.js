@@ -1,6 +1,6 @@
 // The tools above the images: CT window, PET, uncertainty, angle, zoom, theme.
 
-import { CT_WINDOWS, PET_MAPS } from "./colours.js";
+import { CT_WINDOWS, PET_MAPS } from "./layers.js";
 import { say } from "./notices.js";
 
 const FUSED_OPACITY = 0.55;
@@ -36,10 +36,7 @@ export class Tools {
     on("pet-shown", "change", ({ checked }) => this.#setPet({ opacity: checked ? this.#petOpacity : 0 }));
     on("angle", "input", ({ valueAsNumber }) => this.#setAngle(valueAsNumber));
     on("uncertainty", "change", () => this.#viewer.showUncertainty());
-    on("uncertainty-opacity", "input", ({ valueAsNumber }) => {
-      this.#viewer.images.setUncertaintyOpacity(valueAsNumber);
-      this.#viewer.draw();
-    });
+    on("uncertainty-opacity", "input", () => this.#viewer.draw());
     on("zoom-in", "click", () => this.#viewer.moves.zoom(1.4));
     on("zoom-out", "click", () => this.#viewer.moves.zoom(1 / 1.4));
     on("zoom-reset", "click", () => this.#viewer.moves.resetZoom());
@@ -70,7 +67,6 @@ export class Tools {
 
   #setCt(range) {
     this.ctRange = range;
-    this.#viewer.images.setCtWindow(range);
     this.#viewer.draw();
   }
 
@@ -92,7 +88,6 @@ export class Tools {
 
   #setPet(change) {
     Object.assign(this.pet, change);
-    this.#viewer.images.setPet(this.pet);
     this.#viewer.draw();
   }
 
@@ -150,7 +145,8 @@ export class Tools {
     return value === "" ? null : this.#case.uncertainty[Number(value)];
   }
 
-  get uncertaintyOpacity() {
-    return byId("uncertainty-opacity").valueAsNumber;
+  /** What the images are drawn with. @returns {import("./stage.js").Settings} */
+  get settings() {
+    return { ct: this.ctRange, pet: this.pet, uncertaintyOpacity: byId("uncertainty-opacity").valueAsNumber, angle: this.angle };
   }
 }

@@ -2,16 +2,17 @@
 
 import { CaseList } from "./cases.js";
 import { Contours } from "./contours.js";
-import { fetchJson, fetchVolume, readMask } from "./files.js";
-import { readAddress, writeAddress } from "./address.js";
-import { Images } from "./images.js";
+import { cropMask, fetchBytes, fetchJson, readVolume } from "./files.js";
+import { listenToKeys } from "./keys.js";
+import { valueAt } from "./layers.js";
 import { Moves } from "./moves.js";
 import * as notices from "./notices.js";
-import { Overlay } from "./overlay.js";
 import { Panel, REFERENCE, isOf } from "./panel.js";
 import { Pointer } from "./pointer.js";
+import { Projection } from "./projection.js";
+import { Stage } from "./stage.js";
 import { Tools } from "./tools.js";
-import { listenToKeys } from "./keys.js";
+import { PROJECTION, View } from "./view.js";
 
 // As many teams have their contours on at first; more hide the image.
 const TEAMS_SHOWN_AT_FIRST = 3;
@@ -27,16 +28,18 @@ class Viewer {
   #hidden = false;
   #scheduled = false;
   case = null;
+  /** Volumes of the open case. @type {import("./stage.js").Scene | null} */
+  scene = null;
+  view = new View();
 
-  constructor(images, data) {
-    this.images = images;
-    this.overlay = new Overlay(byId("overlay"), images);
+  constructor(data) {
+    this.stage = new Stage(byId("images"), this.view);
     this.tools = new Tools(this);
     this.moves = new Moves(this);
     this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.moves.jump(lesion.centroid_ras_mm) });
     this.cases = new CaseList(data, (name) => this.open(name));
     for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
-    this.pointer = new Pointer(byId("stage"), images, this.moves);
+    this.pointer = new Pointer(byId("stage"), this.view, this.moves);
     this.fit();
     new ResizeObserver(() => this.fit()).observe(byId("stage"));
     window.addEventListener("hashchange", () => this.openFromAddress());
@@ -47,7 +50,7 @@ class Viewer {
 
   /** Open the case of the address (`#case=ID&pos=x,y,z`), or the first one. */
   async openFromAddress() {
-    const { name = this.cases.first, position } = readAddress();
+    const { name = this.cases.first, position } = notices.readAddress();
     if (name === null) return notices.message("No cases.");
     if (this.case?.case !== name) await this.open(name, position);
     else if (position) this.moves.jump(position);
@@ -67,7 +70,6 @@ class Viewer {
       notices.message(null);
       this.fit();
       if (this.tools.uncertainty) await this.showUncertainty();
-      this.images.finish();
       await painted();
       if (!opening.signal.aborted) notices.say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
     } catch (problem) {
@@ -80,23 +82,27 @@ class Viewer {
     const content = await fetchJson(`${folder}case.json`, signal);
     const masks = content.masks.filter(({ name: mask }) => this.#choices.get(mask) ?? true);
     const progress = this.#progress(name);
-    const load = (file) => fetchVolume(folder + encodeURIComponent(file), signal, progress);
-    const [ct, pet, ...buffers] = await Promise.all([
+    const load = (file) => this.#fetchVolume(folder, file, signal, progress);
+    const [ct, pet, ...volumes] = await Promise.all([
       load(content.ct.file),
       content.pet.file ? load(content.pet.file) : null,
       ...masks.map(({ file }) => load(file)),
     ]);
     if (signal.aborted) return;
     this.tools.adopt(content);
-    await this.images.show(ct, this.tools.ctRange, pet, this.tools.pet);
     this.case = { ...content, folder };
-    this.overlay.reset();
+    this.scene = { ct, pet, projection: pet && new Projection(pet), uncertainty: null };
     this.#contours.clear();
     this.#visible = new Set(masks.map(({ name: mask }) => mask));
-    masks.forEach((mask, place) => this.#addContours(mask, buffers[place]));
+    masks.forEach((mask, place) => this.#addContours(mask, volumes[place]));
     this.panel.show(content, this.#visible);
     notices.caption(name, content.facts);
-    this.images.position = this.images.toFraction(position ?? this.#startPosition() ?? this.images.middleMm);
+    this.view.setGrid(ct.grid);
+    this.view.position = position ?? this.#startPosition() ?? this.view.middle;
+  }
+
+  async #fetchVolume(folder, file, signal, progress) {
+    return readVolume(await fetchBytes(folder + encodeURIComponent(file), signal, progress), file);
   }
 
   #progress(name) {
@@ -122,21 +128,20 @@ class Viewer {
   }
 
   #fail(name, problem) {
-    this.case = null;
+    this.case = this.scene = null;
     this.#contours.clear();
-    this.images.clear();
-    this.overlay.reset();
-    this.overlay.clear();
+    this.view.setGrid(null);
+    this.stage.clear();
     this.panel.clear();
     notices.noPosition();
     notices.message(`${name} cannot be shown.\n${problem.message}`, true);
-    writeAddress(name);
+    notices.writeAddress(name);
   }
 
   // Contours.
 
-  #addContours(mask, buffer) {
-    const contours = new Contours(readMask(buffer, this.images.grid, mask.file));
+  #addContours(mask, volume) {
+    const contours = new Contours(cropMask(volume));
     this.#contours.set(mask.name, { name: mask.name, colour: mask.colour, isReference: mask.is_reference, contours });
   }
 
@@ -163,8 +168,8 @@ class Viewer {
   async #loadContours(mask) {
     const current = this.case;
     try {
-      const buffer = await fetchVolume(current.folder + encodeURIComponent(mask.file), this.#opening.signal, () => {});
-      if (this.case === current) this.#addContours(mask, buffer);
+      const volume = await this.#fetchVolume(current.folder, mask.file, this.#opening.signal);
+      if (this.case === current) this.#addContours(mask, volume);
     } catch (problem) {
       if (this.case === current) notices.say(problem.message, true);
     }
@@ -181,11 +186,11 @@ class Viewer {
   /** Show the map that is chosen in the tools, or none. */
   async showUncertainty() {
     const current = this.case;
-    const { uncertainty: map, uncertaintyOpacity } = this.tools;
+    const { uncertainty: map } = this.tools;
     try {
-      const buffer = map && (await fetchVolume(current.folder + encodeURIComponent(map.file), this.#opening.signal, () => {}));
+      const volume = map && (await this.#fetchVolume(current.folder, map.file, this.#opening.signal));
       if (this.case !== current) return;
-      await this.images.setUncertainty(buffer, map?.window, uncertaintyOpacity);
+      this.scene.uncertainty = map && { volume, range: map.window };
       this.drawNow();
       notices.say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
     } catch (problem) {
@@ -195,17 +200,14 @@ class Viewer {
 
   // Drawing.
 
-  /** Give the canvases the size of the stage, lay the panels out and draw. */
+  /** Give the canvas the size of the stage, lay the panels out and draw. */
   fit() {
-    const stage = byId("stage");
+    const box = byId("stage");
     const ratio = window.devicePixelRatio || 1;
-    const [width, height] = [Math.round(stage.clientWidth * ratio), Math.round(stage.clientHeight * ratio)];
-    for (const canvas of [byId("planes"), byId("overlay")]) {
-      if (canvas.width !== width) canvas.width = width;
-      if (canvas.height !== height) canvas.height = height;
-    }
-    if (!this.images.ct) return;
-    this.images.layOut();
+    const [width, height] = [box.clientWidth, box.clientHeight].map((length) => Math.round(length * ratio));
+    this.stage.resize(width, height, ratio);
+    if (!this.scene) return;
+    this.view.layOut(width, height);
     this.#placeAngle(ratio);
     this.drawNow();
   }
@@ -213,8 +215,8 @@ class Viewer {
   // The slider that turns the projection lies in its panel.
   #placeAngle(ratio) {
     const slider = byId("angle");
-    const panel = this.images.panels[3];
-    slider.hidden = !this.images.pet || !panel;
+    const panel = this.view.panels[PROJECTION];
+    slider.hidden = !this.scene.pet || !panel;
     if (slider.hidden) return;
     const { left, top, width, height } = panel;
     slider.style.left = `${(left + width) / ratio - slider.offsetWidth - 10}px`;
@@ -232,26 +234,18 @@ class Viewer {
   }
 
   drawNow() {
-    if (!this.images.ct) return;
-    this.images.draw();
-    const masks = this.#hidden ? [] : (this.case?.masks ?? []).filter(({ name }) => this.#visible.has(name));
-    const contours = masks.map(({ name }) => this.#contours.get(name)).filter(Boolean);
-    this.overlay.draw({ contours, pet: this.tools.pet, angle: this.tools.angle, ratio: window.devicePixelRatio || 1 });
+    if (!this.scene || !this.view.panels.length) return;
+    const masks = this.#hidden ? [] : this.case.masks.filter(({ name }) => this.#visible.has(name));
+    const outlines = masks.map(({ name }) => this.#contours.get(name)).filter(Boolean);
+    this.stage.draw(this.scene, this.tools.settings, outlines);
     this.#showPosition();
   }
 
   #showPosition() {
-    if (!this.case) return;
-    const mm = this.images.positionMm;
-    notices.position(mm, this.images.values, this.case.pet.unit);
-    writeAddress(this.case.case, mm);
-  }
-
-  /** Canvas pixel of a position in a plane (0 axial, 1 coronal, 2 sagittal), for scripts and tests. */
-  pixelOf(plane, mm) {
-    const view = this.images.view(plane);
-    const fraction = this.images.toFraction(mm);
-    return [view.left + view.scaleX * fraction[view.h], view.top + view.scaleY * fraction[view.v]];
+    const { ct, pet } = this.scene;
+    const { position, voxel } = this.view;
+    notices.position(position, { ct: valueAt(ct, voxel), pet: pet && valueAt(pet, voxel) }, this.case.pet.unit);
+    notices.writeAddress(this.case.case, position);
   }
 }
 
@@ -268,13 +262,7 @@ async function start() {
     return notices.message(`The list of cases cannot be read.\n${problem.message}`, true);
   }
   document.title = byId("title").textContent = data.title || "Case viewer";
-  let images;
-  try {
-    images = await Images.attach(byId("planes"));
-  } catch (problem) {
-    return notices.message(`This browser cannot draw the images: WebGL2 is missing or switched off.\n${problem.message}`, true);
-  }
-  window.viewer = new Viewer(images, data);
+  window.viewer = new Viewer(data);
   await window.viewer.openFromAddress();
 }
 

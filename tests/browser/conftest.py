@@ -1,4 +1,4 @@
-"""Pages in a real browser: headless Chromium with software WebGL, driven by Playwright."""
+"""Pages in a real browser: headless Chromium, driven by Playwright."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 ARGUMENTS = (
     "--no-sandbox",
-    "--disable-gpu-rasterization",  # with software WebGL it takes twice as long
-    "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader",
+    "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-quic",

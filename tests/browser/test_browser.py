@@ -7,11 +7,6 @@ from playwright.sync_api import Page
 from tests.browser.conftest import accessibility_problems
 
 
-def test_the_browser_has_webgl2(page: Page) -> None:
-    page.set_content("<canvas></canvas>")
-    assert page.evaluate("document.querySelector('canvas').getContext('webgl2') !== null")
-
-
 def test_a_page_without_a_title_is_an_accessibility_problem(page: Page) -> None:
     page.set_content("<main><h1>Report</h1></main>")
     rules = {line.split(":")[0] for line in accessibility_problems(page)}

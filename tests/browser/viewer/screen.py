@@ -32,7 +32,7 @@ def position(page: Page) -> list[float]:
 
 def pixel_of(page: Page, plane: int, mm: list[float]) -> tuple[float, float]:
     """The pixel of the images at a position, in a plane."""
-    x, y = page.evaluate("([plane, mm]) => window.viewer.pixelOf(plane, mm)", [plane, mm])
+    x, y = page.evaluate("([plane, mm]) => window.viewer.view.toPixel(plane, mm)", [plane, mm])
     return float(x), float(y)
 
 

@@ -10,7 +10,6 @@ from tests.browser.viewer.screen import (
     ALPHA_COLOUR,
     AXIAL,
     CORONAL,
-    REFERENCE_COLOUR,
     SAGITTAL,
     frame,
     has_colour,
@@ -26,11 +25,9 @@ from tests.browser.viewer.simulated_cohort import (
     ALPHA_PRIMARY,
     HOT,
     METAL,
-    NODE,
     PRIMARY,
     SPACING,
     WITHOUT_PET,
-    Box,
     middle,
     ras_mm,
 )
@@ -82,26 +79,6 @@ def test_contour_runs_along_the_edges_of_the_lesion_in_the_teams_colour(viewer: 
     assert not has_colour(pixels, pixel_of(viewer, plane, inside), ALPHA_COLOUR)
 
 
-def test_gtvn_has_a_dashed_line(viewer: Page) -> None:
-    """Along an edge of the node the reference's colour comes and goes; along one of the primary it is throughout."""
-    show_only(viewer, "reference")
-    shares = {}
-    for box in (PRIMARY, NODE):
-        viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", middle(box))
-        frame(viewer)
-        pixels = stage(viewer)
-        shares[box] = np.mean([has_colour(pixels, one, REFERENCE_COLOUR) for one in left_edge(viewer, box)])
-    assert shares[PRIMARY] == 1
-    assert 0.4 < shares[NODE] < 1
-
-
-def left_edge(page: Page, box: Box) -> list[tuple[float, float]]:
-    (first, _), (low, high), (bottom, top) = box
-    z = (bottom + top) / 2
-    steps = np.linspace(low + 0.1, high - 0.1, 40)
-    return [pixel_of(page, AXIAL, ras_mm(first - 0.5, float(y), z)) for y in steps]
-
-
 def test_switching_a_team_off_removes_its_pixels(viewer: Page) -> None:
     show_only(viewer, ALPHA)
     viewer.locator("#lesions button").first.click()
@@ -140,7 +117,7 @@ def test_the_wheel_changes_the_slice_and_zooms_with_ctrl(viewer: Page) -> None:
     viewer.mouse.wheel(0, -200)
     viewer.keyboard.up("Control")
     frame(viewer)
-    assert 1.5 < viewer.evaluate("window.viewer.images.zoom") < 2
+    assert 1.5 < viewer.evaluate("window.viewer.view.zoom") < 2
     assert pixel_of(viewer, AXIAL, [-20.0, -10.0, 0.0]) == pytest.approx((x, y), abs=1)
     assert position(viewer)[:2] == before[:2]
 
@@ -151,10 +128,10 @@ def test_a_panel_is_enlarged_by_a_double_click(viewer: Page) -> None:
     x, y = pixel_of(viewer, CORONAL, at)
     viewer.locator("#stage").dblclick(position={"x": x, "y": y})
     frame(viewer)
-    assert viewer.evaluate("window.viewer.images.planes") == [CORONAL]
+    assert viewer.evaluate("window.viewer.view.planes") == [CORONAL]
     viewer.keyboard.press("e")
     frame(viewer)
-    assert viewer.evaluate("window.viewer.images.planes") == [AXIAL, CORONAL, SAGITTAL]
+    assert viewer.evaluate("window.viewer.view.planes") == [AXIAL, CORONAL, SAGITTAL]
     assert pixel_of(viewer, CORONAL, at) == pytest.approx((x, y), abs=0.5)
 
 
@@ -166,7 +143,10 @@ def test_a_click_on_the_projection_goes_to_the_hottest_voxel(viewer: Page, angle
     along = 1 if angle % 180 == 0 else 0
     viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", [*hot[:along], -50.0, *hot[along + 1 :]])
     frame(viewer)
-    x, y = viewer.evaluate("window.viewer.overlay.projected(window.viewer.tools.angle)")
+    x, y = viewer.evaluate(
+        "() => { const {scene, view, tools} = window.viewer;"
+        " return scene.projection.pixelOf(view.panels[3], tools.angle, view.position); }"
+    )
     viewer.locator("#stage").click(position={"x": x, "y": y})
     frame(viewer)
     assert np.abs(np.subtract(position(viewer), hot)).max() <= SPACING / 2 + 0.05

@@ -173,12 +173,6 @@ def test_an_address_restores_case_and_position(page: Page, address: str) -> None
     assert position(page) == pytest.approx([-30, 6, 3], abs=0.06)
 
 
-def test_a_browser_without_webgl2_is_told_so(page: Page, address: str) -> None:
-    page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
-    page.goto(address)
-    expect(page.locator("#message")).to_contain_text("WebGL2")
-
-
 def test_the_viewer_opens_from_a_static_folder(page: Page, cohort: ViewerCohort, tmp_path: Path) -> None:
     cases = {case: sources for case, sources in cohort.cases.items() if case == "CASE-2"}
     listed = [entry for entry in cohort.listing["cases"] if entry["case"] in cases]

@@ -21,7 +21,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_the_folder_holds_what_the_server_serves(cohort: ViewerCohort, tmp_path: Path) -> None:
     export_viewer(tmp_path / "viewer", cohort)
     files = files_of(tmp_path / "viewer")
-    assert {"cases.json", "niivue.umd.js", "case/C-1/case.json", "case/C-2/mask-1.nii.gz"} <= set(files)
+    assert {"cases.json", "viewer.js", "case/C-1/case.json", "case/C-2/mask-1.nii.gz"} <= set(files)
     with serving(cohort) as address:
         for name, content in files.items():
             with urlopen(address + name) as response:

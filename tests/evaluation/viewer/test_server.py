@@ -61,7 +61,7 @@ def test_list_and_cases_are_served(address: str, cohort: ViewerCohort) -> None:
     response, content = ask(address, f"{prefix(address)}/case/C-1/ct.nii.gz")
     assert (response.status, response.headers["Content-Type"]) == (200, "application/gzip")
     assert content[:2] == b"\x1f\x8b"
-    response, content = ask(address, f"{prefix(address)}/niivue.umd.js")
+    response, content = ask(address, f"{prefix(address)}/viewer.js")
     assert (response.status, response.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
 
 
@@ -109,7 +109,7 @@ def test_without_the_token_there_is_nothing(address: str, path: str) -> None:
         "case/C-1/case.json%00",
         "server.py",
         "__init__.py",
-        "vendor/niivue.umd.js",
+        "vendor/d3.min.js",
         "cases.json/",
         "./cases.json",
     ],

@@ -1,0 +1,93 @@
+// Volumes as coloured layers: CT windows, colour maps, and a slice painted from several layers.
+
+import { ACROSS, IN_PLANE } from "./view.js";
+
+export const CT_WINDOWS = [
+  { name: "Soft tissue", range: [-160, 240] },
+  { name: "Brain", range: [0, 80] },
+  { name: "Bone", range: [-500, 1500] },
+  { name: "Lung", range: [-1350, 150] },
+];
+
+// Red, green and blue at places from 0 to 255. A map that is usual for a PET by itself (`alone`) starts without the CT.
+export const PET_MAPS = [
+  { key: "hot", name: "Hot", colours: { 0: [0, 0, 0], 40: [150, 0, 0], 115: [255, 90, 0], 190: [255, 210, 60], 255: [255, 255, 255] } },
+  { key: "grey", name: "PET grey", alone: true, colours: { 0: [255, 255, 255], 255: [0, 0, 0] } },
+  {
+    key: "rainbow",
+    name: "Rainbow",
+    colours: { 0: [0, 0, 60], 40: [30, 60, 220], 90: [0, 190, 220], 140: [60, 210, 60], 195: [250, 220, 30], 255: [255, 30, 20] },
+  },
+  { key: "inferno", name: "Inferno", colours: { 0: [0, 0, 4], 60: [87, 16, 110], 128: [188, 55, 84], 192: [249, 142, 9], 255: [252, 255, 164] } },
+];
+const GREY = { alone: true, colours: { 0: [0, 0, 0], 255: [255, 255, 255] } };
+const VIRIDIS = { colours: { 0: [68, 1, 84], 64: [59, 82, 139], 128: [33, 145, 140], 192: [94, 201, 98], 255: [253, 231, 37] } };
+// Fused layers fade below this share of their range, so that tissue without uptake shows the CT.
+const FADES_BELOW = 0.25;
+
+/** @typedef {import("./files.js").Volume} Volume */
+/** @typedef {{volume: Volume, range: number[], table: Uint8ClampedArray}} Layer */
+
+/** Red, green, blue and alpha (0 to 255) for 256 places of a range. */
+export function colourTable({ colours, alone = false }, opacity = 1) {
+  const table = new Uint8ClampedArray(4 * 256);
+  const places = Object.keys(colours).map(Number);
+  for (let place = 0; place < 256; place++) {
+    const after = Math.max(1, places.findIndex((one) => one >= place));
+    const [low, high] = [places[after - 1], places[after]];
+    const share = (place - low) / (high - low);
+    const colour = colours[low].map((value, channel) => value + share * (colours[high][channel] - value));
+    const fading = alone ? 1 : Math.min(1, place / 255 / FADES_BELOW) ** 2;
+    table.set([...colour, 255 * opacity * fading], 4 * place);
+  }
+  return table;
+}
+
+/** @returns {Layer} */
+export const ctLayer = (volume, range) => ({ volume, range, table: colourTable(GREY) });
+
+/** @returns {Layer} */
+export const petLayer = (volume, { range, map, opacity }) => ({ volume, range, table: colourTable(petMap(map), opacity) });
+
+/** @returns {Layer} */
+export const uncertaintyLayer = (volume, range, opacity) => ({ volume, range, table: colourTable(VIRIDIS, opacity) });
+
+export function petMap(key) {
+  return PET_MAPS.find((map) => map.key === key);
+}
+
+/** The value of a volume at a voxel, in its unit. */
+export function valueAt({ grid: { dims }, voxels, slope, intercept }, [x, y, z]) {
+  return voxels[(z * dims[1] + y) * dims[0] + x] * slope + intercept;
+}
+
+/**
+ * A slice across the axis of a plane as seen on the screen, the layers painted over each other.
+ * @param {Layer[]} layers on one grid; the first one is opaque
+ */
+export function sliceImage(layers, plane, index) {
+  const { dims } = layers[0].volume.grid;
+  const [h, v] = IN_PLANE[plane];
+  const step = [1, dims[0], dims[0] * dims[1]];
+  const image = new ImageData(dims[h], dims[v]);
+  for (const layer of layers) paint(image, layer, index * step[ACROSS[plane]], step[h], step[v]);
+  return image;
+}
+
+// The rows and columns of the screen run against the axes of the volume.
+function paint({ data, width, height }, { volume, range, table }, start, across, up) {
+  const { voxels, slope, intercept } = volume;
+  const factor = 255 / (range[1] - range[0]);
+  let pixel = 0;
+  for (let row = height - 1; row >= 0; row--) {
+    let voxel = start + row * up + (width - 1) * across;
+    for (let column = 0; column < width; column++, voxel -= across, pixel += 4) {
+      const place = Math.round((voxels[voxel] * slope + intercept - range[0]) * factor);
+      const colour = 4 * (place < 0 ? 0 : place > 255 ? 255 : place);
+      const alpha = table[colour + 3] / 255;
+      if (alpha === 0) continue;
+      for (let channel = 0; channel < 3; channel++) data[pixel + channel] += alpha * (table[colour + channel] - data[pixel + channel]);
+      data[pixel + 3] = 255;
+    }
+  }
+}

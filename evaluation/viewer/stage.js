@@ -1,0 +1,182 @@
+// Draws the panels on the canvas: slices with contours, crosshair, letters and scale, and the projection of the PET.
+
+import { LABELS } from "./contours.js";
+import { ctLayer, petLayer, sliceImage, uncertaintyLayer } from "./layers.js";
+import { sideLetters } from "./rays.js";
+import { ACROSS, PROJECTION } from "./view.js";
+
+const INK = "#dfe6ee";
+const CROSSHAIR = "rgba(120, 190, 255, 0.75)";
+const NAMES = ["Axial", "Coronal", "Sagittal", "PET projection"];
+const LETTERS = [
+  ["R", "L", "A", "P"],
+  ["R", "L", "S", "I"],
+  ["A", "P", "S", "I"],
+];
+const SCALE_BARS_MM = [100, 50, 20, 10, 5, 2, 1];
+const DASHES = { 1: [], 2: [5, 3.5] };
+
+/**
+ * @typedef {{name: string, colour: string, isReference: boolean, contours: import("./contours.js").Contours}} Outline
+ * @typedef {{ct: number[], pet: {range: number[], map: string, opacity: number}, uncertaintyOpacity: number, angle: number}} Settings
+ * @typedef {import("./files.js").Volume} Volume
+ * @typedef {{ct: Volume, pet: Volume | null, projection: import("./projection.js").Projection | null,
+ *   uncertainty: {volume: Volume, range: number[]} | null}} Scene
+ */
+
+export class Stage {
+  #canvas;
+  #context;
+  #view;
+  #ratio = 1;
+
+  /** @param {HTMLCanvasElement} canvas @param {import("./view.js").View} view */
+  constructor(canvas, view) {
+    this.#canvas = canvas;
+    this.#context = canvas.getContext("2d");
+    this.#view = view;
+  }
+
+  /** Give the canvas a size in its own pixels, of which `ratio` make one of the page. */
+  resize(width, height, ratio) {
+    this.#ratio = ratio;
+    Object.assign(this.#canvas, { width, height });
+  }
+
+  clear() {
+    this.#context.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
+  }
+
+  /** @param {Scene} scene @param {Settings} settings @param {Outline[]} outlines those that are switched on */
+  draw(scene, settings, outlines) {
+    this.clear();
+    const { ct, pet, uncertainty } = scene;
+    const layers = [ctLayer(ct, settings.ct)];
+    if (pet) layers.push(petLayer(pet, settings.pet));
+    if (uncertainty) layers.push(uncertaintyLayer(uncertainty.volume, uncertainty.range, settings.uncertaintyOpacity));
+    for (const plane of this.#view.planes) this.#inPanel(plane, () => this.#drawPlane(plane, layers, outlines));
+    if (this.#view.panels[PROJECTION]) this.#inPanel(PROJECTION, (panel) => this.#drawProjection(panel, scene.projection, settings, outlines));
+  }
+
+  #inPanel(panel, action) {
+    const { left, top, width, height } = this.#view.panels[panel];
+    this.#context.save();
+    this.#context.beginPath();
+    this.#context.rect(left, top, width, height);
+    this.#context.clip();
+    action(this.#view.panels[panel]);
+    this.#context.restore();
+  }
+
+  #drawPlane(plane, layers, outlines) {
+    const view = this.#view;
+    const panel = view.panels[plane];
+    const across = ACROSS[plane];
+    const index = view.voxel[across];
+    const image = sliceImage(layers, plane, index);
+    const matrix = view.voxelMatrix(plane);
+    const [width, height] = [-matrix.a * image.width, -matrix.d * image.height];
+    const picture = new OffscreenCanvas(image.width, image.height);
+    picture.getContext("2d").putImageData(image, 0, 0);
+    this.#context.drawImage(picture, matrix.e - width, matrix.f - height, width, height);
+    this.#strokeContours(outlines, matrix, ({ contours }, label) => contours.slice(plane, index, label));
+    this.#drawCrosshair(panel, ...view.toPixel(plane, view.position));
+    this.#caption(panel, `${NAMES[plane]}  ${view.position[across].toFixed(1).replace("-", "−")} mm`, LETTERS[plane]);
+    this.#drawScaleBar(panel);
+  }
+
+  #drawProjection(panel, projection, { pet, angle }, outlines) {
+    if (!projection) return this.#text("No PET", panel.left + panel.width / 2, panel.top + panel.height / 2, "center", "middle", 14);
+    const { left, top, width, height } = projection.place(panel, angle);
+    this.#context.imageSmoothingQuality = "high";
+    this.#context.drawImage(projection.picture(angle, pet), left, top, width, height);
+    const outlineOf = ({ name, contours }, label) => projection.outlineOf(name, contours.mask, label, angle);
+    this.#strokeContours(outlines, projection.matrix(panel, angle), outlineOf);
+    const [x, y] = projection.pixelOf(panel, angle, this.#view.position);
+    const gap = 10 * this.#ratio;
+    const [start, end] = [panel.left, panel.left + panel.width];
+    this.#line([[start, y, x - gap, y], [x + gap, y, end, y], [x, y - 2.2 * gap, x, y - gap], [x, y + gap, x, y + 2.2 * gap]]);
+    this.#caption(panel, `${NAMES[PROJECTION]}  ${angle}°`, [...sideLetters(angle), "S", "I"]);
+  }
+
+  // Dark casings first, so that no contour hides another's line by its casing. The reference, drawn before the teams, has
+  // the wider line, so that it shows beside a team's that coincides with it.
+  #strokeContours(outlines, matrix, pathOf) {
+    const lines = [];
+    for (const one of outlines) {
+      for (const label of LABELS) {
+        const path = pathOf(one, label);
+        if (!path) continue;
+        const shown = new Path2D();
+        shown.addPath(path, matrix);
+        lines.push({ path: shown, colour: one.colour, width: one.isReference ? 2.8 : 1.8, dash: DASHES[label] });
+      }
+    }
+    const context = this.#context;
+    context.lineJoin = "round";
+    for (const [more, colourOf] of [[1.6, () => "rgba(0, 0, 0, 0.5)"], [0, (line) => line.colour]]) {
+      for (const line of lines) {
+        context.lineWidth = (line.width + more) * this.#ratio;
+        context.setLineDash(line.dash.map((length) => length * this.#ratio));
+        context.strokeStyle = colourOf(line);
+        context.stroke(line.path);
+      }
+    }
+    context.setLineDash([]);
+  }
+
+  #drawCrosshair({ left, top, width, height }, x, y) {
+    const gap = 12 * this.#ratio;
+    this.#line([[left, y, x - gap, y], [x + gap, y, left + width, y], [x, top, x, y - gap], [x, y + gap, x, top + height]]);
+  }
+
+  #line(pieces) {
+    const context = this.#context;
+    context.lineWidth = this.#ratio;
+    context.strokeStyle = CROSSHAIR;
+    context.beginPath();
+    for (const [x0, y0, x1, y1] of pieces) {
+      context.moveTo(Math.round(x0) + 0.5, Math.round(y0) + 0.5);
+      context.lineTo(Math.round(x1) + 0.5, Math.round(y1) + 0.5);
+    }
+    context.stroke();
+  }
+
+  #caption({ left, top, width, height }, title, [leftLetter, rightLetter, topLetter, bottomLetter]) {
+    const pad = 8 * this.#ratio;
+    this.#text(title, left + pad, top + pad, "left", "top", 12);
+    this.#text(leftLetter, left + pad, top + height / 2, "left", "middle", 14);
+    this.#text(rightLetter, left + width - pad, top + height / 2, "right", "middle", 14);
+    this.#text(topLetter, left + width / 2, top + pad, "center", "top", 14);
+    this.#text(bottomLetter, left + width / 2, top + height - pad, "center", "bottom", 14);
+  }
+
+  #text(text, x, y, align, baseline, size) {
+    const context = this.#context;
+    context.font = `${size >= 14 ? 600 : 500} ${size * this.#ratio}px system-ui, sans-serif`;
+    context.textAlign = align;
+    context.textBaseline = baseline;
+    context.lineWidth = 3 * this.#ratio;
+    context.strokeStyle = "rgba(0, 0, 0, 0.7)";
+    context.strokeText(text, x, y);
+    context.fillStyle = INK;
+    context.fillText(text, x, y);
+  }
+
+  #drawScaleBar({ left, top, width, height }) {
+    const { scale } = this.#view;
+    const mm = SCALE_BARS_MM.find((length) => length * scale < 0.3 * width) ?? 1;
+    const pad = 10 * this.#ratio;
+    const [x, y] = [left + pad, top + height - pad];
+    const context = this.#context;
+    for (const [thickness, colour] of [[4, "rgba(0, 0, 0, 0.7)"], [2, INK]]) {
+      context.lineWidth = thickness * this.#ratio;
+      context.strokeStyle = colour;
+      context.beginPath();
+      context.moveTo(x, y);
+      context.lineTo(x + mm * scale, y);
+      context.stroke();
+    }
+    this.#text(mm >= 10 ? `${mm / 10} cm` : `${mm} mm`, x, y - 5 * this.#ratio, "left", "bottom", 11);
+  }
+}

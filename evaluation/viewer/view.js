@@ -1,0 +1,138 @@
+// Where the planes of a case lie on the canvas: panels, crosshair, zoom and pan. Nothing is drawn here.
+// Positions are mm to the patient's right, front and head (R, A, S); the volumes' axes run that way, too.
+
+export const PROJECTION = 3;
+// The axis across each plane (axial, coronal, sagittal), and its in-plane axes (horizontal, vertical) on the screen.
+export const ACROSS = [2, 1, 0];
+export const IN_PLANE = [[0, 1], [0, 2], [1, 2]];
+const GAP = 3;
+const MOST_ZOOM = 12;
+
+/** @typedef {{dims: number[], spacing: number[], origin: number[]}} Grid voxels, mm, and mm of the first voxel's centre */
+/** @typedef {{left: number, top: number, width: number, height: number}} Panel in canvas pixels */
+
+export class View {
+  /** @type {Grid | null} */
+  grid = null;
+  /** Panels of the planes and the projection; null for those that an enlarged one hides. @type {(Panel | null)[]} */
+  panels = [];
+  /** @type {number | null} */
+  enlarged = null;
+  zoom = 1;
+  #position = [0, 0, 0];
+  #centre = [0, 0, 0];
+  #pixelsPerMm = 1;
+
+  /** @param {Grid | null} grid of the case that is shown */
+  setGrid(grid) {
+    this.grid = grid;
+    if (grid) this.resetZoom();
+  }
+
+  get extentMm() {
+    return this.grid.dims.map((count, axis) => count * this.grid.spacing[axis]);
+  }
+
+  get middle() {
+    const { dims, spacing, origin } = this.grid;
+    return origin.map((first, axis) => first + ((dims[axis] - 1) * spacing[axis]) / 2);
+  }
+
+  /** The crosshair in mm; it stays on the voxels. */
+  get position() {
+    return [...this.#position];
+  }
+
+  set position(mm) {
+    const { dims, spacing, origin } = this.grid;
+    this.#position = mm.map((value, axis) => Math.min(origin[axis] + (dims[axis] - 1) * spacing[axis], Math.max(origin[axis], value)));
+  }
+
+  /** Index of the voxel at the crosshair. */
+  get voxel() {
+    return this.#position.map((mm, axis) => Math.round((mm - this.grid.origin[axis]) / this.grid.spacing[axis]));
+  }
+
+  /** Axial and coronal share a column, coronal and sagittal a row; an enlarged panel has the canvas to itself. */
+  layOut(width, height) {
+    const [w, d, h] = this.extentMm;
+    if (this.enlarged === null) {
+      const right = Math.max(d, 0.9 * w);
+      const column = Math.round(((width - GAP) * w) / (w + right));
+      const row = Math.round(((height - GAP) * d) / (d + h));
+      const [columns, rows] = [[column, width - GAP - column], [row, height - GAP - row]];
+      const panel = (i, j) => ({ left: i * (column + GAP), top: j * (row + GAP), width: columns[i], height: rows[j] });
+      this.panels = [panel(0, 0), panel(0, 1), panel(1, 1), panel(1, 0)];
+    } else {
+      this.panels = [null, null, null, null];
+      this.panels[this.enlarged] = { left: 0, top: 0, width, height };
+    }
+    const fits = this.planes.map((plane) => {
+      const [across, up] = IN_PLANE[plane].map((axis) => this.extentMm[axis]);
+      return Math.min(this.panels[plane].width / across, this.panels[plane].height / up);
+    });
+    this.#pixelsPerMm = Math.min(...fits);
+  }
+
+  /** The planes on the screen: 0 axial, 1 coronal, 2 sagittal. */
+  get planes() {
+    return [0, 1, 2].filter((plane) => this.panels[plane]);
+  }
+
+  /** Canvas pixels of a mm, the same in all planes. */
+  get scale() {
+    return this.#pixelsPerMm * this.zoom;
+  }
+
+  /** The panel at a canvas pixel; -1 without one. */
+  panelAt(x, y) {
+    return this.panels.findIndex((panel) => panel && x >= panel.left && y >= panel.top && x < panel.left + panel.width && y < panel.top + panel.height);
+  }
+
+  // The patient's right, and in the sagittal plane the front, is on the left; the head, or the front, is at the top.
+
+  /** Canvas pixel of a position in a plane. */
+  toPixel(plane, mm) {
+    const { left, top, width, height } = this.panels[plane];
+    const [x, y] = IN_PLANE[plane].map((axis) => (mm[axis] - this.#centre[axis]) * this.scale);
+    return [left + width / 2 - x, top + height / 2 - y];
+  }
+
+  /** Position of a canvas pixel of a plane, in the slice that is shown. */
+  toMm(plane, x, y) {
+    const { left, top, width, height } = this.panels[plane];
+    const [h, v] = IN_PLANE[plane];
+    const mm = this.position;
+    mm[h] = this.#centre[h] + (left + width / 2 - x) / this.scale;
+    mm[v] = this.#centre[v] + (top + height / 2 - y) / this.scale;
+    return mm;
+  }
+
+  /** Leads from in-plane voxels of a slice, 0 at the first one's edge, to canvas pixels. */
+  voxelMatrix(plane) {
+    const { origin, spacing } = this.grid;
+    const [x, y] = this.toPixel(plane, origin.map((first, axis) => first - spacing[axis] / 2));
+    const [width, height] = IN_PLANE[plane].map((axis) => spacing[axis] * this.scale);
+    return new DOMMatrix([-width, 0, 0, -height, x, y]);
+  }
+
+  /** Zoom by a factor; the given position keeps its place on the screen. */
+  zoomBy(factor, around = this.position) {
+    const zoom = Math.min(MOST_ZOOM, Math.max(1, this.zoom * factor));
+    if (zoom === 1) return this.resetZoom();
+    this.#centre = this.#centre.map((mm, axis) => around[axis] + ((mm - around[axis]) * this.zoom) / zoom);
+    this.zoom = zoom;
+  }
+
+  resetZoom() {
+    this.zoom = 1;
+    this.#centre = this.middle;
+  }
+
+  /** Move the content of a plane by canvas pixels. */
+  panBy(plane, dx, dy) {
+    const [h, v] = IN_PLANE[plane];
+    this.#centre[h] += dx / this.scale;
+    this.#centre[v] += dy / this.scale;
+  }
+}
