@@ -20,7 +20,6 @@ from algorithm.deadline import Termination, process_age_s
 from algorithm.heads.methods import METHODS, method_for
 from algorithm.network.package import default_package_path
 from algorithm.network.resident import Resident
-from algorithm.network.speed import SPEED_UPS, Speed
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import PORT, serve
@@ -55,7 +54,7 @@ def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
             return 0
         with _terminated_by_signal() as termination:
             try:
-                record = predict(request, Resident(model_dir, request.device, request.speed), termination).record
+                record = predict(request, Resident(model_dir, request.device), termination).record
             finally:
                 _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
@@ -85,7 +84,6 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         most_passes=arguments.passes,
         uncertainty_dir=arguments.uncertainty,
         record_path=arguments.record,
-        speed=Speed.named(arguments.faster),
     )
 
 
@@ -256,13 +254,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "cpu", "cuda"),
         default="auto",
         help="device of the networks (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--faster",
-        nargs="+",
-        choices=tuple(SPEED_UPS),
-        default=(),
-        help="run the networks faster on a card; the last bits of the answers then differ (default: none)",
     )
     parser.add_argument(
         "--method",

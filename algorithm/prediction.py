@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
 from algorithm.heads.methods import Method
-from algorithm.network.speed import Speed
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import Finding
@@ -34,7 +33,6 @@ class PredictRequest:
         source: the platform's `/input` folder, plain files, or scans in memory.
         output_dir: the platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
-        speed: ways to run the networks faster that change the last bits.
         time_limit_s: seconds for the case, of which `spent_s` are already used.
         strict: degenerate input is an error, not a warning.
         most_passes: limit on the passes of the network; None makes all that fit the time.
@@ -56,7 +54,6 @@ class PredictRequest:
     uncertainty_dir: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
-    speed: Speed = field(default_factory=Speed)
 
     @property
     def uses_package(self) -> bool:

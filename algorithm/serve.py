@@ -196,7 +196,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = PORT) -> None:
     Raises:
         HecktorError: the port is not available, or the model or the device is unusable.
     """
-    resident, termination = Resident(model_dir, request.device, request.speed), Termination()
+    resident, termination = Resident(model_dir, request.device), Termination()
 
     def load() -> None:
         if request.uses_package:

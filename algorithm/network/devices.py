@@ -55,7 +55,7 @@ def limit_threads() -> None:
         torch.set_num_threads(min(torch.get_num_threads(), usable_cpus()))
 
 
-def prepared_device(name: str, *, benchmark: bool = False) -> torch.device:
+def prepared_device(name: str) -> torch.device:
     """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them.
 
     Raises:
@@ -63,20 +63,18 @@ def prepared_device(name: str, *, benchmark: bool = False) -> torch.device:
     """
     limit_threads()
     device = device_named(name)
-    prepare_gpu(device, benchmark=benchmark)
+    prepare_gpu(device)
     return device
 
 
-def prepare_gpu(device: torch.device, *, benchmark: bool = False) -> None:
-    """Limit this process's memory on the card and make results reproducible, unless cuDNN may choose its algorithms by
-    `benchmark`; no effect on a CPU.
-    """
+def prepare_gpu(device: torch.device) -> None:
+    """Limit this process's memory on the card and make results reproducible; no effect on a CPU."""
     if device.type != "cuda":
         return
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, GPU_MEMORY_LIMIT_BYTES / total), device)
-    torch.backends.cudnn.benchmark = benchmark
-    torch.backends.cudnn.deterministic = not benchmark
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
 
 
 def release(device: torch.device) -> None:

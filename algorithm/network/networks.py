@@ -17,7 +17,6 @@ from algorithm.network.devices import GIB, release
 from algorithm.network.enhance import Enhanced, enhancements
 from algorithm.network.organs import organ_count, organs_as_background
 from algorithm.network.package import ModelPackage
-from algorithm.network.speed import Speed
 from contract.errors import ModelPackageError
 
 _MODULES: Final[dict[str, type[nn.Module]]] = {
@@ -40,8 +39,8 @@ class Networks:
     beyond are read again each time.
     """
 
-    def __init__(self, package: ModelPackage, speed: Speed | None = None) -> None:
-        self.package, self.speed = package, speed or Speed()
+    def __init__(self, package: ModelPackage) -> None:
+        self.package = package
         self.kept_bytes, self._full = 0, False
         self._kept: dict[int, dict[str, torch.Tensor]] = {}
         self._network: nn.Module | None = None
@@ -63,8 +62,6 @@ class Networks:
                 self.forget()
                 release(device)
             self._network = build_network(self.package, fold).to(device).eval()
-            if self.speed.channels_last:
-                self._network.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
             self._holds = wanted
         if fold != self._fold:
             self._fold = None

@@ -99,23 +99,6 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     return plan_passes(len(package.fold_files), tuple(int(axis) for axis in package.manifest.get("mirror_axes", ())))
 
 
-def paired_mirrors(passes: Sequence[Pass]) -> list[tuple[Pass, ...]]:
-    """The passes as singles and pairs: two mirrored passes of one fold share a batch. The first pass stays alone.
-
-    A pair stands where its first pass stood.
-    """
-    groups: list[tuple[Pass, ...]] = [(passes[0],)]
-    waiting: dict[int, int] = {}  # fold: the place of its mirrored pass without a partner
-    for step in passes[1:]:
-        if step.axes and step.fold in waiting:
-            groups[waiting.pop(step.fold)] += (step,)
-            continue
-        if step.axes:
-            waiting[step.fold] = len(groups)
-        groups.append((step,))
-    return groups
-
-
 PassObserver = Callable[[Pass, _Float], None]
 
 
@@ -148,18 +131,11 @@ class Passes:
         if not self.passes:
             raise ValueError("found no pass, expected at least one")
         self._package = self.networks.package
-        self._partners: dict[Pass, Pass] = {}
-        self._ahead: dict[Pass, _Float] = {}  # the logits of a partner whose turn comes next
-        if self.networks.speed.two_mirrors:
-            groups = paired_mirrors(self.passes)
-            self.passes = [step for group in groups for step in group]
-            self._partners = dict(group for group in groups if len(group) == 2)
         self._images = {name: self.others.get(name, self.image) for name in self._package.fold_configurations}
         self._plans = self._image_of(self.passes[0]).plans(self._package.patch_of(self.passes[0].fold))
         self._plan = next(self._plans)
         self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
         classes = len(self._package.manifest["labels"])
-        classes *= 2 if self._partners else 1
         sizes = {name: sum_bytes(image.shape, len(self.image.data), classes) for name, image in self._images.items()}
         self._ladders = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()
@@ -198,8 +174,6 @@ class Passes:
         A member without a pass so far is taken to cost as much per voxel as the others; the first tiles of the pass
         then correct the estimate. A member that was left out stays out, since time only grows shorter.
         """
-        if step in self._ahead:
-            return True
         member = self._member(step)
         rate = self._rates.get(member, max(self._rates.values()))
         if not self.deadline.fits(SLOWER * rate * self._tile_voxels(step)):
@@ -216,7 +190,7 @@ class Passes:
 
     def _tile_voxels(self, step: Pass) -> int:
         plan = self._plan_of(step)
-        return len(plan.tiles) * math.prod(plan.patch) * (2 if step in self._partners else 1)
+        return len(plan.tiles) * math.prod(plan.patch)
 
     def _member(self, step: Pass) -> str:
         return self._package.fold_configurations[step.fold]
@@ -263,22 +237,14 @@ class Passes:
 
     def _whole_pass(self, step: Pass) -> _Float:
         """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
-        if step in self._ahead:
-            logits = self._ahead.pop(step)
-            self.on_pass(step, logits)
-            return logits
-        image, plan, partner = self._image_of(step), self._plan_of(step), self._partners.get(step)
+        image, plan = self._image_of(step), self._plan_of(step)
         while True:
             backend = self._backend_of(step)
             try:
                 network = self.networks.of(step.fold, backend.device)
                 self._tensor = self._tensor.to(backend.sums)
                 self._begun_s = self.deadline.clock()
-                also = None if partner is None else partner.axes
-                in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done, also).numpy()
-                if partner is not None:
-                    in_box, second = np.split(in_box, 2)
-                    self._ahead[partner] = image.answer(second, plan.box)
+                in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done).numpy()
                 logits = image.answer(in_box, plan.box)
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.speed import Speed
 from contract.packages import check_edition, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
@@ -25,8 +24,8 @@ LOGGER = logging.getLogger("hecktor")
 class Resident:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed."""
 
-    def __init__(self, model_dir: Path, device: str, speed: Speed | None = None) -> None:
-        self._model_dir, self._device_name, self._speed = model_dir, device, speed or Speed()
+    def __init__(self, model_dir: Path, device: str) -> None:
+        self._model_dir, self._device_name = model_dir, device
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
@@ -56,7 +55,7 @@ class Resident:
         else:
             return self
         LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
-        on_cpu = Resident(self._model_dir, "cpu", self._speed)
+        on_cpu = Resident(self._model_dir, "cpu")
         on_cpu.load()
         return on_cpu
 
@@ -89,7 +88,7 @@ class Resident:
         """The folds' networks. Raises `ModelPackageError` if one of them cannot be built."""
         from algorithm.network.networks import Networks
 
-        networks = Networks(self.package, self._speed)
+        networks = Networks(self.package)
         networks.check()
         return networks
 
@@ -98,4 +97,4 @@ class Resident:
         """The device that the user wants. Raises `HecktorError` if it does not answer."""
         from algorithm.network.devices import prepared_device
 
-        return prepared_device(self._device_name, benchmark=self._speed.benchmark)
+        return prepared_device(self._device_name)

@@ -65,7 +65,6 @@ def slide(
     plan: PassPlan,
     backend: Backend,
     tile_done: TileDone,
-    also: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
     """Logits (label, z, y, x) of one pass over the plan's box, float32, on the CPU.
 
@@ -76,7 +75,6 @@ def slide(
         plan: position and density of the tiles.
         backend: devices for the network and for the sums.
         tile_done: called after each tile with its number from 1 and the number of tiles; an exception ends the pass.
-        also: mirrored axes of a second pass, which shares each batch; its labels follow those of the first.
 
     Raises:
         NotANumberError: a tile's logits are not finite.
@@ -91,7 +89,7 @@ def slide(
     total = torch.zeros(())
     for number, tile in enumerate(tiles, start=1):
         part = padded[(slice(None), *tile)][None].to(backend.device)
-        logits = _tile_logits(network, part, axes) if also is None else _pair_logits(network, part, (axes, also))
+        logits = _tile_logits(network, part, axes)
         if number == 1:
             total = torch.zeros((logits.shape[0], *padded.shape[1:]), device=backend.sums)
         total[(slice(None), *tile)] += logits.to(backend.sums) * weight
@@ -113,14 +111,6 @@ def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) 
         if not bool(torch.isfinite(logits).all()):
             raise NotANumberError
     return (logits.flip(spatial) if spatial else logits)[0]
-
-
-def _pair_logits(network: nn.Module, part: torch.Tensor, mirrors: Sequence[tuple[int, ...]]) -> torch.Tensor:
-    """Logits of a tile by two mirrored passes in one batch, the labels of the second after those of the first."""
-    logits = _forward(network, torch.cat([part.flip([axis + 2 for axis in axes]) for axes in mirrors]), half=True)
-    if not bool(torch.isfinite(logits).all()):
-        return torch.cat([_tile_logits(network, part, axes) for axes in mirrors])
-    return torch.cat([one.flip([axis + 1 for axis in axes]) for one, axes in zip(logits, mirrors, strict=True)])
 
 
 def _forward(network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Tensor:

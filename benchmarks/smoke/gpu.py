@@ -12,9 +12,8 @@ from typing import Final
 
 import torch
 
-from algorithm.network.speed import SPEED_UPS, Speed
 from benchmarks.cases.data import SIZES, BenchData, bench_data, make_patient
-from benchmarks.harness.bounds import TIME_RATIO, Bound
+from benchmarks.harness.bounds import Bound
 from benchmarks.harness.measurement import Measurement
 from benchmarks.harness.suite import run_suite, suite_parser
 from benchmarks.smoke.operations import time_tile
@@ -29,7 +28,6 @@ BOUNDS: Final = (Bound(PASSES, "at least", 1), Bound(MARGIN_S, "at least", 0), B
 # The process limits itself to 14 GiB; a T4 has 15 for it and the driver's libraries.
 CARD_BOUNDS: Final = (Bound(CARD_GIB, "at most", 14.0), Bound(DRIVER_GIB, "at most", 15.0))
 # The default, which gives the same bytes each time, is kept while no way takes less than this share of its time.
-DEFAULT_BOUND: Final = Bound(TIME_RATIO, "at least", 0.9)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +59,8 @@ def _measurements(options: argparse.Namespace, data: BenchData, folder: Path) ->
             edition: write_random_package(folder / plan / edition, plan, edition, quick=options.quick)
             for edition in dict.fromkeys(TASKS[task][0] for task in options.tasks)
         }
-        yield from _tiles(plan, next(iter(packages.values())), options.device)
+        package = next(iter(packages.values()))
+        yield Measurement(plan, TILE, partial(time_tile, package, options.device))
         for size in options.sizes:
             for task in options.tasks:
                 package, name = packages[TASKS[task][0]], f"{size.replace('_', ' ')}, {task}"
@@ -79,14 +78,6 @@ def _trainings(preset: str, device: str, *, quick: bool) -> Iterator[Measurement
         train = partial(time_training, preset, way, device, quick)
         name, against = (preset, ()) if way is None else (f"{preset}, {way}", (f"{TRAINING}/{preset}",))
         yield Measurement(TRAINING, name, train, against, (Bound(FITS, "at least", 1), *memory))
-
-
-def _tiles(plan: str, package: Path, device: str) -> Iterator[Measurement]:
-    """One tile by the default, then in each faster way, and in all of them together."""
-    yield Measurement(plan, TILE, partial(time_tile, package, device, Speed()))
-    for name, ways in (*((way, [way]) for way in SPEED_UPS), ("all of these", list(SPEED_UPS))):
-        work = partial(time_tile, package, device, Speed.named(ways))
-        yield Measurement(plan, f"{TILE}, {name}", work, (f"{plan}/{TILE}",), (DEFAULT_BOUND,))
 
 
 def _parser() -> argparse.ArgumentParser:

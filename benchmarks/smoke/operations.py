@@ -15,7 +15,6 @@ from algorithm.deadline import Deadline
 from algorithm.network.devices import cpu_has_bfloat16, prepared_device, synchronise
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import CHANNELS, load_package
-from algorithm.network.speed import Speed
 from benchmarks.harness.measurement import Work
 from benchmarks.harness.timing import Repeats, time_calls
 from contract import labels
@@ -37,15 +36,12 @@ def flops_per_tile(configuration: Mapping[str, Any]) -> float:
     return float(counter.get_total_flops())
 
 
-def time_tile(model: Path, device_name: str, speed: Speed, _: Path) -> Work:
-    """Time tiles of noise as the algorithm computes them: half precision, weights of the first fold.
-
-    Of two mirrors in a batch the time is that of one.
-    """
-    package, device = load_package(model), prepared_device(device_name, benchmark=speed.benchmark)
-    network, tiles = Networks(package, speed).of(0, device), 2 if speed.two_mirrors else 1
+def time_tile(model: Path, device_name: str, _: Path) -> Work:
+    """Time tiles of noise as the algorithm computes them: half precision, weights of the first fold."""
+    package, device = load_package(model), prepared_device(device_name)
+    network = Networks(package).of(0, device)
     patch = [int(n) for n in package.configuration["patch_size"]]
-    tile = torch.randn((tiles, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
+    tile = torch.randn((1, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
     on_cuda = device.type == "cuda"
     dtype = torch.float16 if on_cuda else torch.bfloat16
 
@@ -56,7 +52,6 @@ def time_tile(model: Path, device_name: str, speed: Speed, _: Path) -> Work:
             synchronise(device)
 
     timing, flops = time_calls(forward, TILE_REPEATS), flops_per_tile(package.configuration)
-    timing = replace(timing, seconds=tuple(seconds / tiles for seconds in timing.seconds))
     return replace(timing, figures={"GFLOP": flops / 1e9, "TFLOP/s": flops / timing.median_s / 1e12})
 
 

@@ -16,7 +16,7 @@ TILE: Final = "one tile"
 TRAINING: Final = "training"
 FOLDS: Final = 5
 _RUN_HEADS: Final = ("network", "patient and task", "limit", "took", "passes", "left", "card", "T4 passes", "limits")
-_TILE_HEADS: Final = ("network", "way", "a tile", "TFLOP/s", "of the default's time", "default within 10%")
+_TILE_HEADS: Final = ("network", "a tile", "TFLOP/s")
 _TRAINING_HEADS: Final = (
     *("preset", "first epoch", "an epoch", "a network", f"{FOLDS} folds", "peak memory", "of the plain time", "limits"),
 )
@@ -99,16 +99,8 @@ def _run(row: _Row) -> list[str]:
 
 
 def _tile(row: _Row) -> list[str]:
-    ratio = row["time_ratio"]
-    way = row["name"].removeprefix(TILE).removeprefix(", ") or "default, same bytes each time"
-    return [
-        escape(row["group"]),
-        escape(way),
-        f"{row['seconds']['median'] * 1000:.1f} ms",
-        f"{row['figures']['TFLOP/s']:.2f}",
-        "" if ratio is None else f"{ratio:.2f}",
-        _mark(verdict(row)) if row["bounds"] else "",
-    ]
+    seconds, figures = row["seconds"], row["figures"]
+    return [escape(row["group"]), f"{seconds['median'] * 1000:.1f} ms", f"{figures['TFLOP/s']:.2f}"]
 
 
 def _training(row: _Row) -> list[str]:

@@ -139,10 +139,3 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     for case in cases:
         expected = alone(case, work, tiny_package).mask_on(CT)
         np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, expected)
-
-
-def test_two_mirrors_share_a_batch_on_the_card(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    """One mirror axis leaves no second mirrored pass, so that nothing changes; the other ways change last bits."""
-    found = predicted("cuda", "--faster", "benchmark", "channels-last", "two-mirrors")
-    assert found.record["passes_done"] == 4
-    assert (found.mask == predicted("cpu").mask).mean() > 0.999

@@ -214,11 +214,9 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
     ladder = (Backend(CPU, CPU), Backend(CPU, CPU))
     used: list[tuple[type, int]] = []
 
-    def slide(
-        data: Any, axes: Any, network: nn.Module, plan: Any, backend: Backend, done: Any, also: Any
-    ) -> torch.Tensor:
+    def slide(data: Any, axes: Any, network: nn.Module, plan: Any, backend: Backend, done: Any) -> torch.Tensor:
         used.append((type(network), next(n for n, known in enumerate(ladder) if known is backend)))
-        return windows.slide(data, axes, network, plan, backend, done, also)
+        return windows.slide(data, axes, network, plan, backend, done)
 
     monkeypatch.setattr(passes_module, "backends", lambda *_: ladder)
     monkeypatch.setattr(passes_module, "slide", slide)

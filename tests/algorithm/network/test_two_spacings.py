@@ -27,7 +27,6 @@ from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Ensemble, Passes, Progress, plan_passes
 from algorithm.network.segment import network_input, normalise, other_images, segment
-from algorithm.network.speed import Speed
 from algorithm.network.windows import Box, Pass
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -179,25 +178,6 @@ def test_the_coarse_image_is_that_of_a_package_of_its_own(package: ModelPackage)
     assert both.pet is not None
     np.testing.assert_array_equal(both.data, normalise((both.ct, both.pet), package))
     assert np.abs(alone.data[0]).max() > 1.5 * np.abs(both.data[0]).max()
-
-
-def test_two_mirrors_in_a_batch_change_no_pass(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each network's mirrors share batches of its own image; in float32, where rounding is small."""
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
-    rng = np.random.default_rng(4)
-    fine, coarse = (rng.normal(0, 1, (2, n, n, n)).astype(np.float32) for n in (24, 12))
-    logits: list[dict[Pass, np.ndarray]] = []
-    for speed in (Speed(), Speed(two_mirrors=True)):
-        logits.append({})
-        options: dict[str, Any] = {"on_pass": logits[-1].__setitem__, "others": coarse_image(coarse)}
-        networks = Networks(package, speed)
-        passes = Passes(MemberImage.of(fine), plan_passes(2, (0, 2)), networks, Deadline(600), CPU, **options)
-        assert passes.run().done == 8
-    default, paired = logits
-    assert default.keys() == paired.keys()
-    for step, one in default.items():
-        assert one.shape == (3, 24, 24, 24)
-        np.testing.assert_allclose(paired[step], one, atol=1e-4, rtol=1e-4)
 
 
 def test_the_algorithm_runs_both(root: Path, predict: Any, case_folder: Any) -> None:

@@ -28,11 +28,7 @@ def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture
     arguments = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--plans", "resenc-m"]
     assert gpu.main([*arguments, "--sizes", "head_and_neck", "--tasks", "combined", "--presets", "nnunet"]) == 0
     report = read_json(tmp_path / "gpu-smoke-quick.json")
-    tile, *ways, run, training = report["measurements"]
-    assert [way["name"] for way in ways] == [
-        f"one tile, {way}" for way in ("benchmark", "channels-last", "two-mirrors", "all of these")
-    ]
-    assert all(way["time_ratio"] > 0 for way in ways)
+    tile, run, training = report["measurements"]
     assert training["figures"][FITS] == 1
     assert training["figures"][HOURS] == pytest.approx(training["seconds"]["median"] * 1000 / 3600)
     figures = run["figures"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness.bounds import TIME_RATIO, Bound
+from benchmarks.harness.bounds import Bound
 from benchmarks.harness.machine import machine_facts
 from benchmarks.harness.measurement import Measurement
 from benchmarks.harness.table import report_rows
 from benchmarks.harness.timing import Timing
-from benchmarks.smoke.gpu import BOUNDS, CARD_BOUNDS, DEFAULT_BOUND
+from benchmarks.smoke.gpu import BOUNDS, CARD_BOUNDS
 from benchmarks.smoke.page import smoke_page, verdict
 from benchmarks.smoke.patients import CARD_GIB, DRIVER_GIB, LIMIT_S, MARGIN_S, PASSES, PLANNED
 from benchmarks.smoke.training import FIRST_EPOCH_S, FITS, HOURS
@@ -29,8 +29,7 @@ def run(name: str, limit_s: float, margin_s: float, memory_gib: float, **more: f
 
 
 def tile(name: str, seconds: float) -> Any:
-    bounds = () if name == "one tile" else (DEFAULT_BOUND,)
-    return made_up(name, Timing((seconds,), 900.0, {"TFLOP/s": 0.958 / seconds}), bounds, "default/one tile")
+    return made_up(name, Timing((seconds,), 900.0, {"TFLOP/s": 0.958 / seconds}), ())
 
 
 def training(name: str, seconds: float, published_gb: float, gib: float | None) -> Any:
@@ -45,13 +44,9 @@ def training(name: str, seconds: float, published_gb: float, gib: float | None) 
 
 @pytest.fixture
 def report() -> dict[str, Any]:
-    """A run that ends 4 s late, one that takes 14.6 GiB, a way that takes 0.7 of the default's time, and a preset that
-    does not fit.
-    """
+    """A run that ends 4 s late, one that takes 14.6 GiB, and a preset that does not fit."""
     measured = [
         tile("one tile", 0.16),
-        tile("one tile, benchmark", 0.112),
-        tile("one tile, channels-last", 0.155),
         run("head and neck, segmentation", 600, 61, 4.2, **{DRIVER_GIB: 5.1}),
         run("whole body, rfs", 900, -4, 6.0, **{DRIVER_GIB: 6.9}),
         run("whole body, combined", 1500, 150, 14.6),
@@ -68,8 +63,6 @@ def test_verdicts(report: dict[str, Any]) -> None:
     verdicts = {row["name"]: verdict(row) for row in report["measurements"]}
     assert verdicts == {
         "one tile": True,
-        "one tile, benchmark": False,
-        "one tile, channels-last": True,
         "head and neck, segmentation": True,
         "whole body, rfs": False,
         "whole body, combined": False,
@@ -80,13 +73,12 @@ def test_verdicts(report: dict[str, Any]) -> None:
 
 
 def test_the_page_says_what_holds_and_what_does_not(report: dict[str, Any]) -> None:
-    """Bounds: 2 of tiles, 3 x 5 of runs, 3 x 2 of trainings: 23. Four do not hold: 0.7 of the time, -4 s, 14.6 GiB, and
-    the preset that does not fit; two are not measured: the driver's count of a run, and that preset's memory.
+    """Bounds: 3 x 5 of runs, 3 x 2 of trainings: 21. Three do not hold: -4 s, 14.6 GiB, and the preset that does not
+    fit; two are not measured: the driver's count of a run, and that preset's memory.
     """
     page = smoke_page(report)
-    assert "17 of 23 limits hold." in page
+    assert "16 of 21 limits hold." in page
     broken = [
-        f"default, one tile, benchmark: {TIME_RATIO} at least 0.9: measured 0.7",
         "default, whole body, rfs: margin (s) at least 0: measured -4",
         "default, whole body, combined: peak memory on the card (GiB) at most 14: measured 14.6",
         "training, resenc-l: fits the card at least 1: measured 0",
@@ -97,7 +89,7 @@ def test_the_page_says_what_holds_and_what_does_not(report: dict[str, Any]) -> N
     ]
     before, middle, after = (text.partition("</ul>")[0] for text in page.replace("</h3>", "<h3").split("<h3")[::2])
     assert "limits hold" in before
-    assert [f"<li>{line}</li>" in middle for line in broken] == [True] * 4
+    assert [f"<li>{line}</li>" in middle for line in broken] == [True] * 3
     assert [f"<li>{line}</li>" in after for line in unknown] == [True] * 2
     assert "Tesla T4 &lt;15 GiB&gt;" in page
 

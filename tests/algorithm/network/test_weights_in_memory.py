@@ -1,4 +1,4 @@
-"""Weights in RAM, and the optional ways to run a network faster."""
+"""Weights in RAM, and the settings of a card."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from algorithm.deadline import Deadline
-from algorithm.network import devices, networks, windows
+from algorithm.network import devices, networks
 from algorithm.network.devices import GIB, prepared_device
 from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, paired_mirrors, plan_passes
-from algorithm.network.speed import SPEED_UPS, Speed
-from algorithm.network.windows import Pass
+from algorithm.network.passes import Passes, plan_passes
 from tests.conftest import write_manifest
 
 CPU = torch.device("cpu")
@@ -112,72 +110,16 @@ def test_kept_weights_outlive_their_file(half_package: ModelPackage) -> None:
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def test_mirrored_passes_are_paired_by_fold() -> None:
-    """Three mirrored passes of two folds: the first two of each fold share a batch, the third stays alone."""
-    plain = [Pass(0), Pass(1)]
-    mirrored = [Pass(fold, axes) for axes in ((0,), (1,), (0, 1)) for fold in (0, 1)]
-    assert paired_mirrors([*plain, *mirrored]) == [
-        (Pass(0),),
-        (Pass(1),),
-        (Pass(0, (0,)), Pass(0, (1,))),
-        (Pass(1, (0,)), Pass(1, (1,))),
-        (Pass(0, (0, 1)),),
-        (Pass(1, (0, 1)),),
-    ]
-
-
-@pytest.mark.parametrize("speed", [Speed(two_mirrors=True), Speed(channels_last=True), Speed.named(SPEED_UPS)], ids=str)
-def test_faster_ways_give_the_same_passes_but_for_rounding(
-    package: ModelPackage, monkeypatch: pytest.MonkeyPatch, speed: Speed
-) -> None:
-    """Each single pass, so that no mirror is taken for another; in float32, where rounding is small."""
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
-    logits: list[dict[Pass, np.ndarray]] = []
-    for ready in (Networks(package), Networks(package, speed)):
-        run = passes(ready)
-        logits.append({})
-        run.on_pass = logits[-1].__setitem__
-        assert run.run().done == 16
-    default, faster = logits
-    assert default.keys() == faster.keys()
-    for step, one in default.items():
-        np.testing.assert_allclose(faster[step], one, atol=1e-4, rtol=1e-4)
-
-
-def test_two_mirrors_take_half_the_calls(package: ModelPackage) -> None:
-    """Per fold one pass alone, seven mirrored ones in three pairs and one alone: five calls on the only tile."""
-    batches: list[int] = []
-    ready = Networks(package, Speed(two_mirrors=True))
-    ready.of(0, CPU).register_forward_hook(lambda _, inputs, __: batches.append(len(inputs[0])))
-    passes(ready).run()
-    assert sorted(batches) == [1] * 4 + [2] * 6
-
-
-def test_a_pair_that_overflows_is_computed_again_one_by_one(
-    package: ModelPackage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half precision answers infinity; in full precision all voxels hold 2."""
-    monkeypatch.setattr(
-        windows,
-        "_forward",
-        lambda _n, part, half: torch.full((len(part), 3, *part.shape[2:]), float("inf") if half else 2.0),
-    )
-    run = passes(Networks(package, Speed(two_mirrors=True)), axes=(1, 2)).run()
-    assert run.done == 8
-    assert np.unique(run.logits).tolist() == [2.0]
-
-
-@pytest.mark.parametrize("benchmark", [False, True])
-def test_the_card_is_reproducible_unless_cudnn_may_choose(monkeypatch: pytest.MonkeyPatch, benchmark: bool) -> None:
+def test_the_card_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card of 28 GiB, of which this process takes at most the half, 14 GiB."""
     shares: list[float] = []
     card = SimpleNamespace(total_memory=28 * GIB)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not benchmark)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", benchmark)
-    assert prepared_device("auto", benchmark=benchmark) == torch.device("cuda", 0)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    assert prepared_device("auto") == torch.device("cuda", 0)
     assert shares == [0.5]
-    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (benchmark, not benchmark)
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (False, True)
     assert devices.device_named("cpu") == CPU
