@@ -19,13 +19,27 @@ from baseline.release.matching import centre_of, unmatched, without_mask, withou
 from baseline.release.problems import ERROR, WARNING, Problem
 from baseline.release.tables import ReleaseTable, read_table
 from baseline.work import WorkFolders
+from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
 from contract.files import write_json
 from contract.patient import Patient
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
-# Keys of outcomes in the records that older versions wrote.
-_OLD_KEYS: Final = {"relapse": "Relapse", "rfs_days": "RFS", "hpv": "HPV Status"}
+
+
+class CaseRecord(Document):
+    """A patient of `cases.json`; `patient` holds the clinical variables and the centre, `outcomes` is by column."""
+
+    patient_id: str
+    centre: str
+    suv_factor: float | None
+    ct: str
+    pet: str
+    mask: str | None
+    planning_ct: str | None
+    dose: str | None
+    patient: dict[str, float | int | str | None]
+    outcomes: dict[str, bool | float | int | str]
 
 
 @dataclass(frozen=True)
@@ -57,32 +71,29 @@ class ReleaseCase:
         return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
 
     def as_json(self) -> dict[str, Any]:
-        """The record that `case_of` reads."""
+        """The patient's record in `cases.json`."""
         paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
         identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
         return {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
 
 
-def case_of(record: Mapping[str, Any]) -> ReleaseCase:
-    """A case from the record that `ReleaseCase.as_json` wrote, in this or an older version."""
-    outcomes = record.get("outcomes")
-    if outcomes is None:
-        outcomes = {column: record[key] for key, column in _OLD_KEYS.items() if record[key] is not None}
-    paths = {name: None if record[name] is None else Path(record[name]) for name in _PATHS}
-    patient = Patient.from_json(record["patient"])
-    return ReleaseCase(
-        record["patient_id"],
-        record["centre"],
-        patient=patient,
-        outcomes=outcomes,
-        suv_factor=record.get("suv_factor"),
-        **paths,  # type: ignore[arg-type]
-    )
-
-
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
     """The prepared patients, sorted by ID."""
-    return tuple(case_of(record) for record in work.read(work.cases_json))
+    name = work.cases_json.name
+    records = enumerate(work.read(work.cases_json))
+    return tuple(_case_of(parse_document(one, CaseRecord, f"{name}[{number}]")) for number, one in records)
+
+
+def _case_of(record: CaseRecord) -> ReleaseCase:
+    paths = {name: None if (path := getattr(record, name)) is None else Path(path) for name in _PATHS}
+    return ReleaseCase(
+        record.patient_id,
+        record.centre,
+        patient=Patient.from_json(record.patient),
+        outcomes=record.outcomes,
+        suv_factor=record.suv_factor,
+        **paths,  # type: ignore[arg-type]
+    )
 
 
 def write_cases(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
@@ -113,7 +124,7 @@ class Release:
 
 
 def read_release(root: Path, edition: Edition) -> Release:
-    """Read all folders of the release; images are opened only if copies of one seem to differ.
+    """Read all folders and tables of the release; no image is opened.
 
     Raises:
         InputError: no folder of a release, no patient folder, or several folders that could be the only one.
@@ -121,14 +132,13 @@ def read_release(root: Path, edition: Edition) -> Release:
     layout = read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
-    values = {task: _by_patient(table, layout, edition) for task, table in readable.items()}
-    problems = [*layout.problems, *unmatched(layout, readable, values), *without_mask(layout)]
+    values = {task: read_values(table, edition) for task, table in readable.items()}
+    problems = [*layout.problems, *unmatched(layout, readable), *without_mask(layout)]
     problems += without_outcomes(layout, readable)
     cases = []
-    for key, folders in sorted(layout.patients.items()):
-        merged, differing = _merged(
-            folders.patient_id, {task: rows.get(key, {}) for task, rows in values.items()}, tables
-        )
+    for patient, folders in sorted(layout.patients.items()):
+        rows = {task: of_task.get(patient, {}) for task, of_task in values.items()}
+        merged, differing = _merged(patient, rows, tables)
         problems += differing
         case = _case(folders, merged, edition)
         if case is not None:
@@ -137,19 +147,6 @@ def read_release(root: Path, edition: Edition) -> Release:
     for table in tables.values():
         problems += table.problems
     return Release(layout.root, tuple(cases), tuple(problems))
-
-
-def _by_patient(table: ReleaseTable, layout: ReleaseFiles, edition: Edition) -> dict[str, Values]:
-    """A table's values by ID in capitals; IDs that are spelled differently from their folder give one warning."""
-    values = read_values(table, edition)
-    odd = [
-        (written, layout.patients[written.upper()].patient_id)
-        for written in values
-        if written.upper() in layout.patients and layout.patients[written.upper()].patient_id != written
-    ]
-    if odd:
-        table.dialect(f"{len(odd)} IDs in another spelling, first {odd[0][0]!r}", f"the folder's, {odd[0][1]!r}")
-    return {written.upper(): row for written, row in values.items()}
 
 
 def _merged(

@@ -20,22 +20,15 @@ def centre_of(patient_id: str) -> str:
     return match[1].upper() if match else ""
 
 
-def unmatched(
-    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], values: Mapping[str, Collection[str]]
-) -> list[Problem]:
-    """Rows without images and images without a row: an error if no other folder or table has them.
-
-    `values` are the IDs, in capitals, of each table's rows.
-    """
+def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable]) -> list[Problem]:
+    """Rows without images and images without a row: an error if no other folder or table has them."""
     problems: list[Problem] = []
-    anywhere = {key for keys in values.values() for key in keys}
+    anywhere = {patient for table in tables.values() for patient in table.rows}
     for task, table in tables.items():
-        there = {key for key, folders in layout.patients.items() if task in folders.files}
+        there = {patient for patient, folders in layout.patients.items() if task in folders.files}
         problems += _rows_without_images(layout, table, task, there)
-        written = {name.upper() for name in table.rows}
-        for key in sorted(there - written - table.refused):
-            patient = layout.patients[key].patient_id
-            severity = WARNING if key in anywhere else ERROR
+        for patient in sorted(there - set(table.rows) - table.refused):
+            severity = WARNING if patient in anywhere else ERROR
             found = f"a folder, no row in {table.file}"
             file = layout.name(layout.folders[task].path / patient)
             problems.append(Problem(severity, "images-without-row", patient, file, found, "a row"))
@@ -46,16 +39,14 @@ def _rows_without_images(
     layout: ReleaseFiles, table: ReleaseTable, task: str, there: Collection[str]
 ) -> Iterator[Problem]:
     """Rows of a centre of which no patient has a folder give one warning: a release may lack a whole centre."""
-    written = {name.upper(): name for name in table.rows}
     present = {"", *map(centre_of, layout.patients)}
-    missing = sorted(set(written) - set(there))
+    missing = sorted(set(table.rows) - set(there))
     for centre, count in sorted(Counter(map(centre_of, missing)).items()):
         if centre not in present:
             found = f"{count} rows of {centre}, no folder of this centre"
             yield Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows")
-    for key in (key for key in missing if centre_of(key) in present):
-        severity = WARNING if key in layout.patients else ERROR
-        patient = layout.patients[key].patient_id if key in layout.patients else written[key]
+    for patient in (patient for patient in missing if centre_of(patient) in present):
+        severity = WARNING if patient in layout.patients else ERROR
         found = f"a row of {patient}, no folder {task}/{patient}"
         yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, MOST_FACTOR_RATIO, factor_fault, tissue_uptake
 from baseline.release.cases import Release
-from baseline.release.clinical import LEAST_WEIGHT_KG, MOST_WEIGHT_KG
-from baseline.release.problems import ERROR, WARNING
-from baseline.release.tables import ReleaseTable, point_for_comma, read_rows
+from baseline.release.problems import WARNING
+from baseline.release.tables import ReleaseTable, read_frame, usable_rows
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import Finding, InputError
 from contract.images.volumes import Volume
 
+LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
 _IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
 
@@ -33,45 +33,38 @@ def with_suv_factors(release: Release, path: Path) -> Release:
         InputError: no such file, or not a table with patient IDs and factors.
     """
     table = ReleaseTable(path.name)
-    factors = read_suv_factors(path, table, {case.patient_id.upper() for case in release.cases})
-    cases = tuple(replace(case, suv_factor=factors.get(case.patient_id.upper())) for case in release.cases)
+    factors = read_suv_factors(path, table, {case.patient_id for case in release.cases})
+    cases = tuple(replace(case, suv_factor=factors.get(case.patient_id)) for case in release.cases)
     known = path.absolute()
     problems = [one for one in release.problems if one.kind != "unexpected-file" or release.root / one.file != known]
     return replace(release, cases=cases, problems=(*problems, *table.problems))
 
 
 def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str]) -> dict[str, float]:
-    """Factors by patient ID in capitals; problems go to `table`. An impossible factor is named and left out.
+    """Factors by patient ID; problems go to `table`. An impossible factor is named and left out.
 
-    Without a factor, weight and dose give it. `patients` are the release's IDs in capitals.
+    Without a factor, weight and dose give it. `patients` are the release's IDs.
 
     Raises:
         InputError: no such file, or not a table with patient IDs and factors.
     """
     if not path.is_file():
         raise InputError(path.name, "not found", "a table of SUV factors")
-    header, rows = read_rows(path, table) or ([], [])
-    names = [normalised_key(name) for name in header]
-    place = {
-        name: names.index(normalised_key(name)) for name in (FACTOR, WEIGHT, DOSE) if normalised_key(name) in names
-    }
+    frame = read_frame(path)
+    names = [normalised_key(name) for name in frame.columns]
     ids = [names.index(name) for name in _IDS if name in names]
+    wanted = {name: normalised_key(name) for name in (FACTOR, WEIGHT, DOSE)}
+    place = {name: names.index(key) for name, key in wanted.items() if key in names}
     if not ids or (FACTOR not in place and not {WEIGHT, DOSE} <= set(place)):
-        found = f"columns {', '.join(header)[:200] or 'of no name'}"
+        found = f"columns {', '.join(frame.columns)[:200] or 'of no name'}"
         raise InputError(path.name, found, f"PatientID and {FACTOR}, or {WEIGHT} and {DOSE}")
     factors: dict[str, float] = {}
-    first_row: dict[str, int] = {}
-    for number, cells in rows:
-        patient = cells[ids[0]].strip() if ids[0] < len(cells) else ""
-        if len(cells) != len(header) or not patient:
-            found = f"row {number} has {len(cells)} cells" if patient else f"row {number} has no patient ID"
-            table.report(ERROR, "csv-row", patient or f"(row {number})", found, f"{len(header)} cells with an ID")
-        elif first_row.setdefault(patient.upper(), number) != number:
-            found = f"rows {first_row[patient.upper()]} and {number}"
-            table.report(ERROR, "csv-doubled-row", patient, found, "one row for each patient")
-        elif factor := _factor({name: cells[column].strip() for name, column in place.items()}, patient, table):
-            factors[patient.upper()] = factor
-    unknown = [patient for patient in first_row if patient not in patients]
+    unknown = []
+    for patient, cells in usable_rows(frame, ids[0], table):
+        if patient not in patients:
+            unknown.append(patient)
+        elif factor := _factor({name: cells[column] for name, column in place.items()}, patient, table):
+            factors[patient] = factor
     if unknown:
         found = f"{len(unknown)} patients who are not in the release: {', '.join(unknown)}"
         table.report(WARNING, "suv-factor", "", found, "patients of the release")
@@ -96,7 +89,7 @@ def _factor(cells: Mapping[str, str], patient: str, table: ReleaseTable) -> floa
 
 def _number(cell: str) -> float:
     try:
-        return float(point_for_comma(cell))
+        return float(cell)
     except ValueError:
         return math.nan
 

@@ -130,15 +130,10 @@ class TinyRelease:
         return self.root / task / csv_name(TASKS.index(task) + 1)
 
     def respell(self, patient_id: str) -> None:
-        """Other dialects: in Task 1 the header and stages, in Task 2 separators and cells, in Task 3 the bytes."""
-        for row in self.rows["Task 1"].values():
-            row.update({"T-stage": "T1", "N-stage": "N0", "Weight": "80"} | row)
-        self.rows["Task 1"][patient_id].update({"T-stage": "T4a", "N-stage": "cN2b", "Site": "tongue"})
-        self.rows["Task 2"][patient_id].update({"Age": "61,0", "Gender": "male ", "PatientID": patient_id.lower()})
+        """Another header and a column more in Task 1, other spellings in Task 2, a byte order mark in Task 3."""
+        self.rows["Task 1"][patient_id]["Site"] = "tongue"
+        self.rows["Task 2"][patient_id].update({"Age": "61.0", "Gender": "male "})
         self.spoil_table["Task 1"].append(respelled_header)
-        self.spoil_table["Task 2"].append(
-            lambda text: text.replace('"61,0"', "61#0").replace(",", ";").replace("#", ",")
-        )
         self.spoil_table["Task 3"].append(lambda text: "\ufeff" + text)
 
     def write_tables(self) -> Path:

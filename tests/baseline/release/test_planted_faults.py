@@ -14,7 +14,7 @@ from contract.errors import InputError
 from tests.baseline.prepared import EDITION
 from tests.baseline.release.planted import Expected, Release, error
 from tests.baseline.release.planted_in_images import IMAGE_FAULTS
-from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, plant_dialects, row_without_id
+from tests.baseline.release.planted_in_tables import FILE_AND_TABLE_FAULTS, plant_spellings, row_without_id
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def faulty(tiny_release: Release) -> tuple[Path, list[Expected]]:
     tiny_release.set(nameless, CenterID="")
     expected += error("no-centre", nameless, f"Task 1/{nameless}", "no centre")
     expected += row_without_id(tiny_release, "")
-    expected += plant_dialects(tiny_release)
+    expected += plant_spellings(tiny_release)
     return tiny_release.write_tables(), expected
 
 
