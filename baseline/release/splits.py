@@ -7,38 +7,54 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
 import numpy as np
+from pydantic import model_validator
 
 from baseline.release.cases import ReleaseCase, event_key
 from baseline.work import WorkFolders
+from contract.documents import Document, parse_document, read_document
 from contract.editions import Answer
 from contract.errors import HecktorError, InputError
-from contract.files import read_json, write_json
+from contract.files import write_json
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final[Literal[1]] = 1
 # Number of random deals, of which the one with the most even outcomes is used.
 DEALS: Final = 1000
 
 Folds = tuple[tuple[str, ...], ...]
+# Counts of a fold: `patients`, and by centre and outcome.
+Balance = dict[str, int | dict[str, int]]
 _Stratum = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Both kinds of splits as lists of held-out patients; the others are the training patients.
+class Splits(Document):
+    """`splits.json`: both kinds of splits as lists of held-out patients; the others are the training patients.
 
     `folds` are balanced. `centres` maps each centre, sorted by name, to its patients; it is empty for a single centre.
-    Each kind holds out every patient exactly once.
+    Each kind holds out every patient exactly once. `balance` counts the patients of each fold by centre and outcome,
+    for a reader of the file.
     """
 
+    format_version: Literal[1] = FORMAT_VERSION
     seed: int
     folds: Folds
-    centres: Mapping[str, tuple[str, ...]]
+    centres: dict[str, tuple[str, ...]]
+    balance: tuple[Balance, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_patient_once(self) -> Splits:
+        everyone = set(chain.from_iterable(self.held_out))
+        for kind in (self.folds, tuple(self.centres.values())):
+            times = Counter(chain.from_iterable(kind))
+            wrong = sorted(patient for patient in everyone if times[patient] != 1)
+            if kind and wrong:
+                found = f"{wrong[0]} is held out {times[wrong[0]]} times in one kind of splits"
+                raise InputError("splits.json", found, "each patient once")
+        return self
 
     @property
     def held_out(self) -> Folds:
@@ -68,7 +84,8 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: 
     for case in sorted(cases, key=lambda case: (case.centre, case.patient_id)):
         centres[case.centre].append(case.patient_id)
     by_centre = {name: tuple(members) for name, members in centres.items()}
-    return Splits(seed, dealt, by_centre if len(by_centre) > 1 else {})
+    balance = tuple(_balance(fold, cases, answers) for fold in dealt)
+    return Splits(seed=seed, folds=dealt, centres=by_centre if len(by_centre) > 1 else {}, balance=balance)
 
 
 def balanced_folds(
@@ -128,9 +145,9 @@ def load_or_make_splits(
     """
     if not path.is_file():
         splits = make_splits(cases, answers, folds, seed)
-        write_json(path, _as_json(splits, cases, answers))
+        write_json(path, splits.model_dump(mode="json"))
         return splits
-    splits = _parsed(read_json(path), path)
+    splits = read_document(path, Splits)
     advice = "expected the same (remove the file, or use a new working directory, for new splits)"
     if (splits.seed, len(splits.folds)) != (seed, folds):
         found = f"{len(splits.folds)} folds with seed {splits.seed}, now {folds} and {seed}"
@@ -154,26 +171,7 @@ def read_splits(work: WorkFolders) -> Splits:
     Raises:
         HecktorError: absent, damaged, or a patient is held out twice or never in one kind of splits.
     """
-    return _parsed(work.read(work.splits_json), work.splits_json)
-
-
-def _parsed(content: Any, path: Path) -> Splits:
-    try:
-        if content["format_version"] != FORMAT_VERSION:
-            raise InputError(path.name, f"format {content['format_version']}", f"{FORMAT_VERSION}")
-        folds = tuple(tuple(map(str, fold)) for fold in content["folds"])
-        centres = {str(name): tuple(map(str, members)) for name, members in content["centres"].items()}
-        splits = Splits(int(content["seed"]), folds, centres)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise InputError(path.name, f"not a record of splits ({problem!r})", "seed, folds, centres") from None
-    everyone = set(chain.from_iterable(splits.held_out))
-    for kind in (splits.folds, splits.centres.values()):
-        times = Counter(chain.from_iterable(kind))
-        wrong = sorted(patient for patient in everyone if times[patient] != 1)
-        if kind and wrong:
-            found = f"{wrong[0]} is held out {times[wrong[0]]} times in one kind of splits"
-            raise InputError(path.name, found, "each patient once")
-    return splits
+    return parse_document(work.read(work.splits_json), Splits, work.splits_json.name)
 
 
 def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str, list[str]]]:
@@ -195,18 +193,7 @@ def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str,
     return entries
 
 
-def _as_json(splits: Splits, cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "seed": splits.seed,
-        "folds": [list(fold) for fold in splits.folds],
-        "centres": {name: list(members) for name, members in splits.centres.items()},
-        "balance": [_balance(fold, cases, answers) for fold in splits.folds],
-    }
-
-
-def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, Any]:
-    """Counts of a fold by centre and outcome, for a reader of the file."""
+def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> Balance:
     members = [case for case in cases if case.patient_id in set(fold)]
     return {
         "patients": len(members),

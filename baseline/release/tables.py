@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from baseline.release.problems import ERROR, WARNING, Problem
 from contract.editions import Edition
@@ -57,10 +57,16 @@ def read_frame(path: Path) -> pd.DataFrame:
     """
     import pandas as pd  # takes half a second
 
-    options: dict[str, Any] = {"header": None, "dtype": str, "keep_default_na": False, "skip_blank_lines": False}
     try:
-        # The C engine fills short rows with empty texts.
-        cells = pd.read_csv(path, encoding="utf-8-sig", engine="python", **options)
+        cells = pd.read_csv(
+            path,
+            header=None,
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=False,
+            encoding="utf-8-sig",
+            engine="python",  # the C engine fills short rows with empty texts
+        )
     except (OSError, ValueError) as problem:  # errors of pandas and of the encoding are ValueErrors
         reason = " ".join(str(problem).split())
         raise InputError(path.name, f"not a readable table ({reason})", "a CSV file in UTF-8") from None

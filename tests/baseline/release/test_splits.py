@@ -104,7 +104,7 @@ def test_no_patient_and_no_centre_leaks(strata: list[Stratum], folds: int, seed:
     cases = cases_of(strata)
     centre = {case.patient_id: case.centre for case in cases}
     dealt = balanced_folds(cases, ANSWERS, folds, np.random.default_rng(seed), **FEW)
-    splits = Splits(seed, dealt, make_splits(cases, ANSWERS, 2, seed).centres)
+    splits = Splits(seed=seed, folds=dealt, centres=make_splits(cases, ANSWERS, 2, seed).centres)
     entries = as_nnunet_splits(splits, centre)
     assert len(entries) == len(splits.names) == len(splits.held_out)
     for entry in entries:
@@ -174,9 +174,9 @@ def test_a_patient_that_moved_to_another_centre(tmp_path: Path) -> None:
         (lambda c: c["folds"][0].append(c["folds"][1][0]), "is held out 2 times in one kind of splits"),
         (lambda c: c["centres"]["MDA"].pop(), "is held out 0 times in one kind of splits"),
         (lambda c: c["centres"]["MDA"].append("X-1"), "X-1 is held out 0 times in one kind of splits"),
-        (lambda c: c.pop("seed"), "not a record of splits"),
-        (lambda c: c.update(folds=3), "not a record of splits"),
-        (lambda c: c.update(format_version=2), "format 2, expected 1"),
+        (lambda c: c.pop("seed"), r"seed: found nothing, expected this key"),
+        (lambda c: c.update(folds=3), r"folds: found 3, expected a list"),
+        (lambda c: c.update(format_version=2), r"format_version: found 2, expected 1"),
     ],
 )  # fmt: skip
 def test_damaged_splits_are_refused(tmp_path: Path, change: Callable[[dict], None], message: str) -> None:
@@ -185,7 +185,7 @@ def test_damaged_splits_are_refused(tmp_path: Path, change: Callable[[dict], Non
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=rf"^splits\.json: .*({message})"):
+    with pytest.raises(InputError, match=rf"^splits\.json(: |\.).*({message})"):
         read_splits(WorkFolders(tmp_path))
 
 
@@ -199,7 +199,7 @@ def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
     cases = cohort()
     splits = make_splits(cases, ANSWERS, 3, 0)
     with_mask = [case.patient_id for case in cases if case.centre == "MDA"]
-    entries = as_nnunet_splits(Splits(0, splits.folds, {}), with_mask)
+    entries = as_nnunet_splits(Splits(seed=0, folds=splits.folds, centres={}), with_mask)
     assert all(set(entry["train"]) | set(entry["val"]) == set(with_mask) for entry in entries)
     without_chum, without_mda = as_nnunet_splits(splits, with_mask)[3:]
     assert without_chum == {"train": sorted(with_mask), "val": []}
