@@ -298,10 +298,10 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
     manifest = {
         **description,
         "edition": edition.name,
-        **({} if rules is None else {"decisions": rules}),
+        **({} if rules is None else {"postprocessing": rules}),
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
-        "stand_ins": stand_ins_of(edition, records),
+        "fallbacks": stand_ins_of(edition, records),
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }

@@ -1,26 +1,117 @@
-"""Model packages: unpacking, format version, and size and sha256 of every file that the manifest lists."""
+"""Model packages: their manifest, unpacking, and size and sha256 of every file that the manifest lists."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import posixpath
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
+from pydantic import Field, model_validator
+
+from contract import labels
 from contract.archives import unpack
+from contract.documents import Document, Text, parse_document
 from contract.errors import ModelPackageError
 from contract.files import read_json
 
+LOGGER = logging.getLogger("hecktor")
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
-REQUIRED_KEYS: Final = ("format_version", "name", "purpose", "channels", "labels", "configuration", "folds", "files")
-# Manifests had no `edition` while there was one edition only.
-EDITION_OF_OLDER_PACKAGES: Final = "hecktor2025"
+CHANNELS: Final = ("CT", "PET")
+# Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
+NormalisedOver = Literal["region", "scan"]
+# Keys of version 0.2 and their names today.
+_RENAMED: Final = {"decisions": "postprocessing", "stand_ins": "fallbacks"}
+
+
+class FileEntry(Document):
+    """Checksum and size in bytes of a package's file."""
+
+    sha256: str
+    size: Annotated[int, Field(ge=0)]
+
+
+class Manifest(Document):
+    """The manifest of a model package.
+
+    Attributes:
+        format_version: version of the package format.
+        name: name of the package.
+        purpose: what the package may be used for.
+        intended_use: tasks and users.
+        training_data: description of the training data.
+        licence: licence of the package.
+        edition: the challenge's edition; manifests had none while there was one edition only.
+        channels: CT and PET.
+        labels: names of the mask's labels.
+        configuration: the nnU-Net configuration whose grid has the answer.
+        folds: weight files, the most valuable first.
+        fold_configurations: configuration of each fold; None if all have `configuration`.
+        mirror_axes: axes (z, y, x) of test-time augmentation.
+        average: quantity that the passes average.
+        normalised_over: source of an image's own scale in training.
+        resampling: by `hecktor train prepare`, or by nnU-Net from the whole scan.
+        postprocessing: rules on lesions; None for the label with the highest probability.
+        fallbacks: values for answers whose head fails, by head.
+        training: patients, centres, folds, seed and plan of the training.
+        networks_from: the package whose networks were reused.
+        out_of_fold: metric and penalty of each head.
+        cross_validation: metrics of each head's cross-validations.
+        outcome_network: plan and weight files of the outcome network.
+        files: checksum and size of every other file.
+    """
+
+    format_version: Literal[1]
+    name: Text
+    purpose: Text
+    intended_use: str | None = None
+    training_data: str | None = None
+    licence: str | None = None
+    edition: str = "hecktor2025"
+    channels: list[str]
+    labels: dict[str, str]
+    configuration: str
+    folds: Annotated[list[str], Field(min_length=1)]
+    fold_configurations: list[str] | None = None
+    mirror_axes: list[Literal[0, 1, 2]] = Field(default_factory=list)
+    average: Literal["logits", "probabilities"] = "logits"
+    normalised_over: NormalisedOver = "region"
+    resampling: Literal["grid", "nnunet"] = "grid"
+    postprocessing: dict[str, Any] | None = None
+    fallbacks: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] | None = None
+    networks_from: dict[str, Any] | None = None
+    out_of_fold: dict[str, Any] | None = None
+    cross_validation: dict[str, Any] | None = None
+    outcome_network: dict[str, Any] | None = None
+    files: dict[str, FileEntry]
+
+    @model_validator(mode="after")
+    def _check(self) -> Manifest:
+        expected = {"channels": list(CHANNELS), "labels": {str(value): name for value, name in labels.NAMES.items()}}
+        for key, wanted in expected.items():
+            if (value := getattr(self, key)) != wanted:
+                raise ModelPackageError(f"{MANIFEST}.{key}", f"found {value!r}", repr(wanted))
+        if len(self.configurations) != len(self.folds):
+            found = f"found {self.fold_configurations!r}"
+            raise ModelPackageError(f"{MANIFEST}.fold_configurations", found, f"{len(self.folds)}, one for each fold")
+        return self
+
+    @property
+    def configurations(self) -> tuple[str, ...]:
+        """The nnU-Net configuration of each fold."""
+        return tuple(self.fold_configurations or [self.configuration] * len(self.folds))
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that were given."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 @contextmanager
@@ -92,45 +183,41 @@ def file_entry(path: Path) -> dict[str, Any]:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
 
 
-def read_manifest(root: Path) -> dict[str, Any]:
-    """Read the manifest of the package in `root`.
+def read_manifest(root: Path) -> Manifest:
+    """Read the manifest of the package in `root`; keys of version 0.2 are accepted with a notice.
 
     Raises:
-        ModelPackageError: it is absent, incomplete or of another format version.
+        ModelPackageError: it is absent, incomplete, of another format version, or has unknown keys.
     """
-    manifest = read_json(root / MANIFEST, error=ModelPackageError)
-    if not isinstance(manifest, dict):
-        raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
-    absent = [key for key in REQUIRED_KEYS if key not in manifest]
-    if absent:
-        raise ModelPackageError(MANIFEST, f"no {absent[0]!r}", ", ".join(REQUIRED_KEYS))
-    if manifest["format_version"] != FORMAT_VERSION:
-        raise ModelPackageError(MANIFEST, f"format version {manifest['format_version']!r}", f"{FORMAT_VERSION}")
-    return manifest
+    content = read_json(root / MANIFEST, error=ModelPackageError)
+    if isinstance(content, dict):
+        version = content.get("format_version", FORMAT_VERSION)
+        if version != FORMAT_VERSION:  # before the keys, which another version may have changed
+            raise ModelPackageError(MANIFEST, f"format version {version!r}", f"{FORMAT_VERSION}")
+        for old, new in _RENAMED.items():
+            if old in content and new not in content:
+                LOGGER.warning("%s: key %r of version 0.2 is called %r now", MANIFEST, old, new)
+                content[new] = content.pop(old)
+    return parse_document(content, Manifest, MANIFEST, error=ModelPackageError)
 
 
-def check_edition(manifest: Mapping[str, Any], edition: str) -> None:
+def check_edition(manifest: Manifest, edition: str) -> None:
     """Check that a package was made for this edition. Raises `ModelPackageError`."""
-    named = manifest.get("edition", EDITION_OF_OLDER_PACKAGES)
-    if named != edition:
-        raise ModelPackageError(MANIFEST, f"found edition {named!r}", repr(edition))
+    if manifest.edition != edition:
+        raise ModelPackageError(MANIFEST, f"found edition {manifest.edition!r}", repr(edition))
 
 
-def verified_files(root: Path, listed: Any) -> dict[str, Path]:
+def verified_files(root: Path, manifest: Manifest) -> dict[str, Path]:
     """Paths of all files that a manifest lists, by name.
 
     Raises:
         ModelPackageError: a file is missing, unreadable or altered, or its name leads out of the package.
     """
-    if not isinstance(listed, dict):
-        raise ModelPackageError(MANIFEST, f"`files` is a {type(listed).__name__}", "an object")
-    return {name: _verified_file(root, name, entry) for name, entry in listed.items()}
+    return {name: _verified_file(root, name, entry) for name, entry in manifest.files.items()}
 
 
-def _verified_file(root: Path, name: str, entry: Any) -> Path:
+def _verified_file(root: Path, name: str, entry: FileEntry) -> Path:
     path = root / name
-    if not isinstance(entry, dict):
-        raise ModelPackageError(MANIFEST, f"entry of {name!r} is no object", "its sha256 and size")
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
     if not path.is_file():
@@ -140,9 +227,9 @@ def _verified_file(root: Path, name: str, entry: Any) -> Path:
     except OSError as problem:
         expected = "a file that every user may read, as after `chmod -R a+rX` of the package"
         raise ModelPackageError(name, f"cannot be read ({problem.strerror})", expected) from None
-    if actual["size"] != entry.get("size"):
-        raise ModelPackageError(name, f"{actual['size']} bytes", f"{entry.get('size')}")
-    if actual["sha256"] != entry.get("sha256"):
-        expected = f"{str(entry.get('sha256'))[:12]}...: altered"
+    if actual["size"] != entry.size:
+        raise ModelPackageError(name, f"{actual['size']} bytes", f"{entry.size}")
+    if actual["sha256"] != entry.sha256:
+        expected = f"{entry.sha256[:12]}... (checksum mismatch: the file was modified)"
         raise ModelPackageError(name, f"sha256 {actual['sha256'][:12]}...", expected)
     return path

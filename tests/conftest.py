@@ -234,7 +234,7 @@ def write_combined_package(root: Path, networks: Path) -> Path:
     hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
     write_json(root / "heads" / "rfs.json", head_json(("age_years", 0.1)) | {"survival": hazard})
     manifest = json.loads((root / "manifest.json").read_text())
-    manifest |= {"edition": "hecktor2026", "stand_ins": {"t_stage": "T3", "n_stage": "N1", "rfs": 812.0}}
+    manifest |= {"edition": "hecktor2026", "fallbacks": {"t_stage": "T3", "n_stage": "N1", "rfs": 812.0}}
     write_manifest(root, **{key: value for key, value in manifest.items() if key != "files"})
     return root
 

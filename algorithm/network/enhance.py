@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from algorithm.network.package import CHANNELS
 from contract.errors import ModelPackageError
+from contract.packages import CHANNELS
 
 _CT: Final = CHANNELS.index("CT")
 

@@ -127,7 +127,7 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision."""
-    channels, classes = len(package.manifest["channels"]), len(package.manifest["labels"])
+    channels, classes = len(package.manifest.channels), len(package.manifest.labels)
     configuration = package.configuration_of(fold)
     organs = organ_count(configuration)
     network = untrained_network(configuration, channels, classes + organs)

@@ -21,24 +21,17 @@ from typing import Any, Final
 from algorithm.decisions.rules import Decisions, read_decisions
 from algorithm.heads.classes import Head, read_head
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
-from contract import labels, platform
+from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from contract.packages import MANIFEST, read_manifest, verified_files
+from contract.packages import MANIFEST, Manifest, read_manifest, verified_files
 
 PLANS: Final = "plans.json"
 CARD: Final = "MODEL_CARD.md"
-CHANNELS: Final = ("CT", "PET")
-# Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
-NORMALISED_OVER: Final = ("region", "scan")
-# Quantities to average over the passes; a manifest without `average` means logits.
-AVERAGES: Final = ("logits", "probabilities")
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
-# Resampling of the training's images: by `hecktor train prepare`, or by nnU-Net from the whole scan.
-RESAMPLINGS: Final = ("grid", "nnunet")
 # Mean, spread and percentiles of each channel; an entry of a configuration replaces that of the plans.
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's functions that inference can compute for a part of a scan.
@@ -64,7 +57,7 @@ class ModelPackage:
     """
 
     root: Path
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     plans: Mapping[str, Any]
     fold_files: tuple[Path, ...]
     heads: Mapping[str, Head]
@@ -73,17 +66,17 @@ class ModelPackage:
     @property
     def name(self) -> str:
         """Name and purpose in one line, for the log."""
-        return f"{self.manifest['name']} ({self.manifest['purpose']})"
+        return f"{self.manifest.name} ({self.manifest.purpose})"
 
     @property
     def configuration(self) -> Mapping[str, Any]:
         """The nnU-Net configuration whose grid has the answer, lesions and features."""
-        return self._configured(self.manifest["configuration"])
+        return self._configured(self.manifest.configuration)
 
     @property
     def fold_configurations(self) -> tuple[str, ...]:
         """Configuration of each of `fold_files`."""
-        return _fold_configurations(self.manifest)
+        return self.manifest.configurations
 
     def configuration_of(self, fold: int) -> Mapping[str, Any]:
         """The nnU-Net configuration of one fold's network."""
@@ -108,7 +101,7 @@ class ModelPackage:
         The value is the first configuration with the same image: spacing, normalisation and, if the package resamples
         as nnU-Net does, resampling.
         """
-        names = (self.manifest["configuration"], *self.fold_configurations)
+        names = (self.manifest.configuration, *self.fold_configurations)
         first = {name: next(one for one in names if self._image(one) == self._image(name)) for name in names}
         return {name: alike for name, alike in first.items() if alike != names[0]}
 
@@ -120,7 +113,7 @@ class ModelPackage:
 
     def on_grid_of(self, name: str) -> ModelPackage:
         """The same package with its answer on the grid of another of its configurations."""
-        return replace(self, manifest={**self.manifest, "configuration": name})
+        return replace(self, manifest=self.manifest.model_copy(update={"configuration": name}))
 
     @property
     def patches(self) -> set[tuple[int, int, int]]:
@@ -147,23 +140,23 @@ class ModelPackage:
     @property
     def normalised_over_scan(self) -> bool:
         """True if an image's own scale comes from the whole scan rather than from the region."""
-        return bool(self.manifest.get("normalised_over") == "scan")
+        return self.manifest.normalised_over == "scan"
 
     @property
     def resamples_as_nnunet(self) -> bool:
         """True if images and logits are resampled by the plans' own functions."""
-        return bool(self.manifest.get("resampling") == "nnunet")
+        return self.manifest.resampling == "nnunet"
 
     @property
     def decisions(self) -> Decisions | None:
         """The rules on lesions; None for the argmax."""
-        content = self.manifest.get("decisions")
+        content = self.manifest.postprocessing
         return None if content is None else read_decisions(content, MANIFEST)
 
     @property
     def averages_probabilities(self) -> bool:
         """True if the passes' probabilities are averaged rather than their logits."""
-        return bool(self.manifest.get("average") == "probabilities")
+        return self.manifest.average == "probabilities"
 
     def head(self, name: str) -> Head:
         """The head called `name`. Raises `ModelPackageError` where the package has none."""
@@ -197,23 +190,21 @@ def load_package(root: Path) -> ModelPackage:
         ModelPackageError: the manifest is absent or of another format; a file is missing, altered or not listed;
             a head or the plans cannot be read.
     """
-    manifest = _read_manifest(root)
-    files = verified_files(root, manifest["files"])
-    names = (manifest["configuration"], *_fold_configurations(manifest))
+    manifest = read_manifest(root)
+    if manifest.postprocessing is not None:
+        read_decisions(manifest.postprocessing, MANIFEST)
+    files = verified_files(root, manifest)
+    names = (manifest.configuration, *manifest.configurations)
     plans = _read_plans(files, names)
-    if manifest.get("resampling") == "nnunet":
+    if manifest.resampling == "nnunet":
         _check_resampling(plans, names)
-    folds = tuple(_listed(files, name) for name in manifest["folds"])
+    folds = tuple(_listed(files, name) for name in manifest.folds)
     heads = {
         Path(name).stem: read_head(read_json(path, error=ModelPackageError), name)
         for name, path in files.items()
         if name.startswith("heads/")
     }
-    return ModelPackage(root, manifest, plans, folds, heads, outcome_folds(manifest, files, MANIFEST))
-
-
-def _fold_configurations(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(manifest.get("fold_configurations", [manifest["configuration"]] * len(manifest["folds"])))
+    return ModelPackage(root, manifest, plans, folds, heads, outcome_folds(manifest.outcome_network, files, MANIFEST))
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -227,34 +218,6 @@ def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expe
     absent = [key for key in keys if key not in content]
     if absent:
         raise ModelPackageError(name, f"no {absent[0]!r}", expected)
-
-
-def _read_manifest(root: Path) -> dict[str, Any]:
-    manifest = read_manifest(root)
-    for key, wanted in (("channels", list(CHANNELS)), ("labels", {str(k): v for k, v in labels.NAMES.items()})):
-        if manifest[key] != wanted:
-            raise ModelPackageError(MANIFEST, f"{key} {manifest[key]!r}", repr(wanted))
-    _check_folds(manifest)
-    if not isinstance(stand_ins := manifest.get("stand_ins", {}), dict):
-        raise ModelPackageError(MANIFEST, f"stand_ins {stand_ins!r}", "a value for each head")
-    if "decisions" in manifest:
-        read_decisions(manifest["decisions"], MANIFEST)
-    choices_of = {"normalised_over": NORMALISED_OVER, "average": AVERAGES, "resampling": RESAMPLINGS}
-    for key, choices in choices_of.items():
-        if (value := manifest.get(key, choices[0])) not in choices:
-            raise ModelPackageError(MANIFEST, f"{key} {value!r}", " or ".join(choices))
-    return manifest
-
-
-def _check_folds(manifest: Mapping[str, Any]) -> None:
-    folds, axes = manifest["folds"], manifest.get("mirror_axes", [])
-    if not isinstance(folds, list) or not folds or not all(isinstance(fold, str) for fold in folds):
-        raise ModelPackageError(MANIFEST, f"folds {folds!r}", "a list of weight files")
-    of = manifest.get("fold_configurations", folds)
-    if not isinstance(of, list) or len(of) != len(folds) or not all(isinstance(name, str) for name in of):
-        raise ModelPackageError(MANIFEST, f"fold_configurations {of!r}", "the name of one for each fold")
-    if not isinstance(axes, list) or not all(axis in (0, 1, 2) for axis in axes):
-        raise ModelPackageError(MANIFEST, f"mirror_axes {axes!r}", "a list of 0, 1 or 2")
 
 
 def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def plan_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
 
 def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     """All passes of a package: each of its folds, mirrored along each combination of its `mirror_axes`."""
-    return plan_passes(len(package.fold_files), tuple(int(axis) for axis in package.manifest.get("mirror_axes", ())))
+    return plan_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
 PassObserver = Callable[[Pass, _Float], None]
@@ -135,7 +135,7 @@ class Passes:
         self._plans = self._image_of(self.passes[0]).plans(self._package.patch_of(self.passes[0].fold))
         self._plan = next(self._plans)
         self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
-        classes = len(self._package.manifest["labels"])
+        classes = len(self._package.manifest.labels)
         sizes = {name: sum_bytes(image.shape, len(self.image.data), classes) for name, image in self._images.items()}
         self._ladders = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()

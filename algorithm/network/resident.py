@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
-from contract.packages import check_edition, read_manifest
+from contract.packages import Manifest, check_edition, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
@@ -68,11 +68,10 @@ class Resident:
     @property
     def stand_ins(self) -> Mapping[str, Any]:
         """The manifest's values for answers whose head fails, by the head's name. Raises `ModelPackageError`."""
-        stand_ins: Mapping[str, Any] = self._manifest.get("stand_ins", {})
-        return stand_ins
+        return self._manifest.fallbacks
 
     @cached_property
-    def _manifest(self) -> Mapping[str, Any]:
+    def _manifest(self) -> Manifest:
         """The manifest alone, which is read in no time."""
         return read_manifest(self._model_dir)
 

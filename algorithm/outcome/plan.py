@@ -90,16 +90,15 @@ def parse_plan(content: Any, name: str) -> OutcomePlan:
     return OutcomePlan(sizes["voxels"], float(spacing_mm), sizes["width"], clinical, tasks)
 
 
-def outcome_folds(manifest: Mapping[str, Any], files: Mapping[str, Path], name: str) -> OutcomeFolds | None:
-    """The outcome network of a package, None for a package without one; `files` are the verified ones.
+def outcome_folds(entry: Mapping[str, Any] | None, files: Mapping[str, Path], name: str) -> OutcomeFolds | None:
+    """The outcome network of a package by the manifest's entry, None without one; `files` are the verified ones.
 
     Raises:
         ModelPackageError: the entry is no outcome network, or the manifest lists no file of a fold.
     """
-    entry = manifest.get(KEY)
     if entry is None:
         return None
-    folds = entry.get("folds") if isinstance(entry, dict) else None
+    folds = entry.get("folds")
     if not isinstance(folds, list) or not folds:
         raise ModelPackageError(name, f"{KEY} {str(entry)[:40]!r}", "a plan and a list of weight files")
     for fold in folds:

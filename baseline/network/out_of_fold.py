@@ -192,7 +192,7 @@ def _fold_passes(
 def _passes(fold: int, networks: Networks) -> list[Pass]:
     """One pass of each network of the fold without mirroring, then one along each mirror axis."""
     numbers = networks.package.numbers_of(fold)
-    axes = [(), *((int(axis),) for axis in networks.package.manifest.get("mirror_axes", ()))]
+    axes = [(), *((axis,) for axis in networks.package.manifest.mirror_axes)]
     return [Pass(number, mirrored) for mirrored in axes for number in numbers]
 
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.network.package import CHANNELS
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, WorkFolders
 from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
+from contract.packages import CHANNELS
 
 ENHANCEMENTS: Final = ("ct_square", "ct_cube_root")
 OPTIMISERS: Final = ("sgd", "adamw")

@@ -140,8 +140,8 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
-            **({"stand_ins": stand_ins} if stand_ins else {}),
-            **({"decisions": decisions} if decisions else {}),
+            **({"fallbacks": stand_ins} if stand_ins else {}),
+            **({"postprocessing": decisions} if decisions else {}),
             "normalised_over": request.normalised_over,
             "resampling": _resampling(trained, request.normalised_over),
             "average": "logits",  # as nnU-Net averages folds and mirrors

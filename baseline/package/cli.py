@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from algorithm.network.package import CHANNELS
 from baseline.package.assemble import PackageRequest, package_training
 from contract import labels
 from contract.options import add_edition_option, package_output, permuted_numbers
+from contract.packages import CHANNELS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

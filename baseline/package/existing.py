@@ -79,12 +79,12 @@ def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...], *, given
     found = f"found networks of {' x '.join(networks)} mm"
     expected = f"{' x '.join(images)} mm as the prepared images"
     action = f"prepare another working directory with --spacing-mm {' '.join(networks)}"
-    raise HecktorError(package.manifest["name"], found, f"{expected}; {action}")
+    raise HecktorError(package.manifest.name, found, f"{expected}; {action}")
 
 
 def networks_record(package: ModelPackage) -> dict[str, Any]:
     """Origin of the networks, for the manifest: the package, and what it tells of the training of its networks."""
-    manifest = package.manifest
+    manifest = package.manifest.as_json()
     # A package that reused networks itself describes their training there.
     source = manifest.get("networks_from", manifest)
     described = {key: source[key] for key in ("training", "training_data", "licence") if key in source}
@@ -95,7 +95,7 @@ def networks_record(package: ModelPackage) -> dict[str, Any]:
 def _copied(package: Path, target: Path) -> ModelPackage:
     if package.is_dir():
         source = load_package(package)
-        for name in (MANIFEST, *source.manifest["files"]):
+        for name in (MANIFEST, *source.manifest.files):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(package / name, target / name)
         return load_package(target)

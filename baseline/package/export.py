@@ -126,7 +126,7 @@ def verified(root: Path) -> ModelPackage:
         networks.of(fold, torch.device("cpu"))
     empty = np.zeros((2, 2, 2), dtype=np.float32)
     try:
-        for name in (package.manifest["configuration"], *package.other_images):
+        for name in (package.manifest.configuration, *package.other_images):
             normalise((empty, empty), package.on_grid_of(name))
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None

@@ -77,7 +77,7 @@ def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
         target = folder / path.relative_to(package.root)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    return {key: package.manifest[key] for key in _OF_NETWORKS if key in package.manifest}
+    return {key: value for key, value in package.manifest.as_json().items() if key in _OF_NETWORKS}
 
 
 def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], list[str]]:

@@ -13,12 +13,13 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from algorithm.network.package import CHANNELS, INTENSITIES
+from algorithm.network.package import INTENSITIES
 from baseline.package.comparison import channel_names
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.labels import LESIONS
 from contract.options import mapping_text
+from contract.packages import CHANNELS
 
 _ALIASES: Final = {"pt": "pet"}
 

@@ -119,7 +119,7 @@ class PatientStages:
         package = load_package(self.model)
         tiles = tiles_per_pass(network_grid(patient_case(self.data.input_dir(self.size)), package), package)
         network = networks.Networks(package).of(0, devices.device_named("cpu"))
-        shape = (1, len(package.manifest["channels"]), *(int(n) for n in package.configuration["patch_size"]))
+        shape = (1, len(package.manifest.channels), *(int(n) for n in package.configuration["patch_size"]))
         tile = torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
         @torch.inference_mode()

@@ -88,7 +88,7 @@ def make_patient(size: str, data: BenchData) -> None:
 def facts(data: BenchData, model: ModelPackage) -> dict[str, Any]:
     """Model, cohort and grids of the measured patients, for the report."""
     return {
-        "model": {"name": model.manifest["name"], "folds": len(model.fold_files)},
+        "model": {"name": model.manifest.name, "folds": len(model.fold_files)},
         "generator_seed": SEED,
         "evaluation_cases": data.cases,
         "distinct_evaluation_cases": _patients("head_and_neck", data.quick),

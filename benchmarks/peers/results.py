@@ -53,11 +53,11 @@ def results_folder(package: ModelPackage, root: Path) -> PeerResults:
         ModelPackageError: the weights do not fit the plans.
     """
     plans = {**_ABSENT, **package.plans}
-    configuration = str(package.manifest["configuration"])
+    configuration = package.manifest.configuration
     results = PeerResults(root, str(plans["plans_name"]), configuration, len(package.fold_files))
     write_json(results.folder / "plans.json", plans)
     dataset = {
-        "channel_names": {str(number): name for number, name in enumerate(package.manifest["channels"])},
+        "channel_names": {str(number): name for number, name in enumerate(package.manifest.channels)},
         "labels": {name: value for value, name in labels.NAMES.items()},
         "numTraining": 0,
         "file_ending": FILE_ENDING,
@@ -70,7 +70,7 @@ def results_folder(package: ModelPackage, root: Path) -> PeerResults:
             "network_weights": network.state_dict(),
             "init_args": {"plans": plans, "configuration": configuration, "fold": number},
             "trainer_name": TRAINER,
-            "inference_allowed_mirroring_axes": tuple(package.manifest.get("mirror_axes", ())) or None,
+            "inference_allowed_mirroring_axes": tuple(package.manifest.mirror_axes) or None,
         }
         path = results.folder / f"fold_{number}" / "checkpoint_final.pth"
         path.parent.mkdir()

@@ -14,10 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from algorithm.deadline import Deadline
 from algorithm.network.devices import cpu_has_bfloat16, prepared_device, synchronise
 from algorithm.network.networks import Networks, untrained_network
-from algorithm.network.package import CHANNELS, load_package
+from algorithm.network.package import load_package
 from benchmarks.harness.measurement import Work
 from benchmarks.harness.timing import Repeats, time_calls
 from contract import labels
+from contract.packages import CHANNELS
 
 # A T4 is assumed to take 8 to 12 s for a pass of the default network over 91 slices of 512 x 512 in 108 tiles. Tiles of
 # 52 x 160 x 160 voxels (610 GFLOP each) give that number of tiles.

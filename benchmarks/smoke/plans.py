@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from algorithm.network.networks import own_tensors, untrained_network
-from algorithm.network.package import CHANNELS, DEFAULT_PACKAGE, DEFAULT_PACKAGES, PLANS
+from algorithm.network.package import DEFAULT_PACKAGE, DEFAULT_PACKAGES, PLANS
 from contract import labels
 from contract.editions import DEFAULT_EDITION
 from contract.files import read_json, write_json
-from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
+from contract.packages import CHANNELS, FORMAT_VERSION, MANIFEST, file_entry
 
 CONFIGURATION: Final = "3d_fullres"
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from contract.archives import pack, unpack
 from contract.editions import Algorithm, Answer, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import write_json, write_text
-from contract.packages import check_edition, file_entry, package_folder, read_manifest, verified_files
+from contract.packages import Manifest, check_edition, file_entry, package_folder, read_manifest, verified_files
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.images import BuiltImages
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
@@ -90,16 +90,16 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
     return submission
 
 
-def _verified_manifest(package: Path) -> dict[str, Any]:
+def _verified_manifest(package: Path) -> Manifest:
     manifest = read_manifest(package)
-    verified_files(package, manifest["files"])
+    verified_files(package, manifest)
     return manifest
 
 
-def _check_heads(manifest: Mapping[str, Any], tasks: Sequence[Algorithm]) -> None:
+def _check_heads(manifest: Manifest, tasks: Sequence[Algorithm]) -> None:
     """Refuse a package that cannot answer a task, before minutes of rehearsal. Raises `ModelPackageError`."""
     lacking = {
-        task.name: [one.head for one in task.heads if one.stand_in is None and _head_file(one) not in manifest["files"]]
+        task.name: [one.head for one in task.heads if one.stand_in is None and _head_file(one) not in manifest.files]
         for task in tasks
     }
     absent = {name: heads for name, heads in lacking.items() if heads}

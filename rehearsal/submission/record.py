@@ -9,6 +9,7 @@ from typing import Any, Final
 from contract.editions import Algorithm, Socket
 from contract.editions.declaration import Direction
 from contract.markdown import bullets, section, table
+from contract.packages import Manifest
 from rehearsal.submission.tries import MEMORY_BYTES, TriedTask
 
 FORMAT_VERSION: Final = 1
@@ -35,7 +36,7 @@ class ImageArchive:
 class SubmissionRecord:
     """The files of a submission; `torch` is the images' PyTorch build, None if there are no image archives."""
 
-    package: Mapping[str, Any]
+    package: Manifest
     model: Mapping[str, Any]
     archives: Sequence[ImageArchive]
     tried: Sequence[TriedTask]
@@ -46,7 +47,7 @@ class SubmissionRecord:
         """The content of `submission.json`."""
         return {
             "format_version": FORMAT_VERSION,
-            "model": {"file": MODEL, **self.model, "name": self.package["name"], "purpose": self.package["purpose"]},
+            "model": {"file": MODEL, **self.model, "name": self.package.name, "purpose": self.package.purpose},
             "images": [
                 {"file": one.file, **one.entry, "task": one.task.name, "image": one.image, "torch": self.torch}
                 for one in self.archives
@@ -58,9 +59,9 @@ class SubmissionRecord:
     def readme(self) -> str:
         """The content of `README.md`."""
         settings = ["GPU: NVIDIA T4.", f"Memory: {MEMORY_BYTES // 1024**3} GB.", *self._directions()]
-        title = f"Files to upload: {self.package['name']}"
+        title = f"Files to upload: {self.package.name}"
         sections = [
-            section(1, title, f"Purpose: {self.package['purpose']}.", self._files(), bullets(self._notes())),
+            section(1, title, f"Purpose: {self.package.purpose}.", self._files(), bullets(self._notes())),
             section(2, "Settings on the platform", self._sockets(), bullets(settings)),
             section(2, "Rehearsal", self._how(), self._cases()),
         ]

@@ -115,7 +115,10 @@ def flip_a_byte(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda p: flip_a_byte(p / "fold_0.safetensors"), r"fold_0\.safetensors: sha256 .*, expected .*: altered"),
+        (
+            lambda p: flip_a_byte(p / "fold_0.safetensors"),
+            r"fold_0\.safetensors: sha256 .*, expected .*the file was modified",
+        ),
         (lambda p: (p / "fold_1.safetensors").unlink(), r"fold_1\.safetensors: not in the model package"),
         (lambda p: (p / "manifest.json").unlink(), r".*: no manifest\.json, expected a model package"),
         (shutil.rmtree, r".*: not found, expected a model package"),

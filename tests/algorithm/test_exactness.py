@@ -104,8 +104,8 @@ def nnunet_mask(case: Path) -> np.ndarray:
     dataset = {"labels": {name: value for value, name in labels.NAMES.items()}, "file_ending": ".mha"}
     dataset["channel_names"] = {"0": "CT", "1": "PET"}
     predictor = nnUNetPredictor(perform_everything_on_device=False, device=CPU, allow_tqdm=False)
-    mirrors = tuple(package.manifest["mirror_axes"])
-    configuration = manager.get_configuration(package.manifest["configuration"])
+    mirrors = tuple(package.manifest.mirror_axes)
+    configuration = manager.get_configuration(package.manifest.configuration)
     predictor.manual_initialization(network, manager, configuration, weights, dataset, "nnUNetTrainer", mirrors)
     images = [next(socket.path_under(case).glob("*.mha")) for socket in (EDITION.inputs["ct"], EDITION.inputs["pet"])]
     data, properties = SimpleITKIO().read_images([str(path) for path in images])

@@ -87,14 +87,14 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     assert package.fold_configurations == ("3d_fullres", "3d_fullres_segresnet") * 2
     assert package.configuration_of(1)["architecture"]["enhance"] == ["ct_square"]
-    training = package.manifest["training"]
+    training = package.manifest.training
     assert training["patients"] == PATIENTS
     assert training["plan"]["iterations"] == 2
-    assert set(package.manifest["out_of_fold"]) == set(package.heads)
-    assert set(package.manifest["cross_validation"]) == {"rfs", "hpv"}
+    assert set(package.manifest.out_of_fold) == set(package.heads)
+    assert set(package.manifest.cross_validation) == {"rfs", "hpv"}
     texts = [(package.root / name).read_text() for name in ("manifest.json", "plans.json", "MODEL_CARD.md")]
     assert str(tmp_path) not in "".join(texts)
-    check_card(package.manifest["files"], texts[-1])
+    check_card(package.manifest.files, texts[-1])
     check_folds(tmp_path / "work", release)
     check_page(tmp_path / "work")
     check_heads(tmp_path / "work", release)

@@ -54,19 +54,19 @@ def test_heads_of_new_patients_on_the_networks_of_a_package(
     assert main(options(release, tmp_path, tiny_package)) == 0
     given, package = load_package(tiny_package), load_package(tmp_path / "package")
     manifest = package.manifest
-    assert manifest["edition"] == "hecktor2025"
+    assert manifest.edition == "hecktor2025"
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     assert package.heads["rfs"] != given.heads["rfs"]
     for name in ("plans.json", "fold_0.safetensors", "fold_1.safetensors"):
         assert (package.root / name).read_bytes() == (given.root / name).read_bytes()
     for key in ("configuration", "folds", "mirror_axes"):
-        assert manifest[key] == given.manifest[key]
-    assert manifest["training"] == {
+        assert getattr(manifest, key) == getattr(given.manifest, key)
+    assert manifest.training == {
         "patients": PATIENTS, "centres": ["CHUM", "HMR"], "folds": 2, "seed": 0,
     }  # fmt: skip
     sha256 = file_entry(tiny_package / "manifest.json")["sha256"]
     condition = "none of these patients was among the networks' training patients"
-    assert manifest["networks_from"] == {"name": "tiny", "sha256": sha256, "condition": condition}
+    assert manifest.networks_from == {"name": "tiny", "sha256": sha256, "condition": condition}
     card = (package.root / "MODEL_CARD.md").read_text()
     assert f"the package tiny (sha256 of its manifest {sha256})" in card
     assert condition in card

@@ -52,9 +52,9 @@ def test_heads_of_2026_on_networks_of_2025(
     more = ["--edition", "hecktor2026", "--suv-factors", str(factors), "--folds", "2", "--jobs", "1"]
     assert train(["all", *places, *networks, *more]) == 0
     package = load_package(tmp_path / "package")
-    assert package.manifest["edition"] == "hecktor2026"
+    assert package.manifest.edition == "hecktor2026"
     assert {"t_stage", "n_stage", "rfs"} <= set(package.heads)
-    check_stand_ins(package.manifest["stand_ins"])
+    check_stand_ins(package.manifest.fallbacks)
     output = tmp_path / "output"
     options = ["--edition", "hecktor2026", "--input", str(platform_input), "--output", str(output), "--device", "cpu"]
     record = tmp_path / "record.json"

@@ -151,5 +151,5 @@ def test_twelve_patients_of_one_centre_are_compared_and_exported(
     assert main(["export", *common, "--output", str(tmp_path / "package")]) == 0
     package = load_package(tmp_path / "package")
     assert {head.removesuffix("_clinical") for head in package.heads} == heads
-    assert package.manifest["training"]["centres"] == ["CHUM"]
-    assert package.manifest["training"]["patients"] == 12
+    assert package.manifest.training["centres"] == ["CHUM"]
+    assert package.manifest.training["patients"] == 12

@@ -13,8 +13,8 @@ from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from batchgeneratorsv2.transforms.utils.random import RandomTransform
 from nnunetv2.preprocessing.normalization import default_normalization_schemes
 
-from algorithm.network.package import CHANNELS
 from baseline.network.plans import NetworkPlan
+from contract.packages import CHANNELS
 
 PET: Final = CHANNELS.index("PET")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriente
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
+from contract.packages import Manifest
 from contract.patient import Patient
 from tests.algorithm.region.oriented_grids import oriented as direction_of
 from tests.conftest import tiny_plans
@@ -57,7 +59,9 @@ def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     configuration = plans["configurations"]["3d_fullres"]
     configuration |= resampling | {"spacing": [3.0, 2.0, 2.0]}
     configuration["normalization_schemes"] = list(schemes or ("CTNormalization", "ZScoreNormalization"))
-    manifest = {"configuration": "3d_fullres", "resampling": "nnunet", "normalised_over": "scan", "folds": ["fold_0"]}
+    manifest = Manifest.model_construct(
+        configuration="3d_fullres", resampling="nnunet", normalised_over="scan", folds=["fold_0"]
+    )
     return ModelPackage(Path(), manifest, plans, (), {})
 
 
@@ -182,7 +186,7 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     package = package_of(STOCK)
     middle = case.ct.geometry.corners_mm().mean(0)
     region = Region(tuple(middle - 9), tuple(middle + 9), "test")
-    plain = ModelPackage(package.root, {"configuration": "3d_fullres"}, package.plans, (), {})
+    plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
     assert network_input(case, region, plain).grid.direction == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
     image = network_input(case, region, package)
     assert image.grid.direction == pytest.approx(case.ct.geometry.direction)

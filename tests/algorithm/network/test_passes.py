@@ -310,7 +310,7 @@ def test_no_pass_at_all_is_a_bug(package: ModelPackage) -> None:
 
 @pytest.fixture
 def of_probabilities(package: ModelPackage) -> ModelPackage:
-    return replace(package, manifest={**package.manifest, "average": "probabilities"})
+    return replace(package, manifest=package.manifest.model_copy(update={"average": "probabilities"}))
 
 
 def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_probabilities: ModelPackage) -> None:
@@ -340,7 +340,7 @@ def test_a_confident_pass_outvotes_two_others_by_logits_only(
             3, *part.shape[2:]
         ),
     )
-    averaging = replace(package, manifest={**package.manifest, "average": average})
+    averaging = replace(package, manifest=package.manifest.model_copy(update={"average": average}))
     logits, _ = made(noise((16, 16, 16)), [Pass(0), Pass(1), Pass(0, (2,))], averaging)
     assert np.unique(logits.argmax(0)).tolist() == [label]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +86,7 @@ def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage)
 
     CT is scaled by what training saw, whatever the scan is.
     """
-    over_scan = ModelPackage(
-        package.root, {**package.manifest, "normalised_over": "scan"}, package.plans, package.fold_files, package.heads
-    )
+    over_scan = replace(package, manifest=package.manifest.model_copy(update={"normalised_over": "scan"}))
     grid = Geometry((10, 10, 25), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     pet = np.zeros((25, 10, 10), np.float32)
     pet[20:] = 1

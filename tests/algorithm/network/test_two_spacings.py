@@ -102,7 +102,7 @@ def test_the_mean_by_hand(
     0.2502; with sigmoid(1) = 0.731 the means are 0.740 and 0.491, with sigmoid(5) = 0.993 0.622 at 12 and 0.497 at 13.
     """
     monkeypatch.setattr(windows, "_tile_logits", Ct({PlainConvUNet: 1.0, Enhanced: 1.0}))
-    package = replace(package, manifest={**package.manifest, "average": average})
+    package = replace(package, manifest=package.manifest.model_copy(update={"average": average}))
     observed: dict[Pass, np.ndarray] = {}
     found = Passes(
         MemberImage.of(np.full((2, 24, 24, 24), fine, np.float32)),
@@ -148,7 +148,7 @@ def test_members_that_agree_answer_as_one_alone(
     """
     factors = {PlainConvUNet: 1.0, Enhanced: 0.5}
     monkeypatch.setattr(windows, "_tile_logits", Ct(factors))
-    package = replace(package, manifest={**package.manifest, "resampling": resampling})
+    package = replace(package, manifest=package.manifest.model_copy(update={"resampling": resampling}))
     case, region = ramp_case(), Region((40.0, 40.0, 40.0), (220.0, 190.0, 215.0), "test")
 
     def mask(*passes: Pass) -> np.ndarray:

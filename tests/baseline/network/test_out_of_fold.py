@@ -122,7 +122,7 @@ def test_several_backbones_are_averaged_as_in_inference(
     assert (masks["logits"] != masks["probabilities"]).any()
     package = tmp_path / "package"
     shutil.copytree(pair_package, package)
-    configurations = load_package(pair_package).manifest["fold_configurations"]
+    configurations = load_package(pair_package).manifest.fold_configurations
     sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
     measured(cohort, package)
     np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, masks[average])
@@ -143,7 +143,7 @@ def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
     plans = read_json(root / "plans.json")
     plans["configurations"]["segresnet"]["spacing"] = [18.0] * 3
     write_json(root / "plans.json", plans)
-    of_folds = load_package(pair_package).manifest["fold_configurations"]
+    of_folds = load_package(pair_package).manifest.fold_configurations
     sign_package(root, average="probabilities", fold_configurations=of_folds)  # type: ignore[operator]
     rng = np.random.default_rng(5)
     ct, pet = (Volume(rng.normal(0, spread, CT.array_shape).astype(np.float32), CT) for spread in (400, 3))

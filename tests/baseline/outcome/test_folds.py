@@ -98,7 +98,7 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
     assert package.outcome is not None
     assert package.outcome.plan.tasks == (OutcomeTask("rfs"), OutcomeTask("hpv"))
     assert [path.name for path in package.outcome.files] == ["fold_0.safetensors", "fold_1.safetensors"]
-    assert "outcome/fold_1.safetensors" in package.manifest["files"]
+    assert "outcome/fold_1.safetensors" in package.manifest.files
 
 
 @pytest.mark.parametrize("last", ["train_fold", "cache"])

@@ -188,5 +188,5 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
-    passes = plan_passes(len(model.fold_files), tuple(model.manifest["mirror_axes"]))
+    passes = plan_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
     return Passes(MemberImage.of(data), passes, Networks(model), Deadline(600), CPU).run().logits

@@ -87,9 +87,9 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     model = load_package(tmp_path / "model")
     assert model.spacing_mm == (4.5, 18.0, 6.0)
     assert model.configuration["spacing"] == SPACING
-    assert model.manifest["mirror_axes"] == [1, 2]
+    assert model.manifest.mirror_axes == [1, 2]
     assert model.resamples_as_nnunet
-    assert model.manifest["average"] == "logits"
+    assert model.manifest.average == "logits"
     assert model.plans["transpose_forward"] == [0, 1, 2]
     patch = plans["configurations"]["3d_fullres"]["patch_size"]
     assert model.configuration["patch_size"] == [patch[1], patch[0], patch[2]]
@@ -97,7 +97,7 @@ def test_axes_and_mirrors_are_those_of_the_patient(
 
 def test_images_that_prepare_made_are_not_resampled_again(trained: dict[str, Path], tmp_path: Path) -> None:
     assert package(trained["plain"], tmp_path / "model", "--normalised-over", "region") == 0
-    assert load_package(tmp_path / "model").manifest["resampling"] == "grid"
+    assert load_package(tmp_path / "model").manifest.resampling == "grid"
 
 
 def test_the_archive_is_what_the_platform_unpacks(trained: dict[str, Path], tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_the_archive_is_what_the_platform_unpacks(trained: dict[str, Path], tmp_
     unpack(archives[0], tmp_path / "unpacked")
     model = load_package(tmp_path / "unpacked")
     assert model.name == "mine (research; not a medical device)"
-    assert model.manifest["edition"] == "hecktor2025"
+    assert model.manifest.edition == "hecktor2025"
     assert sorted(model.heads) == ["hpv", "rfs"]
-    assert model.manifest["training"] == {
+    assert model.manifest.training == {
         "trainer": "nnUNetTrainer",
         "plans": "nnUNetPlans",
         "folds": ["0", "1"],
@@ -144,7 +144,7 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
     shutil.rmtree(results / "fold_1")
     assert package(results, tmp_path / "all", "--edition", "hecktor2026") == 0
     manifest = load_package(tmp_path / "all").manifest
-    assert (manifest["training"]["folds"], manifest["edition"]) == (["all"], "hecktor2026")
+    assert (manifest.training["folds"], manifest.edition) == (["all"], "hecktor2026")
 
 
 def test_rules_on_lesions_come_from_decisions_json(
@@ -157,7 +157,7 @@ def test_rules_on_lesions_come_from_decisions_json(
         file.write_text(json.dumps(content))
         assert package(trained["plain"], tmp_path / name, "--decisions", str(file)) == 0
         manifest = load_package(tmp_path / name).manifest
-        assert manifest.get("decisions") == (None if name == "none" else rules)
+        assert manifest.postprocessing == (None if name == "none" else rules)
     file.write_text(json.dumps({"rules": {"gtvn_volume_ml": -1}}))
     assert package(trained["plain"], tmp_path / "damaged", "--decisions", str(file)) == 1
     assert "none.json: decisions: gtvn_volume_ml -1, expected a number from 0" in capsys.readouterr().err

@@ -36,8 +36,8 @@ def test_an_ensemble_of_two_trainings(
     both, *apart = (load_package(tmp_path / name) for name in ("both", "plain", second))
     assert both.fold_configurations == ("3d_fullres", configuration, "3d_fullres")
     assert list(both.plans["configurations"]) == ["3d_fullres", configuration]
-    assert both.manifest["name"] == f"{apart[0].manifest['name']} + {apart[1].manifest['name']}"
-    assert [member["folds"] for member in both.manifest["training"]["members"]] == [["0", "1"], ["0"]]
+    assert both.manifest.name == f"{apart[0].manifest.name} + {apart[1].manifest.name}"
+    assert [member["folds"] for member in both.manifest.training["members"]] == [["0", "1"], ["0"]]
     weights = [path.read_bytes() for one in apart for path in one.fold_files]
     assert [path.read_bytes() for path in both.fold_files] == [weights[0], weights[2], weights[1]]
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
@@ -49,7 +49,7 @@ def test_one_training_given_twice_is_one_member(trained: dict[str, Path], tmp_pa
     """The same plans and configuration by two trainers would be told apart by nothing but the weights."""
     assert package_both(trained["plain"], trained["plain"], tmp_path / "both") == 0
     both = load_package(tmp_path / "both")
-    assert "fold_configurations" not in both.manifest
+    assert both.manifest.fold_configurations is None
     assert len(both.fold_files) == 4
     assert both.fold_files[0].read_bytes() == both.fold_files[1].read_bytes()
 
@@ -61,7 +61,7 @@ def test_an_ensemble_is_mirrored_as_all_of_it_was_trained(
     for fold in (0, 1):
         edit_checkpoint(lambda content: content.update(inference_allowed_mirroring_axes=(2,)), fold)(results)
     assert package_both(results, trained["resenc_m"], tmp_path / "both") == 0
-    assert load_package(tmp_path / "both").manifest["mirror_axes"] == [2]
+    assert load_package(tmp_path / "both").manifest.mirror_axes == [2]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_order_for_each_member(trained: dict[str, Path], swapped: Path, tmp_p
     both, first, second = (load_package(tmp_path / name) for name in ("both", "first", "second"))
     weights = [path.read_bytes() for path in both.fold_files]
     assert weights[:2] == [first.fold_files[0].read_bytes(), second.fold_files[0].read_bytes()]
-    records = both.manifest["training"]["members"]
+    records = both.manifest.training["members"]
     assert [one.get("channels") for one in records] == [None, {"CT": 1, "PET": 0}]
     assert [one.get("labels") for one in records] == [None, {"GTVp": 2, "GTVn": 1}]
 
@@ -100,7 +100,7 @@ def test_an_order_for_each_member(trained: dict[str, Path], swapped: Path, tmp_p
 def test_one_order_for_all_members(swapped: Path, tmp_path: Path) -> None:
     options = ("--channels", "CT=1,PET=0", "--labels", "GTVp=2,GTVn=1")
     assert package(swapped, tmp_path / "both", "--nnunet", str(swapped), *options) == 0
-    records = load_package(tmp_path / "both").manifest["training"]["members"]
+    records = load_package(tmp_path / "both").manifest.training["members"]
     assert [one["channels"] for one in records] == [{"CT": 1, "PET": 0}] * 2
 
 

@@ -157,12 +157,12 @@ def test_copied_networks_keep_their_settings(
 ) -> None:
     """Average, mirror axes, scale and the order of several configurations decide what the networks answer."""
     source = Path(shutil.copytree(pair_package, tmp_path / "source"))
-    of_folds = load_package(pair_package).manifest["fold_configurations"]
+    of_folds = load_package(pair_package).manifest.fold_configurations
     settings = {"average": "probabilities", "mirror_axes": [1], "normalised_over": "scan", "resampling": "grid"}
     sign_package(source, fold_configurations=of_folds, **settings)
     about = {"name": "copy", "purpose": "test"}
     copy = load_package(export_folder(tmp_path / "copy", PackageContents(load_package(source), {}, about)))
-    assert {key: copy.manifest[key] for key in settings} == settings
+    assert {key: getattr(copy.manifest, key) for key in settings} == settings
     assert copy.fold_configurations == tuple(of_folds)
     assert [path.read_bytes() for path in copy.fold_files] == [
         (source / f"fold_{number}.safetensors").read_bytes() for number in range(4)

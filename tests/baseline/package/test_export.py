@@ -40,7 +40,7 @@ def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
         export_package(tmp_path / "package", plans, {"3d_fullres": paths}, {"hpv": HEAD}, DESCRIPTION)
     )
     assert package.head("hpv") == HEAD
-    assert package.manifest["mirror_axes"] == [2]
+    assert package.manifest.mirror_axes == [2]
     assert package.averages_probabilities
     data = torch.randn(1, 2, 16, 16, 16)
     for number, trained in enumerate(networks):
@@ -79,7 +79,7 @@ def test_only_plain_data_and_only_what_inference_reads(plans: dict[str, Any], tm
     )
     files = sorted(path.relative_to(package.root).as_posix() for path in package.root.rglob("*") if path.is_file())
     assert files == ["fold_0.safetensors", "heads/rfs.json", "manifest.json", "plans.json"]
-    assert set(package.manifest["files"]) == set(files) - {"manifest.json"}
+    assert set(package.manifest.files) == set(files) - {"manifest.json"}
     assert list(package.plans["configurations"]) == ["3d_fullres"]
     assert "secret" not in (package.root / "plans.json").read_text()
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in package.root.rglob("*"))
@@ -93,7 +93,7 @@ def test_the_model_card_is_listed_and_bars_nothing(plans: dict[str, Any], tmp_pa
     )
     package = load_package(made)
     assert (package.root / CARD).read_text() == "# tiny\n"
-    assert CARD in package.manifest["files"]
+    assert CARD in package.manifest.files
     assert package.heads == {}
     (made / CARD).write_text("# tin\n")
     with pytest.raises(ModelPackageError, match=r"^MODEL_CARD\.md: 6 bytes, expected 7"):

@@ -20,6 +20,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
+from contract.packages import read_manifest
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
@@ -112,7 +113,7 @@ def test_a_package_without_heads_is_refused_before_the_rehearsal(tiny_package: P
     assert (lines, (tmp_path / "out").exists()) == ([], False)
     make_submission(request(package, tmp_path / "out", tasks=(SEGMENTATION,)), StubImages(), ignore)
     assert (tmp_path / "out" / "model.tar.gz").is_file()
-    pipeline._check_heads(manifest, NEWEST.algorithms)
+    pipeline._check_heads(read_manifest(package), NEWEST.algorithms)
 
 
 def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_training_with_organs_from_plan_to_answer(
     command = ["package", "--nnunet", str(results), "--without-heads", "--normalised-over", "region"]
     assert hecktor_main([*command, "--output", str(target)]) == 0
     package = load_package(target)
-    assert package.manifest["training"]["organs"] == ["half"]
+    assert package.manifest.training["organs"] == ["half"]
     network = Networks(package).of(Pass(0).fold, torch.device("cpu"))
     with torch.inference_mode():
         assert network(torch.zeros(1, 2, *package.patch_of(0))).shape[1] == 3
