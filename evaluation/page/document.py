@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
+from posixpath import normpath
 from string import Template
 from typing import Final
 
 from evaluation.page.colours import NEUTRAL
 from evaluation.page.html import json_element, paragraph
 
-# In this order: each script uses those before it.
-SCRIPTS: Final = (
-    "data.js",
-    "selection.js",
-    "tables.js",
-    "layout.js",
-    "marks.js",
-    "kinds.js",
-    "wide.js",
-    "saving.js",
-    "charts.js",
-    "start.js",
-)
+# Makes tables and charts of every page work; other scripts run after it.
+_MAIN: Final = "page/charts.js"
+_IMPORT: Final = re.compile(r'^import \{ (.+) \} from "(.+)";$', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
 _LIBRARIES: Final = (("d3.min.js", "d3.LICENSE"), ("plot.umd.min.js", "plot.LICENSE"))
 
 
@@ -50,7 +43,7 @@ class Document:
         sections: in the order of the page.
         footer: origin of the figures.
         colours: of each team, for the charts.
-        scripts: further scripts, after those of every page.
+        scripts: further modules, such as `report/cases.js`, that run after those of every page.
     """
 
     title: str
@@ -87,12 +80,36 @@ def _section(section: Section) -> str:
 
 
 def _scripts(further: Sequence[str]) -> str:
-    bundles = [
+    libraries = [
         f"<script>\n/*!\n{_own(f'vendor/{licence}').strip()}\n*/\n{_own(f'vendor/{bundle}')}\n</script>"
         for bundle, licence in _LIBRARIES
     ]
-    ours = [f"<script>\n{text}</script>" for text in (*map(_own, SCRIPTS[:-1]), *further, _own(SCRIPTS[-1]))]
-    return "\n".join([*bundles, *ours])
+    return "\n".join([*libraries, f'<script type="module">\n{bundled((_MAIN, *further))}</script>'])
+
+
+def bundled(modules: Sequence[str]) -> str:
+    """ES modules of this package and all that they import as one script, each run once after its imports.
+
+    Browsers load no modules into a page that was opened as a file. So each module becomes a function that returns its
+    exports. It takes `import { a, b } from "./file.js";` on one line, and exported functions, constants and classes.
+    """
+    parts: dict[str, str] = {}
+    for name in modules:
+        _add_module(name, parts)
+    return "\n".join(["const modules = {};", *parts.values(), ""])
+
+
+def _add_module(name: str, parts: dict[str, str]) -> None:
+    if name in parts:
+        return
+    text = files("evaluation").joinpath(name).read_text(encoding="utf-8")
+    paths = {address: normpath(f"{name}/../{address}") for _, address in _IMPORT.findall(text)}
+    for path in paths.values():
+        _add_module(path, parts)
+    text = _IMPORT.sub(lambda found: f'const {{ {found[1]} }} = modules["{paths[found[2]]}"];', text)
+    exports = ", ".join(export for _, export in _EXPORT.findall(text))
+    body = _EXPORT.sub(r"\1 \2", text)
+    parts[name] = f'modules["{name}"] = (() => {{\n{body}return {{ {exports} }};\n}})();'
 
 
 @cache

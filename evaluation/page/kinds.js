@@ -1,217 +1,217 @@
 // The kinds of charts (docs/analyses.md): each returns the plan of a figure for layout.js.
-"use strict";
+/* global d3, Plot */
 
-(function (page) {
-  const title = (data, key) => data.columns[key]?.title ?? "";
+import { COLOURS } from "./data.js";
+import { NUMBERS_PX, RIGHT_PX, bottomAxis, categoryLabels, colourOf, domainOf, emphasis, frame, has, labelSpace, leftAxis, legendOf, lineStep, selectedLast, seriesColour, sharedDomain, tagged, unique, valuesOf } from "./marks.js";
+import { shorten } from "./svg.js";
 
-  function linesOfCategories(data, rows, chart, width, keys, options) {
-    const categories = page.unique(rows.map((row) => row[chart.y]));
-    const step = page.lineStep(categories.length);
-    const domain = page.sharedDomain(rows, keys, chart, options);
-    return {
-      categories,
-      labels: page.labelSpace(categories, width),
-      min: 150,
-      max: 1000,
-      panel(space, marks, more = {}) {
-        const height = categories.length * step + 50;
-        return Plot.plot({
-          ...page.frame(space, height),
-          x: { domain: domain(space.rows), ...more.x },
-          y: { type: "band", domain: categories, axis: null, ...more.y },
-          marks: [
-            ...page.bottomAxis(space, title(data, chart.x ?? chart.median), more.axis),
-            ...marks,
-            space.hasLabels ? page.categoryLabels(categories, chart.y, space) : null,
-          ],
-        });
-      },
-    };
-  }
+const title = (data, key) => data.columns[key]?.title ?? "";
 
-  function reference(chart) {
-    return typeof chart.reference === "number"
-      ? [Plot.ruleX([chart.reference], { stroke: "var(--ink)", strokeDasharray: "4 3", strokeOpacity: 0.7 })]
-      : [];
-  }
+function linesOfCategories(data, rows, chart, width, keys, options) {
+  const categories = unique(rows.map((row) => row[chart.y]));
+  const step = lineStep(categories.length);
+  const domain = sharedDomain(rows, keys, chart, options);
+  return {
+    categories,
+    labels: labelSpace(categories, width),
+    min: 150,
+    max: 1000,
+    panel(space, marks, more = {}) {
+      const height = categories.length * step + 50;
+      return Plot.plot({
+        ...frame(space, height),
+        x: { domain: domain(space.rows), ...more.x },
+        y: { type: "band", domain: categories, axis: null, ...more.y },
+        marks: [
+          ...bottomAxis(space, title(data, chart.x ?? chart.median), more.axis),
+          ...marks,
+          space.hasLabels ? categoryLabels(categories, chart.y, space) : null,
+        ],
+      });
+    },
+  };
+}
 
-  // Without the declared domain where the values use less than half of it: small differences are what is read here.
-  function closeUp(rows, chart) {
-    const [low, high] = page.domainOf(page.valuesOf(rows, [chart.x, chart.low, chart.high]));
-    const isSmall = chart.domain && high - low < (chart.domain[1] - chart.domain[0]) / 2;
-    return isSmall ? { ...chart, domain: undefined } : chart;
-  }
+function reference(chart) {
+  return typeof chart.reference === "number"
+    ? [Plot.ruleX([chart.reference], { stroke: "var(--ink)", strokeDasharray: "4 3", strokeOpacity: 0.7 })]
+    : [];
+}
 
-  function intervals(data, rows, chart, width) {
-    const plan = linesOfCategories(data, rows, closeUp(rows, chart), width, [chart.x, chart.low, chart.high]);
-    return {
-      ...plan,
-      panel(space) {
-        const shown = page.selectedLast(space.rows);
-        const ranges = shown.filter((row) => page.has(row, chart.low, chart.high));
-        const points = shown.filter((row) => page.has(row, chart.x));
-        const style = (list) => ({ strokeOpacity: page.emphasis, fillOpacity: page.emphasis, render: page.tagged(list) });
-        return plan.panel(space, [
-          ...reference(chart),
-          Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: page.colourOf, strokeWidth: 2, ...style(ranges) }),
-          Plot.dot(points, { y: chart.y, x: chart.x, fill: page.colourOf, r: 4, ...style(points) }),
-        ]);
-      },
-    };
-  }
+// Without the declared domain where the values use less than half of it: small differences are what is read here.
+function closeUp(rows, chart) {
+  const [low, high] = domainOf(valuesOf(rows, [chart.x, chart.low, chart.high]));
+  const isSmall = chart.domain && high - low < (chart.domain[1] - chart.domain[0]) / 2;
+  return isSmall ? { ...chart, domain: undefined } : chart;
+}
 
-  function bars(data, rows, chart, width) {
-    const series = chart.series ? page.unique(rows.map((row) => row[chart.series])) : [null];
-    const categories = page.unique(rows.map((row) => row[chart.y]));
-    const domain = page.sharedDomain(rows, [chart.x], chart, { zero: true });
-    const step = Math.max(page.lineStep(categories.length), series.length * (categories.length > 16 ? 5 : 9) + 5);
-    const place = (row) => {
-      const height = 0.8 / series.length;
-      const top = categories.indexOf(row[chart.y]) + 0.1 + height * Math.max(0, series.indexOf(row[chart.series]));
-      return [top, top + height];
-    };
-    return {
-      labels: page.labelSpace(categories, width),
-      min: 150,
-      max: 1000,
-      legend: chart.series && chart.series !== chart.y ? page.legendOf(rows, chart.series) : [],
-      panel(space) {
-        const shown = space.rows.filter((row) => page.has(row, chart.x));
-        const labels = { y: (row) => categories.indexOf(row.value) + 0.5 };
-        return Plot.plot({
-          ...page.frame(space, categories.length * step + 50),
-          x: { domain: domain(space.rows) },
-          y: { type: "linear", domain: [0, categories.length], range: [6, 6 + categories.length * step], axis: null },
-          marks: [
-            ...page.bottomAxis(space, title(data, chart.x)),
-            Plot.rect(shown, {
-              x1: 0, x2: chart.x, y1: (row) => place(row)[0], y2: (row) => place(row)[1],
-              fill: (row) => page.seriesColour(row, chart.series, series), fillOpacity: page.emphasis, render: page.tagged(shown),
-            }),
-            Plot.ruleX([0], { stroke: "var(--soft)" }),
-            space.hasLabels ? page.categoryLabels(categories, chart.y, space, labels) : null,
-          ],
-        });
-      },
-    };
-  }
+export function intervals(data, rows, chart, width) {
+  const plan = linesOfCategories(data, rows, closeUp(rows, chart), width, [chart.x, chart.low, chart.high]);
+  return {
+    ...plan,
+    panel(space) {
+      const shown = selectedLast(space.rows);
+      const ranges = shown.filter((row) => has(row, chart.low, chart.high));
+      const points = shown.filter((row) => has(row, chart.x));
+      const style = (list) => ({ strokeOpacity: emphasis, fillOpacity: emphasis, render: tagged(list) });
+      return plan.panel(space, [
+        ...reference(chart),
+        Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: colourOf, strokeWidth: 2, ...style(ranges) }),
+        Plot.dot(points, { y: chart.y, x: chart.x, fill: colourOf, r: 4, ...style(points) }),
+      ]);
+    },
+  };
+}
 
-  function blobs(data, rows, chart, width) {
-    const plan = linesOfCategories(data, rows, chart, width, [chart.x], {});
-    const step = page.lineStep(plan.categories.length);
-    const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
-    return {
-      ...plan,
-      min: Math.max(150, Math.min((width > 700 ? 9 : 5) * last, 300)),
-      panel(space) {
-        const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.x, chart.size)));
-        const ranges = chart.low ? onePerCategory(shown, chart.y).filter((row) => page.has(row, chart.low, chart.high)) : [];
-        const area = (space.width - space.labels - 18) / (last + 0.5);
-        const radius = Math.min(step * 0.62, Math.max(area, 7) * 0.62);
-        const style = (list) => ({ fillOpacity: page.emphasis, strokeOpacity: page.emphasis, render: page.tagged(list) });
-        return plan.panel(
-          space,
-          [
-            Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: "var(--soft)", strokeWidth: 1, ...style(ranges) }),
-            Plot.dot(shown, { y: chart.y, x: chart.x, r: (row) => Math.max(0.8, radius * Math.sqrt(row[chart.size])), fill: page.colourOf, ...style(shown) }),
-          ],
-          { x: { domain: [0.4, last + 0.6] }, axis: { ticks: wholeTicks(last, space.width - space.labels), tickFormat: "d" } },
-        );
-      },
-    };
-  }
+export function bars(data, rows, chart, width) {
+  const series = chart.series ? unique(rows.map((row) => row[chart.series])) : [null];
+  const categories = unique(rows.map((row) => row[chart.y]));
+  const domain = sharedDomain(rows, [chart.x], chart, { zero: true });
+  const step = Math.max(lineStep(categories.length), series.length * (categories.length > 16 ? 5 : 9) + 5);
+  const place = (row) => {
+    const height = 0.8 / series.length;
+    const top = categories.indexOf(row[chart.y]) + 0.1 + height * Math.max(0, series.indexOf(row[chart.series]));
+    return [top, top + height];
+  };
+  return {
+    labels: labelSpace(categories, width),
+    min: 150,
+    max: 1000,
+    legend: chart.series && chart.series !== chart.y ? legendOf(rows, chart.series) : [],
+    panel(space) {
+      const shown = space.rows.filter((row) => has(row, chart.x));
+      const labels = { y: (row) => categories.indexOf(row.value) + 0.5 };
+      return Plot.plot({
+        ...frame(space, categories.length * step + 50),
+        x: { domain: domain(space.rows) },
+        y: { type: "linear", domain: [0, categories.length], range: [6, 6 + categories.length * step], axis: null },
+        marks: [
+          ...bottomAxis(space, title(data, chart.x)),
+          Plot.rect(shown, {
+            x1: 0, x2: chart.x, y1: (row) => place(row)[0], y2: (row) => place(row)[1],
+            fill: (row) => seriesColour(row, chart.series, series), fillOpacity: emphasis, render: tagged(shown),
+          }),
+          Plot.ruleX([0], { stroke: "var(--soft)" }),
+          space.hasLabels ? categoryLabels(categories, chart.y, space, labels) : null,
+        ],
+      });
+    },
+  };
+}
 
-  function onePerCategory(rows, key) {
-    return [...new Map(rows.map((row) => [row[key], row])).values()];
-  }
+export function blobs(data, rows, chart, width) {
+  const plan = linesOfCategories(data, rows, chart, width, [chart.x], {});
+  const step = lineStep(plan.categories.length);
+  const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
+  return {
+    ...plan,
+    min: Math.max(150, Math.min((width > 700 ? 9 : 5) * last, 300)),
+    panel(space) {
+      const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.size)));
+      const ranges = chart.low ? onePerCategory(shown, chart.y).filter((row) => has(row, chart.low, chart.high)) : [];
+      const area = (space.width - space.labels - 18) / (last + 0.5);
+      const radius = Math.min(step * 0.62, Math.max(area, 7) * 0.62);
+      const style = (list) => ({ fillOpacity: emphasis, strokeOpacity: emphasis, render: tagged(list) });
+      return plan.panel(
+        space,
+        [
+          Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: "var(--soft)", strokeWidth: 1, ...style(ranges) }),
+          Plot.dot(shown, { y: chart.y, x: chart.x, r: (row) => Math.max(0.8, radius * Math.sqrt(row[chart.size])), fill: colourOf, ...style(shown) }),
+        ],
+        { x: { domain: [0.4, last + 0.6] }, axis: { ticks: wholeTicks(last, space.width - space.labels), tickFormat: "d" } },
+      );
+    },
+  };
+}
 
-  // 1 and multiples of 1, 2, 5 or 10, as far apart as their digits need.
-  function wholeTicks(last, width) {
-    const step = [1, 2, 5, 10, 20, 50].find((one) => (width / last) * one >= 24) ?? 100;
-    return [1, ...d3.range(step, last + 1, step)].filter((tick, place) => place === 0 || tick > step / 2 + 0.6);
-  }
+function onePerCategory(rows, key) {
+  return [...new Map(rows.map((row) => [row[key], row])).values()];
+}
 
-  function lines(data, rows, chart, width) {
-    const series = page.unique(rows.map((row) => row[chart.series]));
-    const isTeams = chart.series === "team";
-    const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
-    const xs = chart.x_is_category ? page.unique(rows.map((row) => row[chart.x])) : page.domainOf(rows.map((row) => row[chart.x]));
-    const ys = chart.domain ?? page.domainOf(page.valuesOf(rows, [chart.y, chart.low, chart.high]));
-    return {
-      labels: page.NUMBERS_PX,
-      min: chart.facet ? 190 : 240,
-      max: chart.facet ? 520 : 900,
-      legend: chart.series ? page.legendOf(rows, chart.series, true, dashes) : [],
-      panel: (space) =>
-        Plot.plot({
-          ...page.frame(space, chart.facet ? 190 : 330, { marginTop: 24 }),
-          x: chart.x_is_category ? { type: "point", domain: xs, padding: 0.3 } : { domain: xs },
-          y: { domain: ys },
-          marks: [
-            ...page.bottomAxis(space, title(data, chart.x), chart.x_is_category ? { ticks: undefined, tickFormat: fitting(xs, space) } : {}),
-            ...page.leftAxis(space.hasLabels ? page.shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
-            ...lineMarks(space, chart, series, dashes),
-          ],
-        }),
-    };
-  }
+// 1 and multiples of 1, 2, 5 or 10, as far apart as their digits need.
+function wholeTicks(last, width) {
+  const step = [1, 2, 5, 10, 20, 50].find((one) => (width / last) * one >= 24) ?? 100;
+  return [1, ...d3.range(step, last + 1, step)].filter((tick, place) => place === 0 || tick > step / 2 + 0.6);
+}
 
-  // Names below an axis, as long as their share of its width.
-  function fitting(names, space) {
-    const share = (space.width - space.labels - 18) / names.length - 8;
-    return (name) => page.shorten(name, share);
-  }
+export function lines(data, rows, chart, width) {
+  const series = unique(rows.map((row) => row[chart.series]));
+  const isTeams = chart.series === "team";
+  const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
+  const xs = chart.x_is_category ? unique(rows.map((row) => row[chart.x])) : domainOf(rows.map((row) => row[chart.x]));
+  const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y, chart.low, chart.high]));
+  return {
+    labels: NUMBERS_PX,
+    min: chart.facet ? 190 : 240,
+    max: chart.facet ? 520 : 900,
+    legend: chart.series ? legendOf(rows, chart.series, true, dashes) : [],
+    panel: (space) =>
+      Plot.plot({
+        ...frame(space, chart.facet ? 190 : 330, { marginTop: 24 }),
+        x: chart.x_is_category ? { type: "point", domain: xs, padding: 0.3 } : { domain: xs },
+        y: { domain: ys },
+        marks: [
+          ...bottomAxis(space, title(data, chart.x), chart.x_is_category ? { ticks: undefined, tickFormat: fitting(xs, space) } : {}),
+          ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
+          ...lineMarks(space, chart, series, dashes),
+        ],
+      }),
+  };
+}
 
-  function lineMarks(space, chart, series, dashes) {
-    const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.y) && row[chart.x] !== null));
-    const groups = d3.groups(shown, (row) => row[chart.series]);
-    const curve = chart.step ? "step-after" : "linear";
-    return groups.flatMap(([name, group]) => {
-      const colour = page.seriesColour(group[0], chart.series, series);
-      const opacity = page.emphasis(group[0]);
-      const band = chart.low ? group.filter((row) => page.has(row, chart.low, chart.high)) : [];
-      return [
-        Plot.areaY(band, { x: chart.x, y1: chart.low, y2: chart.high, fill: colour, fillOpacity: 0.14 * opacity, curve }),
-        Plot.line(group, { x: chart.x, y: chart.y, stroke: colour, strokeOpacity: opacity, strokeWidth: colour === page.colours.neutral ? 1 : 2, strokeDasharray: dashes(name), curve, render: page.tagged(group) }),
-        chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: colour === page.colours.neutral ? 1.5 : 3, fill: colour, fillOpacity: opacity, render: page.tagged(group) }),
-      ];
-    });
-  }
+// Names below an axis, as long as their share of its width.
+function fitting(names, space) {
+  const share = (space.width - space.labels - 18) / names.length - 8;
+  return (name) => shorten(name, share);
+}
 
-  function points(data, rows, chart) {
-    const series = page.unique(rows.map((row) => row[chart.series]));
-    const values = (keys) => page.domainOf(page.valuesOf(rows, keys));
-    let [xs, ys] = [values([chart.x, chart.x_low, chart.x_high]), chart.domain ?? values([chart.y, chart.low, chart.high])];
-    if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
-    const r = rows.length > 400 ? 2.2 : 4;
-    return {
-      labels: page.NUMBERS_PX,
-      min: 210,
-      max: chart.facet ? 360 : 480,
-      legend: chart.series ? page.legendOf(rows, chart.series) : [],
-      panel(space) {
-        const shown = page.selectedLast(space.rows.filter((row) => page.has(row, chart.x, chart.y)));
-        const up = shown.filter((row) => page.has(row, chart.low, chart.high));
-        const across = shown.filter((row) => page.has(row, chart.x_low, chart.x_high));
-        const style = (list) => ({ fillOpacity: (row) => page.emphasis(row) * (r < 4 ? 0.7 : 1), strokeOpacity: page.emphasis, render: page.tagged(list) });
-        const colour = (row) => page.seriesColour(row, chart.series, series);
-        const area = space.width - (space.labels || 6) - page.RIGHT_PX;
-        return Plot.plot({
-          ...page.frame(space, chart.diagonal ? area + 64 : Math.min(area, 340) + 64, { marginTop: 24 }),
-          x: { domain: xs },
-          y: { domain: ys },
-          marks: [
-            ...page.bottomAxis(space, title(data, chart.x)),
-            ...page.leftAxis(space.hasLabels ? page.shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
-            chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
-            Plot.ruleX(up, { x: chart.x, y1: chart.low, y2: chart.high, stroke: colour, strokeWidth: 1.5, ...style(up) }),
-            Plot.ruleY(across, { y: chart.y, x1: chart.x_low, x2: chart.x_high, stroke: colour, strokeWidth: 1.5, ...style(across) }),
-            Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: colour, ...style(shown) }),
-          ],
-        });
-      },
-    };
-  }
+function lineMarks(space, chart, series, dashes) {
+  const shown = selectedLast(space.rows.filter((row) => has(row, chart.y) && row[chart.x] !== null));
+  const groups = d3.groups(shown, (row) => row[chart.series]);
+  const curve = chart.step ? "step-after" : "linear";
+  return groups.flatMap(([name, group]) => {
+    const colour = seriesColour(group[0], chart.series, series);
+    const opacity = emphasis(group[0]);
+    const band = chart.low ? group.filter((row) => has(row, chart.low, chart.high)) : [];
+    return [
+      Plot.areaY(band, { x: chart.x, y1: chart.low, y2: chart.high, fill: colour, fillOpacity: 0.14 * opacity, curve }),
+      Plot.line(group, { x: chart.x, y: chart.y, stroke: colour, strokeOpacity: opacity, strokeWidth: colour === COLOURS.neutral ? 1 : 2, strokeDasharray: dashes(name), curve, render: tagged(group) }),
+      chart.step ? null : Plot.dot(group, { x: chart.x, y: chart.y, r: colour === COLOURS.neutral ? 1.5 : 3, fill: colour, fillOpacity: opacity, render: tagged(group) }),
+    ];
+  });
+}
 
-  page.kinds = { intervals, bars, blobs, lines, points };
-})(window.page);
+export function points(data, rows, chart) {
+  const series = unique(rows.map((row) => row[chart.series]));
+  const values = (keys) => domainOf(valuesOf(rows, keys));
+  let [xs, ys] = [values([chart.x, chart.x_low, chart.x_high]), chart.domain ?? values([chart.y, chart.low, chart.high])];
+  if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
+  const r = rows.length > 400 ? 2.2 : 4;
+  return {
+    labels: NUMBERS_PX,
+    min: 210,
+    max: chart.facet ? 360 : 480,
+    legend: chart.series ? legendOf(rows, chart.series) : [],
+    panel(space) {
+      const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.y)));
+      const up = shown.filter((row) => has(row, chart.low, chart.high));
+      const across = shown.filter((row) => has(row, chart.x_low, chart.x_high));
+      const style = (list) => ({ fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), strokeOpacity: emphasis, render: tagged(list) });
+      const colour = (row) => seriesColour(row, chart.series, series);
+      const area = space.width - (space.labels || 6) - RIGHT_PX;
+      return Plot.plot({
+        ...frame(space, chart.diagonal ? area + 64 : Math.min(area, 340) + 64, { marginTop: 24 }),
+        x: { domain: xs },
+        y: { domain: ys },
+        marks: [
+          ...bottomAxis(space, title(data, chart.x)),
+          ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
+          chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
+          Plot.ruleX(up, { x: chart.x, y1: chart.low, y2: chart.high, stroke: colour, strokeWidth: 1.5, ...style(up) }),
+          Plot.ruleY(across, { y: chart.y, x1: chart.x_low, x2: chart.x_high, stroke: colour, strokeWidth: 1.5, ...style(across) }),
+          Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: colour, ...style(shown) }),
+        ],
+      });
+    },
+  };
+}

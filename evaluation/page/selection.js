@@ -1,119 +1,117 @@
 // The selected teams, centres and cases: kept in the page's address, shown in a bar, announced to tables and charts.
-"use strict";
 
-(function (page) {
-  const KEYS = ["team", "centre", "case"];
-  const selected = new Map(KEYS.map((key) => [key, new Set()]));
-  const listeners = [];
-  let anchor = "";
+import { create } from "./data.js";
 
-  page.keys = KEYS;
-  page.onSelection = (listener) => listeners.push(listener);
-  page.isSelected = (key, value) => selected.get(key).has(value);
-  page.selectedValues = (key) => [...selected.get(key)];
+export const KEYS = ["team", "centre", "case"];
+const selected = new Map(KEYS.map((key) => [key, new Set()]));
+const listeners = [];
+let anchor = "";
 
-  // Whether anything is selected that rows with these keys can match or miss.
-  page.concerns = (row) => KEYS.some((key) => selected.get(key).size > 0 && row[key] !== undefined && row[key] !== null);
+export const onSelection = (listener) => listeners.push(listener);
+export const isSelected = (key, value) => selected.get(key).has(value);
+export const selectedValues = (key) => [...selected.get(key)];
 
-  // A row matches if each of its keys with a selection is among the selected values.
-  page.matches = (row) =>
-    KEYS.every((key) => {
-      const values = selected.get(key);
-      return values.size === 0 || row[key] === undefined || row[key] === null || values.has(String(row[key]));
-    });
+// Whether anything is selected that rows with these keys can match or miss.
+export const isConcerned = (row) => KEYS.some((key) => selected.get(key).size > 0 && row[key] !== undefined && row[key] !== null);
 
-  page.toggle = function (key, value) {
+// A row matches if each of its keys with a selection is among the selected values.
+export const matchesSelection = (row) =>
+  KEYS.every((key) => {
     const values = selected.get(key);
-    if (!values.delete(value)) values.add(value);
-    announce();
-  };
+    return values.size === 0 || row[key] === undefined || row[key] === null || values.has(String(row[key]));
+  });
 
-  page.clearSelection = function () {
-    selected.forEach((values) => values.clear());
-    announce();
-  };
+export function toggle(key, value) {
+  const values = selected.get(key);
+  if (!values.delete(value)) values.add(value);
+  announce();
+}
 
-  function announce() {
-    writeHash();
-    showBar();
-    for (const button of document.querySelectorAll("button.choice")) markPressed(button);
-    for (const listener of listeners) listener();
+export function clearSelection() {
+  selected.forEach((values) => values.clear());
+  announce();
+}
+
+function announce() {
+  writeHash();
+  showBar();
+  for (const button of document.querySelectorAll("button.choice")) markPressed(button);
+  for (const listener of listeners) listener();
+}
+
+function markPressed(button) {
+  button.setAttribute("aria-pressed", String(isSelected(button.dataset.key, button.dataset.value)));
+}
+
+// The address keeps both: `#task1&team=ours`.
+function writeHash() {
+  const parts = anchor ? [anchor] : [];
+  selected.forEach((values, key) => values.forEach((value) => parts.push(`${key}=${encodeURIComponent(value)}`)));
+  const address = parts.length ? `#${parts.join("&")}` : location.pathname + location.search;
+  history.replaceState(null, "", address);
+}
+
+function readHash() {
+  const parts = location.hash.slice(1).split("&").filter(Boolean);
+  const pairs = parts.filter((part) => part.includes("="));
+  anchor = parts.find((part) => !part.includes("=")) || "";
+  if (pairs.length || parts.length === 0) selected.forEach((values) => values.clear());
+  for (const pair of pairs) {
+    const [key, value] = [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)];
+    if (selected.has(key)) selected.get(key).add(decoded(value));
   }
+  announce();
+  const target = anchor && document.getElementById(decoded(anchor));
+  if (target) reveal(target);
+}
 
-  function markPressed(button) {
-    button.setAttribute("aria-pressed", String(page.isSelected(button.dataset.key, button.dataset.value)));
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
+}
 
-  // The address keeps both: `#task1&team=ours`.
-  function writeHash() {
-    const parts = anchor ? [anchor] : [];
-    selected.forEach((values, key) => values.forEach((value) => parts.push(`${key}=${encodeURIComponent(value)}`)));
-    const address = parts.length ? `#${parts.join("&")}` : location.pathname + location.search;
-    history.replaceState(null, "", address);
+export function reveal(target) {
+  target.hidden = false;
+  if (target.tagName === "DETAILS") target.open = true;
+  target.scrollIntoView();
+}
+
+function showBar() {
+  const bar = document.getElementById("selection");
+  const entries = [...selected].flatMap(([key, values]) => [...values].map((value) => [key, value]));
+  bar.hidden = entries.length === 0;
+  const buttons = entries.map(([key, value]) => {
+    const button = create("button", { type: "button" }, `${key} ${value} \u00d7`);
+    button.setAttribute("aria-label", `Remove ${key} ${value} from the selection`);
+    button.addEventListener("click", () => toggle(key, value));
+    return button;
+  });
+  const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
+  const shows = links.map(([id, value]) => create("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
+  const clear = create("button", { type: "button", class: "clear" }, "Clear");
+  clear.addEventListener("click", clearSelection);
+  bar.replaceChildren(create("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
+}
+
+// Names become buttons once scripts run.
+export function activateChoices(root) {
+  for (const name of root.querySelectorAll("span.choice")) {
+    const button = create("button", { type: "button", class: "choice" }, name.textContent);
+    Object.assign(button.dataset, name.dataset);
+    markPressed(button);
+    name.replaceWith(button);
   }
+}
 
-  function readHash() {
-    const parts = location.hash.slice(1).split("&").filter(Boolean);
-    const pairs = parts.filter((part) => part.includes("="));
-    anchor = parts.find((part) => !part.includes("=")) || "";
-    if (pairs.length || parts.length === 0) selected.forEach((values) => values.clear());
-    for (const pair of pairs) {
-      const [key, value] = [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)];
-      if (selected.has(key)) selected.get(key).add(decoded(value));
-    }
-    announce();
-    const target = anchor && document.getElementById(decoded(anchor));
-    if (target) page.reveal(target);
-  }
-
-  function decoded(text) {
-    try {
-      return decodeURIComponent(text);
-    } catch {
-      return text;
-    }
-  }
-
-  page.reveal = function (target) {
-    target.hidden = false;
-    if (target.tagName === "DETAILS") target.open = true;
-    target.scrollIntoView();
-  };
-
-  function showBar() {
-    const bar = document.getElementById("selection");
-    const entries = [...selected].flatMap(([key, values]) => [...values].map((value) => [key, value]));
-    bar.hidden = entries.length === 0;
-    const buttons = entries.map(([key, value]) => {
-      const button = page.element("button", { type: "button" }, `${key} ${value} \u00d7`);
-      button.setAttribute("aria-label", `Remove ${key} ${value} from the selection`);
-      button.addEventListener("click", () => page.toggle(key, value));
-      return button;
-    });
-    const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
-    const shows = links.map(([id, value]) => page.element("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
-    const clear = page.element("button", { type: "button", class: "clear" }, "Clear");
-    clear.addEventListener("click", page.clearSelection);
-    bar.replaceChildren(page.element("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
-  }
-
-  // Names become buttons once scripts run.
-  page.activateChoices = function (root) {
-    for (const name of root.querySelectorAll("span.choice")) {
-      const button = page.element("button", { type: "button", class: "choice" }, name.textContent);
-      Object.assign(button.dataset, name.dataset);
-      markPressed(button);
-      name.replaceWith(button);
-    }
-  };
-
-  page.startSelection = function () {
-    page.activateChoices(document);
-    document.addEventListener("click", (event) => {
-      const button = event.target.closest("button.choice");
-      if (button) page.toggle(button.dataset.key, button.dataset.value);
-    });
-    window.addEventListener("hashchange", readHash);
-    readHash();
-  };
-})(window.page);
+export function startSelection() {
+  activateChoices(document);
+  document.addEventListener("click", ({ target }) => {
+    const button = /** @type {any} */ (target).closest("button.choice");
+    if (button) toggle(button.dataset.key, button.dataset.value);
+  });
+  window.addEventListener("hashchange", readHash);
+  readHash();
+}

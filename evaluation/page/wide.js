@@ -1,188 +1,190 @@
 // Kinds of charts whose width depends on what they show: matrices, and boxes of many cases in several rows.
-"use strict";
+/* global d3, Plot */
 
-(function (page) {
-  const LEVELS = [
-    { below: 0.001, fill: "var(--level-3)", ink: "var(--back)", text: "p < 0.001" },
-    { below: 0.01, fill: "var(--level-2)", ink: "var(--ink)", text: "p < 0.01" },
-    { below: 0.05, fill: "var(--level-1)", ink: "var(--ink)", text: "p < 0.05" },
-    { below: Infinity, fill: "var(--level-0)", ink: "var(--soft)", text: "not significant" },
+import { showValue } from "./data.js";
+import { NUMBERS_PX, RIGHT_PX, bottomAxis, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, lineStep, sharedDomain, tagged, unique } from "./marks.js";
+import { shorten, textWidth } from "./svg.js";
+
+const LEVELS = [
+  { below: 0.001, fill: "var(--level-3)", ink: "var(--back)", text: "p < 0.001" },
+  { below: 0.01, fill: "var(--level-2)", ink: "var(--ink)", text: "p < 0.01" },
+  { below: 0.05, fill: "var(--level-1)", ink: "var(--ink)", text: "p < 0.05" },
+  { below: Infinity, fill: "var(--level-0)", ink: "var(--soft)", text: "not significant" },
+];
+const SCHEMES = {
+  light: { sequential: ["#f1f5f9", "#0b5cad"], diverging: ["#b4500f", "#f4f5f6", "#0b5cad"] },
+  dark: { sequential: ["#1b2430", "#8ec5ff"], diverging: ["#ffa45c", "#222a32", "#8ec5ff"] },
+};
+const SMALLEST_CELL_PX = 13;
+const LARGEST_CELL_PX = 44;
+const LONGEST_HEAD_PX = 140;
+// A matrix should fit on a screen.
+const WIDEST_MATRIX_PX = 880;
+const STEP_WITH_LABEL_PX = 14;
+const SMALLEST_STEP_PX = 4;
+const MOST_ROWS = 6;
+
+// The fill of a value and the colour of text on it.
+function colouring(rows, chart) {
+  if (chart.scale === "significance") return (value) => LEVELS.find((level) => value < level.below);
+  const diverging = chart.scale === "diverging";
+  const colours = SCHEMES[isDark() ? "dark" : "light"][diverging ? "diverging" : "sequential"];
+  const [low, high] = chart.domain ?? extent(rows, chart.value, diverging);
+  const scale = d3.scaleLinear(diverging ? [low, (low + high) / 2, high] : [low, high], colours).clamp(true);
+  return (value) => {
+    const fill = scale(value);
+    return { fill, ink: d3.lab(fill).l > 50 ? "#10161c" : "#ffffff" };
+  };
+}
+
+function extent(rows, key, symmetric) {
+  const [low, high] = d3.extent(rows, (row) => row[key]);
+  const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
+  return symmetric ? [-most, most] : [low, low === high ? low + 1 : high];
+}
+
+function cellText(row, chart) {
+  if (chart.text && row[chart.text] !== undefined) return showValue(row[chart.text], Number.isInteger(row[chart.text]) ? 0 : 3);
+  const value = row[chart.value];
+  if (chart.scale === "significance") return value < 0.001 ? "<.001" : value >= 0.9995 ? "1" : value.toFixed(3).slice(1);
+  return Number.isInteger(value) ? String(value) : value.toFixed(2);
+}
+
+export function matrix(data, rows, chart, width) {
+  const [across, down] = [chart.x, chart.y].map((key) => unique(rows.map((row) => row[key])));
+  const ordered = across.length === down.length && across.every((one) => down.includes(one)) ? down : across;
+  const labels = labelSpace(down, width);
+  const facets = chart.facet ? unique(rows.map((row) => row[chart.facet])).length : 1;
+  const fill = colouring(rows, chart);
+  const texts = rows.filter((row) => has(row, chart.value)).map((row) => cellText(row, chart));
+  const text = Math.max(0, ...texts.map((one) => textWidth(one))) + 6;
+  const cell = cellSize({ width: width - labels - RIGHT_PX, columns: ordered.length, lines: down.length, isSquare: ordered === down, facets, text });
+  const area = Math.ceil(cell.width * ordered.length) + RIGHT_PX;
+  return {
+    labels,
+    min: area,
+    max: area,
+    legend: chart.scale === "significance" ? LEVELS.map((level) => ({ text: level.text, colour: level.fill })) : [],
+    panel: (space) => matrixPanel(space, chart, { across: ordered, down, cell, area, fill, textFits: text <= cell.width && cell.height >= 16 }),
+  };
+}
+
+// Square cells for pairs of the same things, as large as fit on a screen; else lines as high as text, and columns that
+// share the width.
+function cellSize({ width, columns, lines, isSquare, facets, text }) {
+  const limited = (size) => Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, size));
+  if (isSquare) {
+    const side = columns > 12 ? Math.min(width, WIDEST_MATRIX_PX) / columns : width / (Math.max(1, Math.min(facets, 3, Math.floor(width / 150))) * (columns + 1));
+    return { width: limited(side), height: limited(side) };
+  }
+  const needed = Math.max(text, 20) * columns + 40;
+  const inRow = Math.max(1, Math.min(facets, Math.floor(width / needed)));
+  const ideal = (width / inRow - 40) / columns;
+  return { width: Math.max(limited(ideal), Math.min(text, width / columns)), height: lines > 12 ? 19 : 30 };
+}
+
+function matrixPanel(space, chart, { across, down, cell, area, fill, textFits }) {
+  const shown = space.rows.filter((row) => has(row, chart.value));
+  const flat = across.every((name) => textWidth(String(name)) < cell.width - 6);
+  const top = flat ? 22 : Math.min(LONGEST_HEAD_PX, Math.max(...across.map((name) => textWidth(String(name))))) + 12;
+  const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
+  const turned = flat ? { textAnchor: "middle", dy: -10 } : { rotate: -90, textAnchor: "start", dy: -8 };
+  const place = { x: chart.x, y: chart.y };
+  const fillOpacity = (row) => Math.max(emphasis(row), emphasis({ [headKey(chart.x)]: row[chart.x] }));
+  return Plot.plot({
+    ...frame({ ...space, width: space.labels + area }, top + down.length * cell.height + 6, { marginTop: top, marginBottom: 6 }),
+    x: { type: "band", domain: across, axis: null, padding: 0 },
+    y: { type: "band", domain: down, axis: null, padding: 0 },
+    marks: [
+      Plot.cell(shown, { ...place, inset: 0.5, fill: (row) => fill(row[chart.value]).fill, fillOpacity, render: tagged(shown) }),
+      textFits
+        ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity, pointerEvents: "none" })
+        : null,
+      space.hasLabels ? categoryLabels(down, chart.y, space) : null,
+      Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, ariaLabel: "category-labels", render: tagged(heads) }),
+    ],
+  });
+}
+
+// The columns of a map of pairs are teams, too, under a key of their own.
+function headKey(key) {
+  return key === "than" ? "team" : key;
+}
+
+export function boxes(data, rows, chart, width) {
+  return chart.orientation === "vertical" ? upright(data, rows, chart, width) : lying(data, rows, chart, width);
+}
+
+function boxMarks(rows, chart, isUpright, thickness) {
+  const shown = rows.filter((row) => has(row, chart.median));
+  const style = { render: tagged(shown) };
+  const [along, across] = isUpright ? ["y", "x"] : ["x", "y"];
+  const span = (low, high) => ({ [across]: chart.category, [`${along}1`]: low, [`${along}2`]: high });
+  const at = (key) => ({ [across]: chart.category, [along]: key });
+  const [rule, bar, tick] = isUpright ? [Plot.ruleX, Plot.barY, Plot.tickY] : [Plot.ruleY, Plot.barX, Plot.tickX];
+  const inset = isUpright ? { insetLeft: thickness, insetRight: thickness } : { insetTop: thickness, insetBottom: thickness };
+  const means = chart.mean ? shown.filter((row) => has(row, chart.mean)) : [];
+  return [
+    rule(shown, { ...span(chart.low, chart.high), stroke: colourOf, strokeOpacity: emphasis, ...style }),
+    bar(shown, { ...span(chart.q1, chart.q3), fill: colourOf, fillOpacity: emphasis, ...inset, ...style }),
+    tick(shown, { ...at(chart.median), stroke: "var(--back)", strokeWidth: 2, ...inset, ...style }),
+    Plot.dot(means, { ...at(chart.mean), r: 2.6, fill: "var(--back)", stroke: "var(--ink)", strokeOpacity: emphasis, render: tagged(means) }),
   ];
-  const SCHEMES = {
-    light: { sequential: ["#f1f5f9", "#0b5cad"], diverging: ["#b4500f", "#f4f5f6", "#0b5cad"] },
-    dark: { sequential: ["#1b2430", "#8ec5ff"], diverging: ["#ffa45c", "#222a32", "#8ec5ff"] },
+}
+
+function lying(data, rows, chart, width) {
+  const categories = unique(rows.map((row) => row[chart.category]));
+  const step = lineStep(categories.length);
+  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
+  return {
+    labels: labelSpace(categories, width),
+    min: 150,
+    max: 1000,
+    panel: (space) =>
+      Plot.plot({
+        ...frame(space, categories.length * step + 50),
+        x: { domain: domain(space.rows) },
+        y: { type: "band", domain: categories, axis: null },
+        marks: [
+          ...bottomAxis(space, ""),
+          ...boxMarks(space.rows, chart, false, step > 20 ? 4 : 2),
+          space.hasLabels ? categoryLabels(categories, chart.category, space) : null,
+        ],
+      }),
   };
-  const SMALLEST_CELL_PX = 13;
-  const LARGEST_CELL_PX = 44;
-  const LONGEST_HEAD_PX = 140;
-  // A matrix should fit on a screen.
-  const WIDEST_MATRIX_PX = 880;
-  const STEP_WITH_LABEL_PX = 14;
-  const SMALLEST_STEP_PX = 4;
-  const MOST_ROWS = 6;
+}
 
-  // The fill of a value and the colour of text on it.
-  function colouring(rows, chart) {
-    if (chart.scale === "significance") return (value) => LEVELS.find((level) => value < level.below);
-    const diverging = chart.scale === "diverging";
-    const colours = SCHEMES[page.isDark() ? "dark" : "light"][diverging ? "diverging" : "sequential"];
-    const [low, high] = chart.domain ?? extent(rows, chart.value, diverging);
-    const scale = d3.scaleLinear(diverging ? [low, (low + high) / 2, high] : [low, high], colours).clamp(true);
-    return (value) => {
-      const fill = scale(value);
-      return { fill, ink: d3.lab(fill).l > 50 ? "#10161c" : "#ffffff" };
-    };
-  }
-
-  function extent(rows, key, symmetric) {
-    const [low, high] = d3.extent(rows, (row) => row[key]);
-    const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
-    return symmetric ? [-most, most] : [low, low === high ? low + 1 : high];
-  }
-
-  function cellText(row, chart) {
-    if (chart.text && row[chart.text] !== undefined) return page.show(row[chart.text], Number.isInteger(row[chart.text]) ? 0 : 3);
-    const value = row[chart.value];
-    if (chart.scale === "significance") return value < 0.001 ? "<.001" : value >= 0.9995 ? "1" : value.toFixed(3).slice(1);
-    return Number.isInteger(value) ? String(value) : value.toFixed(2);
-  }
-
-  page.kinds.matrix = function (data, rows, chart, width) {
-    const [across, down] = [chart.x, chart.y].map((key) => page.unique(rows.map((row) => row[key])));
-    const ordered = across.length === down.length && across.every((one) => down.includes(one)) ? down : across;
-    const labels = page.labelSpace(down, width);
-    const facets = chart.facet ? page.unique(rows.map((row) => row[chart.facet])).length : 1;
-    const fill = colouring(rows, chart);
-    const texts = rows.filter((row) => page.has(row, chart.value)).map((row) => cellText(row, chart));
-    const text = Math.max(0, ...texts.map((one) => page.textWidth(one))) + 6;
-    const cell = cellSize({ width: width - labels - page.RIGHT_PX, columns: ordered.length, lines: down.length, isSquare: ordered === down, facets, text });
-    const area = Math.ceil(cell.width * ordered.length) + page.RIGHT_PX;
-    return {
-      labels,
-      min: area,
-      max: area,
-      legend: chart.scale === "significance" ? LEVELS.map((level) => ({ text: level.text, colour: level.fill })) : [],
-      panel: (space) => matrixPanel(space, chart, { across: ordered, down, cell, area, fill, textFits: text <= cell.width && cell.height >= 16 }),
-    };
+// Boxes side by side, continued in the next row where the width ends.
+function upright(data, rows, chart, width) {
+  const categories = unique(rows.map((row) => row[chart.category]));
+  const labels = NUMBERS_PX;
+  const fitting = (step) => Math.max(1, Math.floor((width - labels - 20) / step));
+  const named = Math.ceil(categories.length / fitting(STEP_WITH_LABEL_PX)) <= MOST_ROWS;
+  const step = named ? STEP_WITH_LABEL_PX : Math.max(SMALLEST_STEP_PX, ((width - labels - 20) * MOST_ROWS) / categories.length - 0.1);
+  const inRow = Math.ceil(categories.length / Math.ceil(categories.length / fitting(step)));
+  const spread = Math.min(named ? 60 : step, (width - labels - 20) / inRow);
+  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
+  const under = named ? Math.min(110, Math.max(...categories.map((name) => textWidth(String(name))))) + 16 : 10;
+  const area = spread * inRow + 18;
+  return {
+    labels,
+    min: area,
+    max: area,
+    rowGap: 6,
+    inRow,
+    panel(space) {
+      const here = unique(space.rows.map((row) => row[chart.category]));
+      const names = here.map((value) => ({ value, [chart.category]: value }));
+      return Plot.plot({
+        ...frame({ ...space, width: labels + spread * here.length + 18 }, 176 + under, { marginTop: 10, marginBottom: under }),
+        x: { type: "band", domain: here, axis: null, padding: 0 },
+        y: { domain: domain(space.rows) },
+        marks: [
+          ...leftAxis(null),
+          ...boxMarks(space.rows, chart, true, spread > 10 ? 2.5 : 0.5),
+          named ? Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => shorten(row.value, 100), rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", ariaLabel: "category-labels", render: tagged(names) }) : null,
+        ],
+      });
+    },
   };
-
-  // Square cells for pairs of the same things, as large as fit on a screen; else lines as high as text, and columns that
-  // share the width.
-  function cellSize({ width, columns, lines, isSquare, facets, text }) {
-    const limited = (size) => Math.max(SMALLEST_CELL_PX, Math.min(LARGEST_CELL_PX, size));
-    if (isSquare) {
-      const side = columns > 12 ? Math.min(width, WIDEST_MATRIX_PX) / columns : width / (Math.max(1, Math.min(facets, 3, Math.floor(width / 150))) * (columns + 1));
-      return { width: limited(side), height: limited(side) };
-    }
-    const needed = Math.max(text, 20) * columns + 40;
-    const inRow = Math.max(1, Math.min(facets, Math.floor(width / needed)));
-    const ideal = (width / inRow - 40) / columns;
-    return { width: Math.max(limited(ideal), Math.min(text, width / columns)), height: lines > 12 ? 19 : 30 };
-  }
-
-  function matrixPanel(space, chart, { across, down, cell, area, fill, textFits }) {
-    const shown = space.rows.filter((row) => page.has(row, chart.value));
-    const flat = across.every((name) => page.textWidth(String(name)) < cell.width - 6);
-    const top = flat ? 22 : Math.min(LONGEST_HEAD_PX, Math.max(...across.map((name) => page.textWidth(String(name))))) + 12;
-    const heads = across.map((value) => ({ value, [headKey(chart.x)]: value }));
-    const turned = flat ? { textAnchor: "middle", dy: -10 } : { rotate: -90, textAnchor: "start", dy: -8 };
-    const place = { x: chart.x, y: chart.y };
-    const fillOpacity = (row) => Math.max(page.emphasis(row), page.emphasis({ [headKey(chart.x)]: row[chart.x] }));
-    return Plot.plot({
-      ...page.frame({ ...space, width: space.labels + area }, top + down.length * cell.height + 6, { marginTop: top, marginBottom: 6 }),
-      x: { type: "band", domain: across, axis: null, padding: 0 },
-      y: { type: "band", domain: down, axis: null, padding: 0 },
-      marks: [
-        Plot.cell(shown, { ...place, inset: 0.5, fill: (row) => fill(row[chart.value]).fill, fillOpacity, render: page.tagged(shown) }),
-        textFits
-          ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity, pointerEvents: "none" })
-          : null,
-        space.hasLabels ? page.categoryLabels(down, chart.y, space) : null,
-        Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => page.shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, ariaLabel: "category-labels", render: page.tagged(heads) }),
-      ],
-    });
-  }
-
-  // The columns of a map of pairs are teams, too, under a key of their own.
-  function headKey(key) {
-    return key === "than" ? "team" : key;
-  }
-
-  page.kinds.boxes = function (data, rows, chart, width) {
-    return chart.orientation === "vertical" ? upright(data, rows, chart, width) : lying(data, rows, chart, width);
-  };
-
-  function boxMarks(rows, chart, isUpright, thickness) {
-    const shown = rows.filter((row) => page.has(row, chart.median));
-    const style = { render: page.tagged(shown) };
-    const [along, across] = isUpright ? ["y", "x"] : ["x", "y"];
-    const span = (low, high) => ({ [across]: chart.category, [`${along}1`]: low, [`${along}2`]: high });
-    const at = (key) => ({ [across]: chart.category, [along]: key });
-    const [rule, bar, tick] = isUpright ? [Plot.ruleX, Plot.barY, Plot.tickY] : [Plot.ruleY, Plot.barX, Plot.tickX];
-    const inset = isUpright ? { insetLeft: thickness, insetRight: thickness } : { insetTop: thickness, insetBottom: thickness };
-    const means = chart.mean ? shown.filter((row) => page.has(row, chart.mean)) : [];
-    return [
-      rule(shown, { ...span(chart.low, chart.high), stroke: page.colourOf, strokeOpacity: page.emphasis, ...style }),
-      bar(shown, { ...span(chart.q1, chart.q3), fill: page.colourOf, fillOpacity: page.emphasis, ...inset, ...style }),
-      tick(shown, { ...at(chart.median), stroke: "var(--back)", strokeWidth: 2, ...inset, ...style }),
-      Plot.dot(means, { ...at(chart.mean), r: 2.6, fill: "var(--back)", stroke: "var(--ink)", strokeOpacity: page.emphasis, render: page.tagged(means) }),
-    ];
-  }
-
-  function lying(data, rows, chart, width) {
-    const categories = page.unique(rows.map((row) => row[chart.category]));
-    const step = page.lineStep(categories.length);
-    const domain = page.sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
-    return {
-      labels: page.labelSpace(categories, width),
-      min: 150,
-      max: 1000,
-      panel: (space) =>
-        Plot.plot({
-          ...page.frame(space, categories.length * step + 50),
-          x: { domain: domain(space.rows) },
-          y: { type: "band", domain: categories, axis: null },
-          marks: [
-            ...page.bottomAxis(space, ""),
-            ...boxMarks(space.rows, chart, false, step > 20 ? 4 : 2),
-            space.hasLabels ? page.categoryLabels(categories, chart.category, space) : null,
-          ],
-        }),
-    };
-  }
-
-  // Boxes side by side, continued in the next row where the width ends.
-  function upright(data, rows, chart, width) {
-    const categories = page.unique(rows.map((row) => row[chart.category]));
-    const labels = page.NUMBERS_PX;
-    const fitting = (step) => Math.max(1, Math.floor((width - labels - 20) / step));
-    const named = Math.ceil(categories.length / fitting(STEP_WITH_LABEL_PX)) <= MOST_ROWS;
-    const step = named ? STEP_WITH_LABEL_PX : Math.max(SMALLEST_STEP_PX, ((width - labels - 20) * MOST_ROWS) / categories.length - 0.1);
-    const inRow = Math.ceil(categories.length / Math.ceil(categories.length / fitting(step)));
-    const spread = Math.min(named ? 60 : step, (width - labels - 20) / inRow);
-    const domain = page.sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
-    const under = named ? Math.min(110, Math.max(...categories.map((name) => page.textWidth(String(name))))) + 16 : 10;
-    const area = spread * inRow + 18;
-    return {
-      labels,
-      min: area,
-      max: area,
-      rowGap: 6,
-      inRow,
-      panel(space) {
-        const here = page.unique(space.rows.map((row) => row[chart.category]));
-        const names = here.map((value) => ({ value, [chart.category]: value }));
-        return Plot.plot({
-          ...page.frame({ ...space, width: labels + spread * here.length + 18 }, 176 + under, { marginTop: 10, marginBottom: under }),
-          x: { type: "band", domain: here, axis: null, padding: 0 },
-          y: { domain: domain(space.rows) },
-          marks: [
-            ...page.leftAxis(null),
-            ...boxMarks(space.rows, chart, true, spread > 10 ? 2.5 : 0.5),
-            named ? Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => page.shorten(row.value, 100), rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", ariaLabel: "category-labels", render: page.tagged(names) }) : null,
-          ],
-        });
-      },
-    };
-  }
-})(window.page);
+}

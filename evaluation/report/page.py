@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -74,10 +73,15 @@ def build_page(content: PageContent) -> str:
         "Values are followed by their 95% bootstrap intervals. "
         "Choose a team, a centre or a case to highlight it everywhere."
     )
-    script = files("evaluation.report").joinpath("cases.js").read_text(encoding="utf-8")
     return document_html(
         Document(
-            content.title, lead, sections, _footer(content.results[0]), content.note, content.colours, scripts=(script,)
+            content.title,
+            lead,
+            sections,
+            _footer(content.results[0]),
+            content.note,
+            content.colours,
+            scripts=("report/cases.js",),
         )
     )
 

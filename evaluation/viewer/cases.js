@@ -1,5 +1,7 @@
 // The list of cases: sorted by a metric, filtered by text, moved through by keys.
 
+import { byId, element } from "./notices.js";
+
 const MEAN = "mean of all teams";
 const LOWEST = "lowest of all teams";
 
@@ -14,11 +16,11 @@ export class CaseList {
   constructor(data, open) {
     this.#data = data;
     this.#open = open;
-    this.list = document.getElementById("cases");
-    this.sort = document.getElementById("sort");
-    this.team = document.getElementById("sort-team");
-    this.direction = document.getElementById("direction");
-    this.filter = document.getElementById("filter");
+    this.list = byId("cases");
+    this.sort = byId("sort");
+    this.team = byId("sort-team");
+    this.direction = byId("direction");
+    this.filter = byId("filter");
     this.#fillSelects();
     this.#listen();
     this.#show();
@@ -43,8 +45,8 @@ export class CaseList {
       this.#show();
     });
     this.filter.addEventListener("input", () => this.#show());
-    this.list.addEventListener("click", (event) => {
-      const item = event.target.closest("[role=option]");
+    this.list.addEventListener("click", ({ target }) => {
+      const item = target.closest("[role=option]");
       if (item) this.#open(this.#shown[Number(item.dataset.place)].case);
     });
   }
@@ -79,13 +81,13 @@ export class CaseList {
     this.list.scrollTop = 0;
     this.direction.textContent = this.#ascending ? "↑" : "↓";
     this.direction.setAttribute("aria-label", `Sort direction: ${this.#ascending ? "ascending" : "descending"}`);
-    document.getElementById("count").textContent = `${rows.length} of ${this.#data.cases.length} cases`;
+    byId("count").textContent = `${rows.length} of ${this.#data.cases.length} cases`;
     this.#mark();
   }
 
   // Cases without a value come last in both directions.
   #compare(a, b) {
-    if (a === null || b === null) return (a === null) - (b === null);
+    if (a === null || b === null) return Number(a === null) - Number(b === null);
     return this.#ascending ? a - b : b - a;
   }
 
@@ -100,13 +102,8 @@ export class CaseList {
     item.setAttribute("role", "option");
     item.id = `case-${place}`;
     item.dataset.place = place;
-    const name = document.createElement("span");
-    name.textContent = one.case;
-    const figure = document.createElement("span");
-    figure.className = "figure";
-    if (metric) figure.textContent = value === null ? "–" : value.toFixed(metric.digits);
-    else figure.textContent = one.centre ?? "";
-    item.append(name, figure);
+    const figure = !metric ? (one.centre ?? "") : value === null ? "–" : value.toFixed(metric.digits);
+    item.append(element("span", one.case), element("span", figure, "figure"));
     return item;
   }
 

@@ -1,6 +1,6 @@
 // Keys of the whole page and of the images, the dialog that lists them, and the colour theme.
 
-const byId = (id) => document.getElementById(id);
+import { byId } from "./notices.js";
 
 // In these a key is input and not a command; arrows also move radio buttons, sliders and selections.
 const takesText = (target) => target.matches("input:not([type=checkbox], [type=range]), textarea");

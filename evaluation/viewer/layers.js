@@ -57,7 +57,8 @@ export function petMap(key) {
 }
 
 /** The value of a volume at a voxel, in its unit. */
-export function valueAt({ grid: { dims }, voxels, slope, intercept }, [x, y, z]) {
+export function valueAt({ grid: { dims }, voxels, slope, intercept }, voxel) {
+  const [x, y, z] = voxel;
   return voxels[(z * dims[1] + y) * dims[0] + x] * slope + intercept;
 }
 

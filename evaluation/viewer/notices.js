@@ -1,11 +1,18 @@
-// Lines of text about the open case: its name, the status, messages over the images, the position, the address.
+// Elements of the page, and the lines of text about the open case: name, status, messages, position, address.
 
-const byId = (id) => document.getElementById(id);
+/** @returns {any} the element with an id */
+export const byId = (id) => document.getElementById(id);
+
+/** A new element with a text. @returns {any} */
+export function element(name, text, className = "") {
+  const node = document.createElement(name);
+  node.textContent = text;
+  if (className) node.className = className;
+  return node;
+}
 
 export function caption(name, facts) {
-  const title = document.createElement("b");
-  title.textContent = name;
-  byId("case-title").replaceChildren(title, facts ? `  ${facts}` : "");
+  byId("case-title").replaceChildren(element("b", name), facts ? `  ${facts}` : "");
 }
 
 /** Say something in the status line, which screen readers read out. */

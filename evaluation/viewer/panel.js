@@ -1,5 +1,7 @@
 // The right side: contours to switch on and off, lesions to jump to, notes.
 
+import { byId, element } from "./notices.js";
+
 export const REFERENCE = "reference";
 const OUTCOMES = {
   found: { mark: "✓", good: true },
@@ -18,10 +20,10 @@ export class Panel {
   /** `actions`: switch(names, on), jump(lesion). */
   constructor(actions) {
     this.#actions = actions;
-    this.masks = document.getElementById("masks");
-    this.lesions = document.getElementById("lesions");
-    document.getElementById("all-on").addEventListener("click", () => this.#switchAll(true));
-    document.getElementById("all-off").addEventListener("click", () => this.#switchAll(false));
+    this.masks = byId("masks");
+    this.lesions = byId("lesions");
+    byId("all-on").addEventListener("click", () => this.#switchAll(true));
+    byId("all-off").addEventListener("click", () => this.#switchAll(false));
   }
 
   show(data, visible) {
@@ -30,9 +32,9 @@ export class Panel {
     this.#chosen = null;
     this.#showMasks();
     this.#showLesions();
-    const notes = document.getElementById("notes");
+    const notes = byId("notes");
     notes.replaceChildren(...data.notes.map((text) => element("li", text)));
-    document.getElementById("notes-section").hidden = data.notes.length === 0;
+    byId("notes-section").hidden = data.notes.length === 0;
   }
 
   clear() {
@@ -46,7 +48,7 @@ export class Panel {
   #showMasks() {
     const rows = this.#data.masks.map((mask, place) => this.#maskRow(mask, place));
     this.masks.replaceChildren(...(rows.length ? rows : [element("li", "No masks for this case.", "quiet")]));
-    document.getElementById("line-key").hidden = rows.length === 0;
+    byId("line-key").hidden = rows.length === 0;
   }
 
   #maskRow(mask, place) {
@@ -78,7 +80,7 @@ export class Panel {
   }
 
   #showLesions() {
-    const focus = document.activeElement?.dataset?.lesion;
+    const focus = document.activeElement?.getAttribute("data-lesion") ?? undefined;
     const own = this.#data.masks.filter(({ name, is_reference: reference }) => !reference && this.#visible.has(name));
     const groups = [this.#group("Reference", REFERENCE), ...own.map(({ name, colour }) => this.#group(name, name, colour))].filter(Boolean);
     this.lesions.replaceChildren(...(groups.length ? groups : [element("p", "No lesions.", "quiet")]));
@@ -197,11 +199,4 @@ function swatch(colour) {
   box.style.backgroundColor = colour;
   box.setAttribute("aria-hidden", "true");
   return box;
-}
-
-function element(name, text, className = "") {
-  const node = document.createElement(name);
-  node.textContent = text;
-  if (className) node.className = className;
-  return node;
 }

@@ -114,11 +114,11 @@ export class Stage {
     }
     const context = this.#context;
     context.lineJoin = "round";
-    for (const [more, colourOf] of [[1.6, () => "rgba(0, 0, 0, 0.5)"], [0, (line) => line.colour]]) {
+    for (const casing of [1.6, 0]) {
       for (const line of lines) {
-        context.lineWidth = (line.width + more) * this.#ratio;
+        context.lineWidth = (line.width + casing) * this.#ratio;
         context.setLineDash(line.dash.map((length) => length * this.#ratio));
-        context.strokeStyle = colourOf(line);
+        context.strokeStyle = casing ? "rgba(0, 0, 0, 0.5)" : line.colour;
         context.stroke(line.path);
       }
     }
@@ -142,7 +142,8 @@ export class Stage {
     context.stroke();
   }
 
-  #caption({ left, top, width, height }, title, [leftLetter, rightLetter, topLetter, bottomLetter]) {
+  #caption({ left, top, width, height }, title, letters) {
+    const [leftLetter, rightLetter, topLetter, bottomLetter] = letters;
     const pad = 8 * this.#ratio;
     this.#text(title, left + pad, top + pad, "left", "top", 12);
     this.#text(leftLetter, left + pad, top + height / 2, "left", "middle", 14);
@@ -169,9 +170,9 @@ export class Stage {
     const pad = 10 * this.#ratio;
     const [x, y] = [left + pad, top + height - pad];
     const context = this.#context;
-    for (const [thickness, colour] of [[4, "rgba(0, 0, 0, 0.7)"], [2, INK]]) {
+    for (const thickness of [4, 2]) {
       context.lineWidth = thickness * this.#ratio;
-      context.strokeStyle = colour;
+      context.strokeStyle = thickness === 4 ? "rgba(0, 0, 0, 0.7)" : INK;
       context.beginPath();
       context.moveTo(x, y);
       context.lineTo(x + mm * scale, y);

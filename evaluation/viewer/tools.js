@@ -1,11 +1,9 @@
 // The tools above the images: CT window, PET, uncertainty, angle, zoom, theme.
 
 import { CT_WINDOWS, PET_MAPS } from "./layers.js";
-import { say } from "./notices.js";
+import { byId, say } from "./notices.js";
 
 const FUSED_OPACITY = 0.55;
-
-const byId = (id) => document.getElementById(id);
 
 export class Tools {
   #viewer;
@@ -19,7 +17,7 @@ export class Tools {
 
   constructor(viewer) {
     this.#viewer = viewer;
-    byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replace("-", "−"), place)));
+    byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replace("-", "−"), String(place))));
     byId("pet-map").append(...PET_MAPS.map(({ name, key }) => new Option(name, key)));
     byId("pet-opacity").value = this.#petOpacity;
     this.#listen();
@@ -51,7 +49,7 @@ export class Tools {
       this.#showRange(content.pet.window[1] * 2.5);
     }
     byId("pet-unit").textContent = content.pet.unit;
-    for (const control of byId("pet-tools").querySelectorAll("input, select")) control.disabled = !content.pet.file;
+    byId("pet-tools").disabled = !content.pet.file;
     this.#listMaps(content.uncertainty);
   }
 
@@ -106,7 +104,7 @@ export class Tools {
 
   togglePet() {
     const box = byId("pet-shown");
-    if (box.disabled) return;
+    if (byId("pet-tools").disabled) return;
     box.click();
     say(box.checked ? "PET shown." : "PET hidden.");
   }
@@ -121,7 +119,8 @@ export class Tools {
     const [low, high] = this.pet.range;
     const step = largest / 50;
     Object.assign(byId("pet-slider"), { min: step, max: largest, step, value: high });
-    for (const [id, value] of [["pet-low", low], ["pet-high", high]]) Object.assign(byId(id), { step, value: Number(value.toPrecision(4)) });
+    Object.assign(byId("pet-low"), { step, value: Number(low.toPrecision(4)) });
+    Object.assign(byId("pet-high"), { step, value: Number(high.toPrecision(4)) });
   }
 
   #setAngle(angle) {

@@ -7,6 +7,7 @@ import { listenToKeys } from "./keys.js";
 import { valueAt } from "./layers.js";
 import { Moves } from "./moves.js";
 import * as notices from "./notices.js";
+import { byId } from "./notices.js";
 import { Panel, REFERENCE, isOf } from "./panel.js";
 import { Pointer } from "./pointer.js";
 import { Projection } from "./projection.js";
@@ -16,8 +17,6 @@ import { PROJECTION, View } from "./view.js";
 
 // As many teams have their contours on at first; more hide the image.
 const TEAMS_SHOWN_AT_FIRST = 3;
-
-const byId = (id) => document.getElementById(id);
 
 class Viewer {
   #opening = null;
@@ -262,8 +261,9 @@ async function start() {
     return notices.message(`The list of cases cannot be read.\n${problem.message}`, true);
   }
   document.title = byId("title").textContent = data.title || "Case viewer";
-  window.viewer = new Viewer(data);
-  await window.viewer.openFromAddress();
+  const viewer = new Viewer(data);
+  window.viewer = viewer;
+  await viewer.openFromAddress();
 }
 
 start();
