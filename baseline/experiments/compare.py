@@ -27,7 +27,7 @@ from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.ranking.table import as_text
 from evaluation.report.page import page_file
-from evaluation.results.metrics_json import parse_metrics
+from evaluation.results.teams import load_teams
 
 # Increment when the same answers give other metrics.
 _VERSION: Final = 1
@@ -153,18 +153,16 @@ class _Run:
 def _compared(run: _Run, experiments: Sequence[Experiment], why: str) -> Comparison:
     references = write_references(run.folder / "reference", run.cases, run.task, run.answered)
     try:
-        teams = [
-            parse_metrics(_evaluated(run, one, references), f"{one.name}/{METRICS_JSON}", one.name)
-            for one in experiments
-        ]
-        profile = load_profile(run.profile).task(run.task.name)
-        board = leaderboard(profile, teams, seed=run.seed)
+        results = {one.name: _evaluated(run, one, references) for one in experiments}
+        loaded = load_teams(results, task=run.task.name, edition=run.profile)
+        board = leaderboard(loaded, seed=run.seed)
     except HecktorError as problem:
         return Comparison(run.task.title, None, str(problem))
+    profile = loaded.profile
     board = {**board, DECIDING: deciding_metrics(profile.ranking.official, profile.ranking)}
     prefixes = {name: one.prefix for name, one in profile.answers.items()} if profile.has_several_answers else {}
     order = [entry["team"] for entry in (*board["teams"], *board["unranked"])]
-    ordered = sorted(teams, key=lambda team: order.index(team.team))
+    ordered = sorted(loaded.teams, key=lambda team: order.index(team.team))
     return Comparison(run.task.title, TaskResults(run.task, board, ordered, prefixes), why)
 
 

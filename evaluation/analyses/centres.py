@@ -47,7 +47,10 @@ def _side_by_side(
     by_name = {team.team: team for team in results.teams}
     ranked = [by_name[str(entry["team"])] for entry in results.board["teams"]]
     first = ranked[0]
-    shown = {f"{first.team} (first)": [first], **{team.team: [team] for team in results.beside if team.centres}}
+    shown = {
+        f"{first.team} (first)": [first],
+        **{team.team: [team] for team in results.unranked_entries if team.centres},
+    }
     shown[MEAN] = ranked
     rows: list[dict[str, Any]] = []
     for key, metric in metrics.items():
@@ -97,8 +100,10 @@ def _value(team: TeamMetrics, centre: str, metric: str) -> float | None:
 
 
 def _without_centres(results: TaskResults) -> list[str]:
-    known = {team.team for team in (*results.teams, *results.beside) if team.centres}
-    named = [team.team for team in results.teams] + [str(one["team"]) for one in results.board.get("beside", ())]
+    known = {team.team for team in (*results.teams, *results.unranked_entries) if team.centres}
+    named = [team.team for team in results.teams] + [
+        str(one["team"]) for one in results.board.get("unranked_entries", ())
+    ]
     lacking = [name for name in named if name not in {*known, MEAN}]
     return [f"Without values by centre, since no metrics.json with centres is at hand: {', '.join(lacking)}."] * bool(
         lacking

@@ -167,7 +167,7 @@ def significance(results: TaskResults) -> list[Analysis]:
 
 def _second_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
     """For each pair the p of the test beside the deciding one, nothing where there is none."""
-    for pairs in comparison.get("beside", {}).values():
+    for pairs in comparison.get("other_tests", {}).values():
         p_of = {(pair["team"], pair["than"]): rounded(pair["p_holm"]) for pair in pairs}
         return [{"p_second": p_of.get((pair["team"], pair["than"]))} for pair in comparison["pairs"]]
     return [{} for _ in comparison["pairs"]]
@@ -182,6 +182,6 @@ def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The tests, and the metrics that each compares."""
     by_test: dict[str, list[str]] = {}
     for title, of in comparisons.items():
-        tests = [_TESTS.get(test, test) for test in (of["test"], *of.get("beside", {}))]
+        tests = [_TESTS.get(test, test) for test in (of["test"], *of.get("other_tests", {}))]
         by_test.setdefault(", beside it ".join(tests), []).append(title)
     return [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]

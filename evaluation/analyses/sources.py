@@ -14,14 +14,14 @@ from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
-from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
+from evaluation.editions.profile import load_profile
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
-from evaluation.results.board import check_board
+from evaluation.results.board import check_board, with_new_names
 from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path, predictions_folder
-from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, read_metrics
-from evaluation.results.recount import check_results
+from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics
+from evaluation.results.teams import load_teams
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
@@ -34,8 +34,8 @@ class TaskResults:
 
     To a leaderboard that is read from a file, `deciding` adds the metrics that decide its official ranking.
 
-    `prefixes` of the metrics' names are by answer; a task with one answer has none. `beside` holds the metrics of rows
-    out of competition that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
+    `prefixes` of the metrics' names are by answer; a task with one answer has none. `unranked_entries` holds the
+    metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
     name, if `study baselines` has measured them.
     """
 
@@ -43,7 +43,7 @@ class TaskResults:
     board: Mapping[str, Any]
     teams: Sequence[TeamMetrics]
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    beside: Sequence[TeamMetrics] = ()
+    unranked_entries: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def rows_of(self, team: TeamMetrics, answer: str) -> list[Mapping[str, Any]]:
@@ -110,18 +110,16 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 def _task_results(folder: Path, results_dir: Path, place: int | None, edition: Edition) -> TaskResults:
     board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+    board = with_new_names(board, f"{folder.name}/{LEADERBOARD_JSON}")
     check_board(board, f"{folder.name}/{LEADERBOARD_JSON}")
-    board = {"beside": [], **board}  # absent in older leaderboards
     task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
     names = _names([*board["teams"], *board["unranked"]])
-    teams = [_metrics_of(folder, results_dir, name) for name in names]
-    out_of_competition = {name: metrics_path(folder, results_dir, name) for name in _names(board["beside"])}
-    beside = [read_metrics(path, name) for name, path in out_of_competition.items() if path is not None]
-    if everyone := [*teams, *beside]:
-        profile = _profile(everyone[0], edition).task(task.name)
-        for one in everyone:
-            check_results(one, profile)
-        board = {**board, DECIDING: deciding_metrics(str(board.get("official")), profile.ranking)}
+    paths = {name: _metrics_path(folder, results_dir, name) for name in names}
+    unranked = {name: metrics_path(folder, results_dir, name) for name in _names(board["unranked_entries"])}
+    paths |= {name: path for name, path in unranked.items() if path is not None}
+    loaded = load_teams(paths, task=task.name, own_profile=edition.evaluation_profile)
+    board[DECIDING] = deciding_metrics(board["official"], loaded.profile.ranking)
+    teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
     prefixes = {}
     if len(task.answers) > 1:
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
@@ -131,7 +129,7 @@ def _task_results(folder: Path, results_dir: Path, place: int | None, edition: E
         board=board,
         teams=teams,
         prefixes=prefixes,
-        beside=beside,
+        unranked_entries=entries,
     )
 
 
@@ -158,20 +156,14 @@ def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
     return list(replace(ranking, official=official, schemes={official: scheme}).official_metrics)
 
 
-def _metrics_of(folder: Path, results_dir: Path, team: str) -> TeamMetrics:
+def _metrics_path(folder: Path, results_dir: Path, team: str) -> Path:
     path = metrics_path(folder, results_dir, team)
     if path is None:
         wanted = f"{team}/{platform.METRICS_JSON}"
         raise HecktorError(
             f"{folder.name}/{LEADERBOARD_JSON}", f"ranks {team!r} without its metrics", f"{wanted} beside it"
         )
-    return read_metrics(path, team)
-
-
-def _profile(team: TeamMetrics, edition: Edition) -> EvaluationProfile:
-    """The profile of a team's evaluation; the edition's own for one that is not in the package."""
-    name = str(team.provenance["edition"])
-    return load_profile(name if name in known_profiles() else edition.evaluation_profile)
+    return path
 
 
 def team_names(results: Sequence[TaskResults]) -> list[str]:

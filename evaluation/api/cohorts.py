@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError
-from contract.files import read_json
 from evaluation.editions.profile import DEFAULT_PROFILE
-from evaluation.editions.task import with_ranking
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
-from evaluation.ranking.beside import MEAN_OF_TEAMS, BesideContent, beside_row, check_team_names
-from evaluation.ranking.contest import profile_of, require_rows
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
-from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, parse_metrics, read_metrics
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS
+from evaluation.ranking.pipeline import RankingRequest, rank_results
+from evaluation.ranking.unranked import UnrankedSource
+from evaluation.results.metrics_json import parse_metrics
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS, Estimate
 
 
@@ -121,7 +119,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     without_rows: bool = False,
-    beside: Mapping[str, Result | tuple[Result, str]] | None = None,
+    unranked: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
     tau: Sequence[str] = (),
 ) -> RankingResult:
@@ -136,43 +134,39 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         bootstraps: bootstrap rankings; 0 for none.
         seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
         without_rows: also rank results without rows (`public=True`), whose values nobody can check.
-        beside: rows out of competition by name: a result as above or the observers.json of `study observers`, alone
-            or with the reason as `(result, reason)`.
+        unranked: entries that are shown without a rank, by name: a result as above or the observers.json of
+            `study observers`, alone or with the reason as `(result, reason)`.
         mean: also show the mean of all ranked teams, without a rank.
         tau: metrics by which Kendall's tau is also given; they need not rank.
 
     Raises:
         HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
-    teams = [_team(name, result) for name, result in results.items()]
-    outside = [_beside(name, given) for name, given in (beside or {}).items()]
-    check_team_names([*results, *(one.team for one in outside), *([MEAN_OF_TEAMS] if mean else [])])
-    if not without_rows:
-        require_rows(teams)
-    declared = profile_of(teams, edition).task(task or str(teams[0].provenance["task"]))
-    profile = with_ranking(declared, official, ties, "rank")
-    checked = next((team for team in teams if team.rows), teams[0])
-    rows = [beside_row(one, profile, checked, without_rows=without_rows) for one in outside]
-    board = leaderboard(profile, teams, bootstraps, seed, Extras(rows, mean, tau))
-    board["runs"] = {}
+    board = rank_results(
+        RankingRequest(
+            teams=[(name, _source(result)) for name, result in results.items()],
+            unranked=[_unranked(name, given) for name, given in (unranked or {}).items()],
+            task=task,
+            edition=edition,
+            official=official,
+            ties=ties,
+            bootstraps=bootstraps,
+            seed=seed,
+            without_rows=without_rows,
+            mean=mean,
+            tau=tau,
+        )
+    )
     ranks = {entry["team"]: entry["rank"] for entry in board["teams"]}
     return RankingResult(tuple(ranks), ranks, tuple(entry["team"] for entry in board["unranked"]), board)
 
 
-def _team(name: str, result: Result) -> TeamMetrics:
-    if isinstance(result, Path | str):
-        return read_metrics(Path(result), name)
-    return parse_metrics(_content(result), name, name)
-
-
-def _beside(name: str, given: Result | tuple[Result, str]) -> BesideContent:
+def _unranked(name: str, given: Result | tuple[Result, str]) -> UnrankedSource:
     result, reason = given if isinstance(given, tuple) else (given, "")
-    return BesideContent(name, _content(result), name, reason)
+    return UnrankedSource(name, _source(result), reason)
 
 
-def _content(result: Result) -> Any:
+def _source(result: Result) -> Path | Mapping[str, Any]:
     if isinstance(result, EvaluationResult):
-        return result.to_dict()
-    if isinstance(result, Path | str):
-        return read_json(Path(result), error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    return dict(result)
+        return result.content
+    return Path(result) if isinstance(result, str) else result

@@ -12,50 +12,47 @@ from contract.errors import HecktorError
 from contract.files import write_json
 from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
-from evaluation.editions.task import with_ranking
-from evaluation.execution.options import chosen_task
-from evaluation.ranking.beside import MEAN_OF_TEAMS, beside_file, check_team_names, read_beside
-from evaluation.ranking.contest import best_run, profile_of, require_rows
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS
+from evaluation.ranking.pipeline import RankingRequest, rank_results
 from evaluation.ranking.table import as_text, write_table
+from evaluation.ranking.unranked import UnrankedSource, unranked_source
 from evaluation.results.layout import LEADERBOARD_JSON
-from evaluation.results.metrics_json import read_metrics
 
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    single = [read_metrics(path, team) for path, team in _named(options.metrics, options.names)]
-    first = single or [read_metrics(paths[0], team) for team, paths in options.runs[:1]]
-    task = chosen_task(parser, profile_of(first, options.edition), options.task)
-    profile = with_ranking(task, options.official, options.ties, "rank")
-    runs = [best_run(profile, team, paths) for team, paths in options.runs]
-    teams = [*single, *(run.metrics for run in runs)]
-    mean = [MEAN_OF_TEAMS] if options.mean else []
-    check_team_names([*(team.team for team in teams), *(file.team for file in options.beside), *mean])
-    if not options.without_rows:
-        require_rows([*single, *(run for chosen in runs for run in chosen.order)])
-    checked = next((team for team in teams if team.rows), teams[0])
-    rows = [read_beside(file, profile, checked, without_rows=options.without_rows) for file in options.beside]
-    extras = Extras(rows, options.mean, options.tau)
-    board = leaderboard(profile, teams, options.bootstraps, options.seed, extras)
-    board["runs"] = {run.metrics.team: run.as_json() for run in runs}
+    options = _parser().parse_args(argv)
+    board = rank_results(
+        RankingRequest(
+            teams=_named(options.metrics, options.names),
+            runs=options.runs,
+            unranked=options.unranked,
+            task=options.task,
+            edition=options.edition,
+            official=options.official,
+            ties=options.ties,
+            bootstraps=options.bootstraps,
+            seed=options.seed,
+            without_rows=options.without_rows,
+            mean=options.mean,
+            tau=options.tau,
+        )
+    )
     write_json(options.output / LEADERBOARD_JSON, board)
     write_table(options.output / LEADERBOARD_CSV, board)
-    for run in runs:
-        sys.stdout.write(f"{run.metrics.team}: ranked by {run.chosen}, the best of {len(run.order)} runs\n")
+    for team, runs in board["runs"].items():
+        sys.stdout.write(f"{team}: ranked by {runs['chosen']}, the best of {len(runs['order'])} runs\n")
     sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
     return 0
 
 
-def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[Path, str]]:
+def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
     teams = list(names) if names else [path.resolve().parent.name for path in paths]
     if len(teams) != len(paths):
         raise HecktorError("--names", f"{len(teams)} names for {len(paths)} files", "one each")
-    return list(zip(paths, teams, strict=True))
+    return list(zip(teams, paths, strict=True))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,13 +71,14 @@ def _parser() -> argparse.ArgumentParser:
         help="several runs of one team, of which the best counts; may be repeated",
     )
     parser.add_argument(
-        "--beside",
-        type=beside_file,
+        "--unranked",
+        type=unranked_source,
         action="append",
         default=[],
         metavar="NAME=FILE[:REASON]",
         help="show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated",
     )
+    parser.add_argument("--beside", type=_beside, action="append", dest="unranked", help=argparse.SUPPRESS)
     parser.add_argument("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
     parser.add_argument(
         "--tau",
@@ -113,3 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
     parser.add_argument("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
     return parser
+
+
+def _beside(text: str) -> UnrankedSource:
+    sys.stderr.write("warning: --beside is now called --unranked\n")
+    return unranked_source(text)

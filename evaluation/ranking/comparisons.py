@@ -69,7 +69,11 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
         gains, method = _gains(name, metric, cohort, table, draws), method_of(metric.measure)
         p = gains.p if method == BOOTSTRAP else _by_signed_ranks(name, cohort)
         spread = {part: getattr(gains, part) for part in ("difference", "sd", "ci95_low", "ci95_high")}
-        by_metric[name] = {"test": method, "pairs": _pairs(cohort, spread, p), "beside": _beside(cohort, metric)}
+        by_metric[name] = {
+            "test": method,
+            "pairs": _pairs(cohort, spread, p),
+            "other_tests": _other_tests(cohort, metric),
+        }
     return by_metric
 
 
@@ -109,7 +113,7 @@ def _by_signed_ranks(name: str, cohort: StoredCohort) -> Floats:
     return signed_ranks(np.stack([team.metrics[name](each) for team in cohort.teams]))
 
 
-def _beside(cohort: StoredCohort, metric: MetricProfile) -> dict[str, Any]:
+def _other_tests(cohort: StoredCohort, metric: MetricProfile) -> dict[str, Any]:
     name = second_test(metric.measure)
     if name is None:
         return {}

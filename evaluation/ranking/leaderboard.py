@@ -1,4 +1,4 @@
-"""The leaderboard of one task as plain data, and the stability of its ranks under resampling."""
+"""The leaderboard of one task as plain data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from contract.errors import HecktorError
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Floats
-from evaluation.ranking.beside import BesideRow, beside_entries, mean_row
 from evaluation.ranking.comparisons import Draws, comparisons
-from evaluation.ranking.contest import MUST_AGREE, Contest, absent_metrics, contest
-from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams
+from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, table_of
 from evaluation.ranking.stability import measured_metric, stability, tau_of_metric
+from evaluation.ranking.unranked import UnrankedEntry, mean_entry, unranked_entries
 from evaluation.results.metrics_json import TeamMetrics, aggregates
-from evaluation.results.stored import StoredCohort, without_rows
+from evaluation.results.stored import StoredCohort
+from evaluation.results.teams import MUST_AGREE, ComparableTeams, absent_metrics
 from evaluation.statistics.bootstrap import Estimates, replicates
 
 DEFAULT_RANKINGS: Final = 1000
@@ -25,50 +25,48 @@ DEFAULT_RANKINGS: Final = 1000
 
 @dataclass(frozen=True)
 class Extras:
-    """Shown beside the ranking without a change to it: rows out of competition, and taus of further metrics.
+    """Shown beside the ranking without a change to it: unranked entries, and taus of further metrics.
 
     `mean` adds the mean of all ranked teams; `taus` names any metrics that the rows measure.
     """
 
-    beside: Sequence[BesideRow] = ()
+    unranked: Sequence[UnrankedEntry] = ()
     mean: bool = False
     taus: Sequence[str] = ()
 
 
 def leaderboard(
-    profile: TaskProfile,
-    teams: Sequence[TeamMetrics],
+    teams: ComparableTeams,
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     extras: Extras | None = None,
 ) -> dict[str, Any]:
     """The leaderboard of one task as plain data; the first team is the winner.
 
-    The results are of one edition, one set of options and one set of cases. `bootstraps` is the number of bootstrap
-    rankings, 0 for none; a `seed` of None takes the one of the first team's evaluation, and so the draws of its
-    intervals.
+    `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
+    evaluation, and so the draws of its intervals.
 
     Raises:
-        HecktorError: results that cannot be compared, naming the difference; or no team with every ranked metric; or
-            a tau of a metric that is not measured, or of results without rows.
+        HecktorError: no team with every ranked metric; or a tau of a metric that is not measured, or of results
+            without rows.
     """
-    extras = extras or Extras()
-    entrants = contest(profile, teams).require_ranked_teams()
-    board = rank_teams(entrants.table, profile.ranking)
-    resampling = _resampling(entrants, bootstraps, seed)
-    mean = [mean_row(entrants.table, resampling.draws)] if extras.mean else []
+    extras, profile = extras or Extras(), teams.profile
+    table = table_of(teams.require_ranked_teams())
+    board = rank_teams(table, profile.ranking)
+    resampling = _resampling(teams, bootstraps, seed)
+    mean = [mean_entry(table, resampling.draws)] if extras.mean else []
     return {
         "task": profile.algorithm.name,
         "edition": profile.edition,
         "official": profile.ranking.official,
         "ties": profile.ranking.ties,
         "metrics": {name: metric.title for name, metric in profile.metrics.items()},
-        "teams": [_entry(entrants.ranked[index], index, board, profile) for index in board.order],
-        "beside": beside_entries([*extras.beside, *mean], entrants),
-        "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in entrants.unranked],
-        **_uncertainty(entrants, resampling),
+        "teams": [_entry(teams.ranked[index], index, board, profile) for index in board.order],
+        "unranked_entries": unranked_entries([*extras.unranked, *mean], teams),
+        "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.unranked],
+        **_uncertainty(table, resampling),
         "tau": {name: _tau(name, resampling) for name in extras.taus},
-        "provenance": {key: teams[0].provenance.get(key) for key in ("version", *MUST_AGREE)},
+        "provenance": {key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE)},
     }
 
 
@@ -84,29 +82,29 @@ class _Resampling:
     redraws: int = 0
 
 
-def _resampling(entrants: Contest, bootstraps: int, seed: int | None) -> _Resampling:
-    lacking = without_rows(entrants.ranked)
+def _resampling(teams: ComparableTeams, bootstraps: int, seed: int | None) -> _Resampling:
+    lacking = [team.team for team in teams.ranked if not team.rows]
     if lacking or bootstraps == 0:
         why = "no bootstrap rankings were asked for"
         if lacking:
-            teams = ", ".join(sorted(lacking))
-            why = f"no per-case rows (written with --public): {teams}; rank stability and comparisons need those of all"
+            names = ", ".join(sorted(lacking))
+            why = f"no per-case rows (written with --public): {names}; rank stability and comparisons need those of all"
         return _Resampling(why=why)
-    cohort = entrants.cohort
-    seed = int(entrants.ranked[0].provenance.get("seed", 0) if seed is None else seed)
+    cohort = teams.cohort
+    seed = int(teams.ranked[0].provenance.get("seed", 0) if seed is None else seed)
     draws, redraws = _draw(cohort, bootstraps, seed)
     return _Resampling(cohort, draws, "", bootstraps, seed, redraws)
 
 
-def _uncertainty(entrants: Contest, resampling: _Resampling) -> dict[str, Any]:
+def _uncertainty(table: TeamsTable, resampling: _Resampling) -> dict[str, Any]:
     """Rank stability and pairwise comparisons, or the reason why there are none."""
     cohort, draws = resampling.cohort, resampling.draws
     if cohort is None or draws is None:
         return {"stability": None, "comparisons": None, "without_stability_because": resampling.why}
     counts = {"bootstraps": resampling.bootstraps, "seed": resampling.seed, "redraws": resampling.redraws}
     return {
-        "stability": {**counts, **stability(entrants.table, draws, entrants.profile)},
-        "comparisons": comparisons(cohort, entrants.table, draws),
+        "stability": {**counts, **stability(table, draws, cohort.profile)},
+        "comparisons": comparisons(cohort, table, draws),
     }
 
 
@@ -145,8 +143,8 @@ def _draw(cohort: StoredCohort, bootstraps: int, seed: int) -> tuple[dict[tuple[
 def _entry(team: TeamMetrics, index: int, board: Leaderboard, profile: TaskProfile) -> dict[str, Any]:
     figures = aggregates(Estimates({name: team.estimates[name] for name in profile.metrics}, 0))
     rankings = {
-        name: {part: _plain(values[index]) for part, values in {"rank": standing.ranks, **standing.figures}.items()}
-        for name, standing in board.standings.items()
+        name: {part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}
+        for name, scheme in board.scheme_ranks.items()
     }
     return {
         "rank": rankings[profile.ranking.official]["rank"],

@@ -13,6 +13,7 @@ from scipy.stats import rankdata
 from contract.errors import HecktorError, MetricError
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, RankingProfile, Scheme
+from evaluation.results.teams import ComparableTeams
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -21,8 +22,8 @@ SIGNIFICANT_DECIMALS: Final = 12
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Teams under one ranking scheme: rank (1 is best) and the figures behind it, in the shape of the table's values.
+class SchemeRanks:
+    """Ranks of the teams under one scheme (1 is best) and the figures behind them, in the shape of the table's values.
 
     `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` the sum of (teams - rank);
     `mean_rank` and `median_rank` summarise the parts' ranks. A scheme has only the figures that it uses.
@@ -48,20 +49,27 @@ class TeamsTable:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The rank of each metric alone, every scheme's standing, and the teams in the official order."""
+    """The ranks by each metric alone and under every scheme, and the teams in the official order."""
 
     metric_ranks: Mapping[str, Floats]
-    standings: Mapping[str, Standing]
+    scheme_ranks: Mapping[str, SchemeRanks]
     order: tuple[int, ...]
+
+
+def table_of(teams: ComparableTeams) -> TeamsTable:
+    """The ranked metrics of the teams that have all of them."""
+    profiles, ranked = teams.profile.metrics, teams.ranked
+    values = {name: np.array([team.estimates[name].value for team in ranked], dtype=float) for name in profiles}
+    return TeamsTable(tuple(team.team for team in ranked), values, profiles)
 
 
 def rank_teams(table: TeamsTable, ranking: RankingProfile) -> Leaderboard:
     """Rank teams by every scheme of an edition; teams of equal official rank are ordered by name."""
     metric_ranks = {name: rank_metric(table, name, ranking.ties) for name in table.values}
-    standings = {name: standing(table, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
-    official = standings[ranking.official].ranks
+    of_schemes = {name: scheme_ranks(table, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
+    official = of_schemes[ranking.official].ranks
     order = sorted(range(len(table.teams)), key=lambda team: (official[team], table.teams[team]))
-    return Leaderboard(metric_ranks, standings, tuple(order))
+    return Leaderboard(metric_ranks, of_schemes, tuple(order))
 
 
 def rank_metric(table: TeamsTable, metric: str, ties: str) -> Floats:
@@ -69,7 +77,7 @@ def rank_metric(table: TeamsTable, metric: str, ties: str) -> Floats:
     return _ranks(_badness(table, metric)[None], ties)
 
 
-def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
+def scheme_ranks(table: TeamsTable, scheme: Scheme, ties: str) -> SchemeRanks:
     """Ranks of the teams under one scheme.
 
     A metric ranks by its value. A Borda count ranks by the sum of the ranks under its parts, which may be Borda
@@ -80,19 +88,19 @@ def standing(table: TeamsTable, scheme: Scheme, ties: str) -> Standing:
     Source: the HECKTOR 2025 rules (nested) and overview (flat).
     """
     if isinstance(scheme, str):
-        return Standing(rank_metric(table, scheme, ties))
-    part_ranks = np.stack([standing(table, part, ties).ranks for part in scheme.parts])
+        return SchemeRanks(rank_metric(table, scheme, ties))
+    part_ranks = np.stack([scheme_ranks(table, part, ties).ranks for part in scheme.parts])
     if isinstance(scheme, Lexicographic):
-        return Standing(_ranks(part_ranks, ties))
+        return SchemeRanks(_ranks(part_ranks, ties))
     if isinstance(scheme, MedianRank):
         median: Floats = np.median(part_ranks, axis=0)
-        return Standing(_ranks(median[None], ties), {"median_rank": median})
+        return SchemeRanks(_ranks(median[None], ties), {"median_rank": median})
     weights = np.array(scheme.weights or np.ones(len(part_ranks)))
     rank_sum: Floats = np.tensordot(weights, part_ranks, axes=1)
     ranks = _ranks(np.round(rank_sum, SIGNIFICANT_DECIMALS)[None], ties)
     if isinstance(scheme, MeanRank):
-        return Standing(ranks, {"mean_rank": rank_sum / weights.sum()})
-    return Standing(ranks, {"rank_sum": rank_sum, "points": weights.sum() * len(table.teams) - rank_sum})
+        return SchemeRanks(ranks, {"mean_rank": rank_sum / weights.sum()})
+    return SchemeRanks(ranks, {"rank_sum": rank_sum, "points": weights.sum() * len(table.teams) - rank_sum})
 
 
 def _badness(table: TeamsTable, metric: str) -> Floats:

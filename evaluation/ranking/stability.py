@@ -13,7 +13,7 @@ from evaluation.editions.schemes import Scheme
 from evaluation.editions.task import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.comparisons import Draws
-from evaluation.ranking.rank import TeamsTable, standing
+from evaluation.ranking.rank import TeamsTable, scheme_ranks
 from evaluation.statistics.bootstrap import interval
 from evaluation.statistics.tests import kendall_tau
 
@@ -65,8 +65,8 @@ def _replicates(table: TeamsTable, draws: Draws) -> TeamsTable:
 
 
 def _of_scheme(table: TeamsTable, replicates: TeamsTable, scheme: Scheme, ties: str) -> dict[str, Any]:
-    whole = standing(table, scheme, ties).ranks
-    ranks = standing(replicates, scheme, ties).ranks
+    whole = scheme_ranks(table, scheme, ties).ranks
+    ranks = scheme_ranks(replicates, scheme, ties).ranks
     return {
         "teams": {team: _of_team(ranks[:, index]) for index, team in enumerate(table.teams)},
         "kendall_tau": _of_tau(ranks, whole),

@@ -1,4 +1,4 @@
-"""The leaderboard as text and as CSV, with rows out of competition in their places."""
+"""The leaderboard as text and as CSV, with unranked entries in their places."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ OUT_OF_COMPETITION: Final = "out of competition"
 
 
 def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Teams in official order, with the rows out of competition in their places; these have no `rank`."""
+    """Teams in official order, with the unranked entries in their places; these have no `rank`."""
     entries = list(board["teams"])
     # From the last place on, so that an insertion moves no later place.
-    for row in reversed(board["beside"]):
+    for row in reversed(board["unranked_entries"]):
         entries.insert(row["place"], row)
     return entries
 
@@ -68,10 +68,10 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
 
 
 def write_table(target: Path, board: Mapping[str, Any]) -> None:
-    """Write the leaderboard as CSV: one line for each team and each row out of competition, in its place.
+    """Write the leaderboard as CSV: one line for each team and each unranked entry, in its place.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval; and
-    `without_rows` if a team has none, so that its values could not be checked. With rows out of competition a last
+    `without_rows` if a team has none, so that its values could not be checked. With unranked entries a last
     column gives their reasons; they have no rank.
     """
     unchecked = any(entry.get("without_rows") for entry in in_places(board))
@@ -95,4 +95,4 @@ def write_table(target: Path, board: Mapping[str, Any]) -> None:
         lines.append(line)
     lines += [{"team": entry["team"]} for entry in board["unranked"]]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
-    write_csv(target, [*columns, *(["out_of_competition"] if board["beside"] else [])], lines)
+    write_csv(target, [*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines)

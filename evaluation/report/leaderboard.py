@@ -103,7 +103,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
         rows.append(Row(cells, {"team": team}))
-    for entry in reversed(board.get("beside") or ()):
+    for entry in reversed(board.get("unranked_entries", ())):
         rows.insert(entry["place"], _beside(entry, metrics, len(heads), colours))
     rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
     return table(f"{_CAPTION}{_BETTER if beaten else ''}", heads, rows, header_column=1)

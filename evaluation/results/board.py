@@ -6,6 +6,7 @@ Leaderboards of older versions lack rows out of competition, taus of further met
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,26 @@ _FIGURES_OF_A_PAIR: Final = ("difference", "sd", "ci95_low", "ci95_high", "p")
 _LONGEST_NAME: Final = 200  # a team's name is also that of its folder
 
 
+def with_new_names(board: Any, where: str) -> Any:
+    """The board with today's names of its parts; older ones get a notice."""
+    if not isinstance(board, dict):
+        return board
+    if "beside" in board:
+        sys.stderr.write(f"warning: {where}: beside is now called unranked_entries\n")
+    board = {"unranked_entries": board.get("beside", []), **board}
+    board.pop("beside", None)
+    comparisons = board.get("comparisons")
+    if isinstance(comparisons, dict):
+        board["comparisons"] = {name: _renamed_tests(of) for name, of in comparisons.items()}
+    return board
+
+
+def _renamed_tests(tests: Any) -> Any:
+    if not isinstance(tests, dict) or "beside" not in tests:
+        return tests
+    return {"other_tests": tests["beside"], **{key: value for key, value in tests.items() if key != "beside"}}
+
+
 def check_board(board: Any, where: str) -> None:
     """Raise HecktorError, which begins with `where`, for anything but the content of a leaderboard.json."""
     _require(isinstance(board, dict), where, board, "a leaderboard of `hecktor rank`")
@@ -28,7 +49,7 @@ def check_board(board: Any, where: str) -> None:
     _require(board.get("ties") in TIE_RULES, f"{where}: ties", board.get("ties"), f"one of {', '.join(TIE_RULES)}")
     metrics = _object(board, "metrics", where)
     _require(bool(metrics) and all(map(is_text, metrics.values())), f"{where}: metrics", metrics, "titles by name")
-    parts = {part: _entries(board, part, where) for part in ("teams", "unranked", "beside")}
+    parts = {part: _entries(board, part, where) for part in ("teams", "unranked", "unranked_entries")}
     _require(bool(parts["teams"]), f"{where}: teams", [], "at least one ranked team")
     _check_names([entry["team"] for entries in parts.values() for entry in entries], where)
     _check_teams(parts["teams"], board, where)
@@ -36,7 +57,7 @@ def check_board(board: Any, where: str) -> None:
         absent = entry.get("without")
         valid = isinstance(absent, list) and all(map(is_text, absent))
         _require(valid, f"{where}, {entry['team']}: without", absent, "a list of metrics")
-    for entry in parts["beside"]:
+    for entry in parts["unranked_entries"]:
         _check_beside(entry, board, where)
     ranked = [entry["team"] for entry in parts["teams"]]
     if board.get("stability") is not None:
@@ -68,7 +89,7 @@ def _object(content: Mapping[str, Any], key: str, where: str, default: Any = Non
 
 
 def _entries(board: Mapping[str, Any], part: str, where: str) -> list[dict[str, Any]]:
-    entries = board.get(part, [] if part == "beside" else None)
+    entries = board.get(part, [] if part == "unranked_entries" else None)
     valid = isinstance(entries, list) and all(isinstance(one, dict) and is_text(one.get("team")) for one in entries)
     if not valid:
         raise HecktorError(f"{where}: {part}", f"found {described(entries)}", "a list of objects with a team")
@@ -163,7 +184,7 @@ def _check_comparisons(board: Mapping[str, Any], ranked: Sequence[str], where: s
     for name in board["metrics"]:
         of, place = _object(comparisons, name, f"{where}: comparisons"), f"{where}: comparisons, {name}"
         _require(is_text(of.get("test")), f"{place}: test", of.get("test"), "a text")
-        for pairs in (of.get("pairs"), *_object(of, "beside", place, default={}).values()):
+        for pairs in (of.get("pairs"), *_object(of, "other_tests", place, default={}).values()):
             _require(isinstance(pairs, list), f"{place}: pairs", pairs, "a list")
             _check_pairs(pairs, ranked, place)
 

@@ -9,9 +9,8 @@ from typing import Any
 from contract.errors import HecktorError
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Integers, WeightedMetric
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.recount import Recount, recount
 from evaluation.results.scored import metrics_on, places_among, weighted_sums
+from evaluation.results.validation import ValidatedTeam
 from evaluation.rows.kinds import scorer_of
 
 
@@ -49,26 +48,10 @@ class StoredCohort:
     teams: tuple[StoredTeam, ...]
 
 
-def without_rows(teams: Sequence[TeamMetrics]) -> list[str]:
-    """Teams whose metrics.json holds no rows, as `--public` writes it."""
-    return [team.team for team in teams if not team.rows]
-
-
-def stored_cohort(teams: Sequence[TeamMetrics], profile: TaskProfile) -> StoredCohort:
-    """The cohort of teams that all have rows.
-
-    Raises:
-        HecktorError: as `recount` and `check_same_reference`.
-    """
-    recounts = [recount(team, profile) for team in teams]
-    check_same_reference(recounts)
-    return joined(recounts)
-
-
-def check_same_reference(recounts: Sequence[Recount]) -> None:
+def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
     """Raise HecktorError for rows of other cases, or of another reference, than those of the first team."""
-    for other in recounts[1:]:
-        first = recounts[0]
+    for other in teams[1:]:
+        first = teams[0]
         who = f"{first.team.team} and {other.team.team}"
         for name, answer in first.profile.answers.items():
             mine, theirs = first.rows[name], other.rows[name]
@@ -81,13 +64,13 @@ def check_same_reference(recounts: Sequence[Recount]) -> None:
                     raise HecktorError(who, f"{one.case} was measured against different references", "one for all")
 
 
-def joined(recounts: Sequence[Recount]) -> StoredCohort:
+def stored_cohort(teams: Sequence[ValidatedTeam]) -> StoredCohort:
     """The teams, of which there is at least one, over the union of the cases that count for them."""
-    cases = sorted({row.case for team in recounts for rows in team.counted.values() for row in rows})
-    return StoredCohort(tuple(cases), recounts[0].profile, tuple(_stored_team(team, cases) for team in recounts))
+    cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})
+    return StoredCohort(tuple(cases), teams[0].profile, tuple(_stored_team(team, cases) for team in teams))
 
 
-def _stored_team(team: Recount, cases: Sequence[str]) -> StoredTeam:
+def _stored_team(team: ValidatedTeam, cases: Sequence[str]) -> StoredTeam:
     answers: dict[str, StoredRows] = {}
     measured: dict[str, WeightedMetric] = {}
     for name, answer in team.profile.answers.items():

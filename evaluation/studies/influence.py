@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 from contract.errors import HecktorError
 from contract.options import name_path
-from evaluation.ranking.contest import profile_of
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
-from evaluation.results.metrics_json import TeamMetrics, read_metrics
-from evaluation.results.recount import check_results
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.teams import load_teams
 from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins, spearman
 from evaluation.studies.outputs import StudyResult, by_name
 from evaluation.studies.scans import Burden, add_cohort, measure_burdens
@@ -27,9 +26,7 @@ Line = Mapping[str, Any]
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Correlate the DSC with each factor."""
-    teams = [read_metrics(path, team) for team, path in by_name(options.teams, "team", 1).items()]
-    for team in teams:
-        check_results(team, profile_of([team], options.edition).task(str(team.provenance["task"])))
+    teams = load_teams(by_name(options.teams, "team", 1), edition=options.edition).teams
     lines = joined(teams, {burden.case: burden for burden in measure_burdens(options)})
     factors = {name: correlated(lines, name) for name in FACTORS}
     content = {"cases": len({line["case"] for line in lines}), "factors": factors}

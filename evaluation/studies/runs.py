@@ -13,28 +13,27 @@ from matplotlib.figure import Figure
 
 from contract.options import add_task_option, name_paths
 from evaluation.editions.task import TaskProfile
-from evaluation.execution.options import chosen_task
-from evaluation.ranking.contest import contest, profile_of
 from evaluation.report.drawing import COLOURS, is_first_in_row, new_figure, plot_style
-from evaluation.results.metrics_json import TeamMetrics, read_metrics
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.teams import load_teams
 from evaluation.studies.outputs import StudyResult, by_name
 
 DESCRIPTION: Final = "The best, median and worst of each team's runs."
 CHOICES: Final = ("best", "median", "worst")
 
 
-def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Summarise the runs of every team by every metric."""
     paths: Mapping[str, list[Path]] = by_name(options.teams, "team", 1)
-    runs = [
-        (team, read_metrics(path, f"{team}, run {number} ({path.name})"))
+    sources = [
+        (f"{team}, run {number} ({path.name})", team, path)
         for team, files in paths.items()
         for number, path in enumerate(files, start=1)
     ]
-    results = [metrics for _, metrics in runs]
-    profile = chosen_task(parser, profile_of(results, options.edition), options.task)
-    entrants = contest(profile, results).require_ranked_teams()
-    usable = [(team, metrics) for team, metrics in runs if metrics in entrants.ranked]
+    runs = load_teams([(name, path) for name, _, path in sources], task=options.task, edition=options.edition)
+    profile, ranked = runs.profile, runs.require_ranked_teams().ranked
+    team_of = {name: team for name, team, _ in sources}
+    usable = [(team_of[metrics.team], metrics) for metrics in ranked]
     lines = [
         line
         for metric in profile.metrics
@@ -45,13 +44,13 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
     content: dict[str, Any] = {
         "task": profile.algorithm.name,
         "edition": profile.edition,
-        "runs": len(runs),
-        "runs_without_a_value": [metrics.team for metrics in entrants.unranked],
+        "runs": len(runs.teams),
+        "runs_without_a_value": [metrics.team for metrics in runs.unranked],
         "means_over_teams": means,
         "teams": lines,
     }
     summary = [f"{name:<20} " + ", ".join(f"{key} {mean[key]:.4f}" for key in CHOICES) for name, mean in means.items()]
-    summary.append(f"{len(runs)} runs of {len(paths)} teams; ")
+    summary.append(f"{len(runs.teams)} runs of {len(paths)} teams; ")
     return StudyResult(content, lines, "\n".join(summary), _picture(usable, list(paths), profile))
 
 

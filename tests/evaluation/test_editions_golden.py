@@ -99,7 +99,7 @@ def test_the_order_of_2021_is_borda_with_ties_by_hd95():
     order, board = order_of("hecktor2021", SEGMENTATION, names, values)
     assert order == list(names)
     # Without the rule for ties the sum of ranks alone leaves teams level.
-    assert np.unique(board.standings["borda"].ranks).size < len(names)
+    assert np.unique(board.scheme_ranks["borda"].ranks).size < len(names)
 
 
 def test_the_f1_column_of_2021_is_the_harmonic_mean_of_precision_and_recall():

@@ -155,7 +155,7 @@ def test_teams_are_ranked_and_shown(challenge, tmp_path, grid):
     tests = {name: comparison["test"] for name, comparison in board["comparisons"].items()}
     assert tests["mask_gtvp_dsc_mean"] == "wilcoxon_signed_rank"
     assert tests["t_stage_balanced_accuracy"] == tests["survival_c_index"] == "bootstrap_difference"
-    beside = {name: list(comparison["beside"]) for name, comparison in board["comparisons"].items()}
+    beside = {name: list(comparison["other_tests"]) for name, comparison in board["comparisons"].items()}
     assert (beside["t_stage_balanced_accuracy"], beside["survival_c_index"]) == (["mcnemar"], ["kang"])
     # The draws of the bootstrap rankings are those of the evaluation's intervals.
     stable = board["stability"]["rankings"]["mask_first"]["teams"]["ours"]

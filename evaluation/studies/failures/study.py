@@ -22,10 +22,9 @@ from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import Booleans, auc_metric
 from evaluation.metrics.overlap import Floats, mean_metric
-from evaluation.ranking.contest import profile_of
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
-from evaluation.results.metrics_json import TeamMetrics, aggregates, read_metrics
-from evaluation.results.stored import stored_cohort, without_rows
+from evaluation.results.metrics_json import aggregates
+from evaluation.results.teams import ComparableTeams, load_teams
 from evaluation.rows.mask.pair import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates
 from evaluation.statistics.extras import estimate_extras
@@ -79,8 +78,8 @@ class LabelConfidence:
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Compare expected and true DSC of each label."""
-    team = read_metrics(options.metrics, options.metrics.resolve().parent.name)
-    cases, rows = read_rows(team, options.edition)
+    loaded = load_teams({options.metrics.resolve().parent.name: options.metrics}, edition=options.edition)
+    (team,), (cases, rows) = loaded.teams, rows_of_masks(loaded)
     answers, about = read_expected(options.expected, cases)
     confidence = {label: compare(label, rows, given, options.failed_below) for label, given in answers.items()}
     if not any(one.expected.size for one in confidence.values()):
@@ -103,17 +102,16 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     return StudyResult(content, lines, _summary(content["labels"]), _picture(confidence))
 
 
-def read_rows(team: TeamMetrics, edition_file: str | None) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
-    """The cases of a metrics.json of masks, sorted, and the rows that count by its rules.
+def rows_of_masks(loaded: ComparableTeams) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
+    """The cases of one team's metrics.json of masks, sorted, and the rows that count by its rules.
 
-    Raises HecktorError without masks or rows, or for rows that contradict a value in the file.
+    Raises HecktorError without masks or rows.
     """
-    profile = profile_of([team], edition_file).task(str(team.provenance["task"]))
-    mask = profile.algorithm.mask
-    if mask is None or without_rows([team]):
-        raise HecktorError(f"{team.team}", "no rows of masks", "a metrics.json of masks without --public")
-    cohort = stored_cohort([team], profile)
-    return tuple(sorted(row["case"] for row in team.rows)), cohort.teams[0].answers[mask.name].rows
+    (team,), mask = loaded.teams, loaded.profile.algorithm.mask
+    if mask is None or not team.rows:
+        raise HecktorError(team.team, "no rows of masks", "a metrics.json of masks without --public")
+    rows = loaded.validated[0].counted[mask.name]
+    return tuple(sorted(row["case"] for row in team.rows)), tuple(row for row in rows if isinstance(row, MaskRow))
 
 
 def read_expected(

@@ -12,9 +12,8 @@ from benchmarks.cases.challenge.patients import CENTRES
 from contract.editions import load_edition
 from contract.platform import METRICS_JSON
 from evaluation.analyses.sources import find_results
-from evaluation.editions.profile import load_profile
 from evaluation.results.metrics_json import read_metrics
-from evaluation.results.stored import stored_cohort
+from evaluation.results.teams import load_teams
 
 SIZE = ChallengeSize(teams=3, cases=80, bootstraps=20, rankings=20)
 
@@ -31,8 +30,8 @@ def test_every_task_has_a_leaderboard_of_all_teams_and_rows_of_all_cases(results
         assert len(result.teams) == 3
         assert all(len({row["case"] for row in team.rows}) >= 75 for team in result.teams)
         # Rebuilds every metric from the rows, and refuses rows that contradict the stated values.
-        profile = load_profile(result.board["edition"]).task(result.task.name)
-        assert len(stored_cohort(result.teams, profile).teams) == 3
+        loaded = load_teams({team.team: team for team in result.teams}, task=result.task.name)
+        assert len(loaded.cohort.teams) == 3
 
 
 def test_all_centres_have_patients_and_some_predictions_are_missing(results):

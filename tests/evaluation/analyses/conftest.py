@@ -25,6 +25,7 @@ from evaluation.metrics.surface import WITHOUT_PREDICTION, SurfaceRow
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.scored import metrics_on, weighted_sums
+from evaluation.results.teams import comparable_teams
 from evaluation.rows.classes import ClassRow
 from evaluation.rows.kinds import CaseRow, scorer_of
 from evaluation.rows.mask.pair import MaskRow
@@ -66,7 +67,7 @@ def _challenge(
     profile = load_profile(edition)
     chosen = profile.task(task or next(iter(profile.tasks)))
     metrics = [_team(chosen, place, cases, place in lost) for place in range(teams)]
-    board = leaderboard(chosen, metrics, bootstraps=20)
+    board = leaderboard(comparable_teams(chosen, metrics), bootstraps=20)
     order = [entry["team"] for entry in [*board["teams"], *board["unranked"]]]
     prefixes = {name: one.prefix for name, one in chosen.answers.items()} if chosen.has_several_answers else {}
     by_name = {one.team: one for one in metrics}

@@ -41,9 +41,9 @@ def results() -> TaskResults:
     board = {
         "metrics": {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
         "teams": [{"team": "pengy"}, {"team": "other"}],
-        "beside": [{"team": "STAPLE top-5"}, {"team": "observers"}],
+        "unranked_entries": [{"team": "STAPLE top-5"}, {"team": "observers"}],
     }
-    return TaskResults(SEGMENTATION, board, [pengy, other], beside=[staple])
+    return TaskResults(SEGMENTATION, board, [pengy, other], unranked_entries=[staple])
 
 
 def test_table_4_of_the_2021_overview(results) -> None:
@@ -88,7 +88,7 @@ def test_every_metric_shows_every_centre(results) -> None:
     teams = [
         replace(team, centres={**team.centres, "CHUV": of}) for team, of in zip(results.teams, undefined, strict=True)
     ]
-    side_by_side, by_team, *_ = by_centre(replace(results, teams=teams, beside=[]))
+    side_by_side, by_team, *_ = by_centre(replace(results, teams=teams, unranked_entries=[]))
     first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
     assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
     assert [(row["centre"], row["value"]) for row in by_team.rows[:2]] == [("CHUP", 0.792), ("CHUV", None)]

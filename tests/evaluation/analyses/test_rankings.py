@@ -68,8 +68,8 @@ def test_the_second_test_stands_beside(two_teams) -> None:
     """Kang's test beside the bootstrap for one metric; the other has no second test."""
     boot = two_teams.board["comparisons"]["m"]
     pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
-    second = {**boot, "test": "bootstrap_difference", "beside": {"kang": pairs}}
-    comparisons = {"m": second, "d_mm": {**boot, "beside": {}}}
+    second = {**boot, "test": "bootstrap_difference", "other_tests": {"kang": pairs}}
+    comparisons = {"m": second, "d_mm": {**boot, "other_tests": {}}}
     (tests,) = significance(replace(two_teams, board={**two_teams.board, "comparisons": comparisons}))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
     assert tests.notes == (

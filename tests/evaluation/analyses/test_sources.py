@@ -44,7 +44,7 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
         find_masks(tmp_path, edition, ["a"], {"b": path.parent})
 
 
-@pytest.mark.parametrize("part", ["teams", "beside"])
+@pytest.mark.parametrize("part", ["teams", "unranked_entries"])
 @pytest.mark.parametrize(("kind", "edition"), [("risks", "hecktor2025"), ("four_answers", "hecktor2026")])
 def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str, part: str) -> None:
     """A report shows rows and values beside each other, so they must agree as in a ranking."""
@@ -74,7 +74,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
         ({"task": None}, ": task: found nothing, expected a text"),
         ({"teams": [5]}, ": teams: found a list, expected a list of objects with a team"),
         ({"teams": []}, ": teams: found an empty list, expected at least one ranked team"),
-        ({"beside": 5}, ": beside: found 5, expected a list of objects with a team"),
+        ({"unranked_entries": 5}, ": unranked_entries: found 5, expected a list of objects with a team"),
         ({"ties": "first"}, ": ties: found 'first', expected one of min, average, max, dense"),
         ({"unranked": [{"team": "a", "without": []}]}, ": two entries of 'a', expected one entry a team"),
         ({"tau": {"x": {"mean": 1}}}, ": tau of x.ci95_low: found nothing, expected a finite number or null"),
@@ -101,7 +101,7 @@ def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "s
         "ties": "min",
         "metrics": {"x": "X"},
         "teams": [{"team": team, **ranked} for team in teams],
-        "beside": [{"team": team, "place": 0, "metrics": figures} for team in beside],
+        "unranked_entries": [{"team": team, "place": 0, "metrics": figures} for team in beside],
         "unranked": [],
     }
 
@@ -129,7 +129,7 @@ def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> 
     (tmp_path / "leaderboard.json").rename(tmp_path / board / "leaderboard.json")
     (results,) = find_results(tmp_path, load_edition("hecktor2025"))
     assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
-    assert [team.team for team in results.beside] == ["out"]
+    assert [team.team for team in results.unranked_entries] == ["out"]
     masks = find_masks(tmp_path, load_edition("hecktor2025"), ["a", "b"], {})
     assert masks == {"a": {"CHUM-001": tmp_path / "a" / "predictions" / "CHUM-001.mha"}}
 
@@ -161,7 +161,7 @@ def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
 def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", ["a"], ["ensemble", "observers"])
     (results,) = find_results(tmp_path, load_edition("hecktor2025"))
-    assert [team.team for team in results.beside] == ["ensemble"]
+    assert [team.team for team in results.unranked_entries] == ["ensemble"]
 
 
 def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_importing_the_package_is_light():
 
 
 def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
-    """The same rows, mean and tau as `--beside`, `--mean` and `--tau`; results may be files, contents or objects."""
+    """The same rows, mean and tau as `--unranked`, `--mean` and `--tau`; results may be files, contents or objects."""
     results = {}
     for name in ("good", "poor"):
         table = tables / f"{name}.csv"
@@ -131,23 +131,23 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
         )
     files = [str(tables / name / "metrics.json") for name in results]
     arguments = ["--task", "2", *files, "--bootstraps", "20", "--mean", "--tau", "c_index"]
-    rows = ["--beside", f"A={files[1]}:withdrawn", "--beside", f"B={files[0]}"]
+    rows = ["--unranked", f"A={files[1]}:withdrawn", "--beside", f"B={files[0]}"]
     assert rank_main([*arguments, *rows, "--output", str(tables / "board")]) == 0
     expected = json.loads((tables / "board" / "leaderboard.json").read_text())
-    beside = {"A": (results["poor"], "withdrawn"), "B": files[0]}
-    board = rank(results, bootstraps=20, beside=beside, mean=True, tau=["c_index"]).to_dict()
+    unranked = {"A": (results["poor"], "withdrawn"), "B": files[0]}
+    board = rank(results, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict()
     assert board == expected
-    assert [row["team"] for row in board["beside"]] == ["B", "mean of all teams", "A"]
-    assert rank(results, bootstraps=0, beside={"A": results["poor"].to_dict()}).order == ("good", "poor")
+    assert [row["team"] for row in board["unranked_entries"]] == ["B", "mean of all teams", "A"]
+    assert rank(results, bootstraps=0, unranked={"A": results["poor"].to_dict()}).order == ("good", "poor")
 
 
 def test_rows_beside_a_ranking_that_are_refused(tables):
     result = evaluate(tables / "truth.csv", task="rfs", predictions=tables / "good.csv", bootstraps=20)
     with pytest.raises(HecktorError, match=r"^team 'good' stands twice"):
-        rank({"good": result}, beside={"good": result})
+        rank({"good": result}, unranked={"good": result})
     with pytest.raises(HecktorError, match=r"^team 'mean of all teams' stands twice"):
         rank({"mean of all teams": result}, mean=True)
     with pytest.raises(HecktorError, match=r"^A: "):
-        rank({"good": result}, beside={"A": {"study": "drift"}})
+        rank({"good": result}, unranked={"A": {"study": "drift"}})
     with pytest.raises(HecktorError, match=r"^--tau"):
         rank({"good": result}, bootstraps=0, tau=["c_index"])

@@ -112,13 +112,13 @@ def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
     assert worse["p"] == pytest.approx(1 - better["p"])
     assert (worse["ci95_low"], worse["ci95_high"]) == pytest.approx((-better["ci95_high"], -better["ci95_low"]))
     assert 0.1 < better["ci95_low"] < 0.3 < better["ci95_high"] < 0.4
-    assert list(found["beside"]) == ["mcnemar"]
-    plain = pair_of(found["beside"]["mcnemar"], "all", "fair")
+    assert list(found["other_tests"]) == ["mcnemar"]
+    plain = pair_of(found["other_tests"]["mcnemar"], "all", "fair")
     assert set(plain) == PAIR_BESIDE
     assert plain["difference"] == pytest.approx(0.90 - 0.72)
     assert plain["p"] == pytest.approx(0.002, abs=0.0005)
     assert pair_of(of_metric["sensitivity"]["pairs"], "all", "fair")["p"] < 1e-6
-    only_negatives = of_metric["specificity"]["beside"]["mcnemar"]
+    only_negatives = of_metric["specificity"]["other_tests"]["mcnemar"]
     assert pair_of(only_negatives, "fair", "all")["p"] == pytest.approx(2**-9)
 
 
@@ -147,7 +147,7 @@ def test_kang_stands_beside_the_bootstrap_of_the_c_index(compare):
     assert found["test"] == "bootstrap_difference"
     times, events = 10.0 + np.arange(n), np.arange(n) % 3 != 2
     expected = kang(TeamRisks(times, events, np.stack(list(values.values())), 0.0))
-    decided, beside = pair_of(found["pairs"], "good", "poor"), pair_of(found["beside"]["kang"], "good", "poor")
+    decided, beside = pair_of(found["pairs"], "good", "poor"), pair_of(found["other_tests"]["kang"], "good", "poor")
     assert beside["p"] == pytest.approx(expected.p[0, 1])
     assert beside["difference"] == pytest.approx(decided["difference"])
     assert decided["p"] == pytest.approx(beside["p"], abs=0.01)
@@ -164,7 +164,7 @@ def test_skipped_cases_are_left_out_of_the_tests_beside(compare):
     for than, cases in (("b", both), ("c", list(range(n)))):
         of_two = np.array([[values[name][case] for case in cases] for name in ("a", than)], dtype=float)
         expected = kang(TeamRisks(times[cases], events[cases], of_two, 0.0))
-        assert pair_of(found["beside"]["kang"], "a", than)["p"] == pytest.approx(expected.p[0, 1])
+        assert pair_of(found["other_tests"]["kang"], "a", than)["p"] == pytest.approx(expected.p[0, 1])
 
 
 def masks(blank):
@@ -190,7 +190,7 @@ def test_masks_are_compared_by_signed_ranks_and_aggregates_by_the_bootstrap(comp
     dsc = np.array([[2 * (4 - cut) / (8 - cut) for cut in cuts] for cuts in teams.values()])
     there, back = (pair_of(found["gtvp_dsc_mean"]["pairs"], *names) for names in (teams, reversed(list(teams))))
     assert found["gtvp_dsc_mean"]["test"] == "wilcoxon_signed_rank"
-    assert found["gtvp_dsc_mean"]["beside"] == {}
+    assert found["gtvp_dsc_mean"]["other_tests"] == {}
     assert there["difference"] == pytest.approx(dsc[0].mean() - dsc[1].mean())
     assert there["p"] == pytest.approx(signed_ranks(dsc)[0, 1])
     assert there["p"] < 0.05 < back["p"]

@@ -12,7 +12,7 @@ from contract.errors import MetricError
 from evaluation.editions.profile import load_profile
 from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank
 from evaluation.editions.task import MetricProfile
-from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, standing
+from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, scheme_ranks
 from tests.evaluation.tasks import HPV, SEGMENTATION
 
 # The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
@@ -54,25 +54,25 @@ def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
     profile = load_profile("hecktor2025").task(SEGMENTATION.name)
     found = rank_teams(five_teams(), profile.ranking)
     assert profile.ranking.official == "nested_borda"
-    assert found.standings["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
-    assert found.standings["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
-    assert found.standings["flat_borda"].figures["points"].tolist() == [8, 7, 5, 4, 6]
-    assert found.standings["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
+    assert found.scheme_ranks["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
+    assert found.scheme_ranks["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]
+    assert found.scheme_ranks["flat_borda"].figures["points"].tolist() == [8, 7, 5, 4, 6]
+    assert found.scheme_ranks["flat_borda"].ranks.tolist() == [1, 2, 4, 5, 3]
     order = [list(TEAMS_2025)[index] for index in found.order]
     assert order == ["MEDAI", "SJTU_lab426", "Dolphins", "sztu_bme2025", "InterStellar"]
 
 
 def test_hecktor_2025_nested_borda_with_average_ties():
     """The three tied inner ranks average (2 + 3 + 4) / 3 = 3."""
-    found = standing(five_teams(), NESTED, "average")
+    found = scheme_ranks(five_teams(), NESTED, "average")
     assert found.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
     assert found.ranks.tolist() == [1, 2.5, 4, 5, 2.5]
-    assert standing(five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
+    assert scheme_ranks(five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
 
 
 def test_hecktor_2025_by_the_median_rank():
     """Ranks (2, 2, 3), (1, 3, 4), (4, 1, 5), (5, 4, 2), (3, 5, 1): medians 2, 3, 4, 4, 3."""
-    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking).standings[
+    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking).scheme_ranks[
         "median_rank"
     ]
     assert found.figures["median_rank"].tolist() == [2, 3, 4, 4, 3]
@@ -82,18 +82,18 @@ def test_hecktor_2025_by_the_median_rank():
 
 def test_the_mean_rank_gives_the_order_of_the_flat_borda():
     """Rank sums 7, 8, 10, 11, 9 over three metrics."""
-    found = standing(five_teams(), MeanRank(METRICS), "min")
+    found = scheme_ranks(five_teams(), MeanRank(METRICS), "min")
     np.testing.assert_allclose(found.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
-    assert found.ranks.tolist() == standing(five_teams(), FLAT, "min").ranks.tolist()
+    assert found.ranks.tolist() == scheme_ranks(five_teams(), FLAT, "min").ranks.tolist()
 
 
 def test_weights_multiply_ranks():
     """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
-    found = standing(five_teams(), Borda(METRICS, (1.0, 1.0, 2.0)), "min")
+    found = scheme_ranks(five_teams(), Borda(METRICS, (1.0, 1.0, 2.0)), "min")
     assert found.figures["rank_sum"].tolist() == [10, 12, 15, 13, 10]
     assert found.figures["points"].tolist() == [10, 8, 5, 7, 10]
     assert found.ranks.tolist() == [1, 3, 5, 4, 1]
-    assert standing(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").figures["mean_rank"].tolist() == [
+    assert scheme_ranks(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").figures["mean_rank"].tolist() == [
         2.5,
         3,
         3.75,
@@ -105,7 +105,7 @@ def test_weights_multiply_ranks():
 def test_weights_that_are_no_sums_of_halves_still_tie():
     """0.1 * 1 + 0.2 * 2 and 0.1 * 3 + 0.2 * 1 are both 0.5, though not in floating point."""
     two = table(x=[3, 1, 2], y=[2, 3, 1])
-    found = standing(two, Borda(("x", "y"), (0.1, 0.2)), "min")
+    found = scheme_ranks(two, Borda(("x", "y"), (0.1, 0.2)), "min")
     assert found.ranks.tolist() == [1, 1, 3]
 
 
@@ -131,7 +131,7 @@ def test_hpv_ties_are_broken_by_specificity():
     }
     columns = {name: np.array(column) for name, column in values.items()}
     found = rank_teams(TeamsTable(("d", "c", "b", "a"), columns, profile.metrics), profile.ranking)
-    assert found.standings[profile.ranking.official].ranks.tolist() == [2, 4, 1, 2]
+    assert found.scheme_ranks[profile.ranking.official].ranks.tolist() == [2, 4, 1, 2]
     assert found.order == (2, 3, 0, 1)
 
 
@@ -157,8 +157,8 @@ def test_order_of_teams_does_not_matter(rows, random):
         Lexicographic(("x", "z")),
         MedianRank(("x", "y")),
     ):
-        straight = standing(table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
-        turned = standing(
+        straight = scheme_ranks(table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
+        turned = scheme_ranks(
             table(**{n: [c[i] for i in order] for n, c in zip("xyz", columns, strict=True)}), scheme, "min"
         )
         assert turned.ranks.tolist() == [straight[i] for i in order]
@@ -179,12 +179,12 @@ def test_replicates_are_ranked_as_each_alone(values, ties):
         Lexicographic(("x", "z")),
         MedianRank(("x", "y", "z")),
     ):
-        found = standing(whole, scheme, ties)
-        each = [standing(one, scheme, ties) for one in alone]
+        found = scheme_ranks(whole, scheme, ties)
+        each = [scheme_ranks(one, scheme, ties) for one in alone]
         assert found.ranks.tolist() == [one.ranks.tolist() for one in each]
         for name, figures in found.figures.items():
             np.testing.assert_allclose(figures, [one.figures[name] for one in each], rtol=1e-12)
     x, _, z = -values
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(x.tolist(), z.tolist(), strict=True)]
     counted = [[1 + sum(other < one for other in row) for one in row] for row in pairs]
-    assert standing(whole, Lexicographic(("x", "z")), "min").ranks.tolist() == counted
+    assert scheme_ranks(whole, Lexicographic(("x", "z")), "min").ranks.tolist() == counted

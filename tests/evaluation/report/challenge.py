@@ -121,7 +121,7 @@ def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dic
             "rankings": {"nested_borda": standing, "flat_borda": standing},
             "metrics": dict.fromkeys(metrics, standing),
         },
-        "comparisons": {name: {"test": "bootstrap_difference", "pairs": pairs, "beside": {}} for name in metrics},
+        "comparisons": {name: {"test": "bootstrap_difference", "pairs": pairs, "other_tests": {}} for name in metrics},
     }
 
 

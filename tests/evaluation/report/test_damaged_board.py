@@ -33,8 +33,8 @@ def results(valid_metrics: Any, tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(valid_metrics("masks")))
     files = [str(folder / team / "metrics.json") for team in "AB"]
-    beside = ["--beside", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean", "--tau", "gtvp_dsc_agg"]
-    rank(["--task", "1", *files, *beside, "--bootstraps", "5", "--output", str(folder)])
+    unranked = ["--unranked", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean", "--tau", "gtvp_dsc_agg"]
+    rank(["--task", "1", *files, *unranked, "--bootstraps", "5", "--output", str(folder)])
     return folder.parent
 
 
@@ -80,7 +80,7 @@ def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> Non
     """Without rows out of competition, taus of further metrics, and intervals of differences."""
     file = results / "task1" / "leaderboard.json"
     board = json.loads(file.read_text())
-    del board["beside"], board["tau"]
+    del board["unranked_entries"], board["tau"]
     for comparison in board["comparisons"].values():
         for pair in comparison["pairs"]:
             del pair["sd"], pair["ci95_low"], pair["ci95_high"]

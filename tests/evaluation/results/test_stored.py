@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from evaluation.api.cohorts import evaluate
-from evaluation.editions.profile import load_profile
-from evaluation.results.metrics_json import parse_metrics
-from evaluation.results.stored import stored_cohort
+from evaluation.results.teams import load_teams
 from evaluation.statistics.bootstrap import interval, replicates
 
 PATIENTS = 20
@@ -27,25 +25,25 @@ def evaluated(folder, skipped):
     result = evaluate(
         ground_truth=truth, predictions=risks, task="2", options={"missing": "skip"}, seed=SEED, bootstraps=200
     )
-    return parse_metrics(result.to_dict(), folder.name, folder.name)
+    return result.to_dict()
 
 
 def intervals_of_a_ranking(teams):
     """Each team's 95% interval of the C-index from the common draws of its ranking."""
-    cohort = stored_cohort(teams, load_profile("hecktor2025").task("2"))
+    cohort = load_teams(teams).cohort
     metrics = {team.team: team.metrics["c_index"] for team in cohort.teams}
     draws, _ = replicates(metrics, len(cohort.cases), 200, np.random.default_rng(SEED))
     return cohort.cases, {team: interval(values) for team, values in draws.items()}
 
 
 def intervals_of_evaluations(teams):
-    found = {team.team: team.estimates["c_index"] for team in teams}
+    found = {team.team: team.estimates["c_index"] for team in load_teams(teams).teams}
     return {name: (one.ci95_low, one.ci95_high) for name, one in found.items()}
 
 
 @pytest.mark.parametrize("skipped", [(), (3, 7, 8)])
 def test_teams_that_skip_the_same_cases_have_the_draws_of_their_evaluations(tmp_path, skipped):
-    teams = [evaluated(tmp_path / name, skipped) for name in "ab"]
+    teams = {name: evaluated(tmp_path / name, skipped) for name in "ab"}
     cases, intervals = intervals_of_a_ranking(teams)
     assert len(cases) == PATIENTS - len(skipped)
     assert intervals == intervals_of_evaluations(teams)
@@ -53,7 +51,7 @@ def test_teams_that_skip_the_same_cases_have_the_draws_of_their_evaluations(tmp_
 
 def test_teams_that_skip_different_cases_share_draws_over_the_union(tmp_path):
     """P03 counts for the second team alone, P07 for the first alone, P08 for neither: 19 of 20 patients are drawn."""
-    teams = [evaluated(tmp_path / "a", (3, 8)), evaluated(tmp_path / "b", (7, 8))]
+    teams = {"a": evaluated(tmp_path / "a", (3, 8)), "b": evaluated(tmp_path / "b", (7, 8))}
     cases, intervals = intervals_of_a_ranking(teams)
     assert cases == tuple(f"P{i:02d}" for i in range(PATIENTS) if i != 8)
     assert intervals != intervals_of_evaluations(teams)

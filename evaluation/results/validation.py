@@ -1,4 +1,4 @@
-"""A team's rows read back and counted again: what metrics.json states must follow from them."""
+"""Validate a team's results: restore the rows, compute the metrics again and compare them with the stated values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class Recount:
+class ValidatedTeam:
     """A team's rows by answer, sorted by case, and their metrics; `counted` are the rows that enter the metrics.
 
     `profile` has the rules of the team's evaluation.
@@ -35,13 +35,6 @@ class Recount:
     rows: Mapping[str, Sequence[CaseRow]]
     counted: Mapping[str, Sequence[CaseRow]]
     measurements: Mapping[str, RowMetrics]
-
-
-def check_results(team: TeamMetrics, profile: TaskProfile) -> None:
-    """Raise HecktorError for results that no evaluation of this task can have written."""
-    check_ranges(team.estimates, profile, team.source)
-    if team.rows:
-        recount(team, profile)
 
 
 def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
@@ -67,7 +60,7 @@ def _bounds_of_sum(terms: Mapping[str, float], known: Mapping[str, tuple[float, 
     return sum(map(min, ends)), sum(map(max, ends))
 
 
-def recount(team: TeamMetrics, profile: TaskProfile) -> Recount:
+def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
     """Restore a team's rows and compare their metrics with those that the team's file states.
 
     Raises:
@@ -79,7 +72,7 @@ def recount(team: TeamMetrics, profile: TaskProfile) -> Recount:
     _check_cases(team, (row.case for of_answer in rows.values() for row in of_answer))
     counted = {name: _counted(rows[name], used.answers[name]) for name in rows}
     measurements = {name: scorer_of(used.answers[name]).measure(counted[name]) for name in rows}
-    checked = Recount(team, used, rows, counted, measurements)
+    checked = ValidatedTeam(team, used, rows, counted, measurements)
     _check_stated(checked)
     return checked
 
@@ -117,13 +110,13 @@ def _counted(rows: Sequence[CaseRow], profile: AnswerProfile) -> tuple[CaseRow, 
     return tuple(row for row in rows if not (skip and row.error is not None))
 
 
-def _check_stated(counted: Recount) -> None:
-    team, rows = counted.team, counted.counted
+def _check_stated(validated: ValidatedTeam) -> None:
+    team, rows = validated.team, validated.counted
     cases = sorted({row.case for of_answer in rows.values() for row in of_answer})
     measured: dict[str, WeightedMetric] = {}
-    for name, one in counted.profile.answers.items():
-        measured |= metrics_on(places_among(cases, rows[name]), len(cases), one, counted.measurements[name])
-    measured |= weighted_sums(measured, counted.profile.metrics)
+    for name, one in validated.profile.answers.items():
+        measured |= metrics_on(places_among(cases, rows[name]), len(cases), one, validated.measurements[name])
+    measured |= weighted_sums(measured, validated.profile.metrics)
     for name in (name for name in measured if name in team.estimates):
         stated, value = team.estimates[name].value, whole_cohort(measured[name], len(cases))
         if not _agree(stated, value):

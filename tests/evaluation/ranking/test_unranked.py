@@ -13,11 +13,19 @@ import pytest
 
 from benchmarks.cases.challenge import ChallengeSize, write_challenge
 from contract.errors import HecktorError
+from contract.files import read_json
 from evaluation.editions.profile import load_profile
-from evaluation.ranking.beside import MEAN_OF_TEAMS, BesideFile, BesideRow, beside_file, place, read_beside
 from evaluation.ranking.cli import main
-from evaluation.ranking.contest import Contest
+from evaluation.ranking.unranked import (
+    MEAN_OF_TEAMS,
+    UnrankedEntry,
+    UnrankedSource,
+    observers_entry,
+    place,
+    unranked_source,
+)
 from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.teams import ComparableTeams
 from evaluation.statistics.bootstrap import Estimate
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
 from tests.evaluation.tasks import RFS, SEGMENTATION
@@ -47,14 +55,14 @@ def team(name, figures, **provenance):
     return TeamMetrics(name, figures, [], {}, [], provenance)
 
 
-def contest_of_2025():
+def teams_of_2025():
     teams = tuple(team(name, estimates(*values)) for name, values in TEAMS_2025.items())
-    return Contest(load_profile("hecktor2025").task(SEGMENTATION.name), teams, (), ())
+    return ComparableTeams(load_profile("hecktor2025").task(SEGMENTATION.name), teams, ())
 
 
-def contest_of_risks(*values):
+def teams_of_risks(*values):
     teams = tuple(team(f"T{value}", {"c_index": Estimate(value, None, None)}) for value in values)
-    return Contest(load_profile("hecktor2025").task(RFS.name), teams, (), ())
+    return ComparableTeams(load_profile("hecktor2025").task(RFS.name), teams, ())
 
 
 def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
@@ -63,19 +71,19 @@ def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
     for aside in combinations(paths, 2):
         ranked = [path for path in paths if path not in aside]
         plain = rank(number, ranked, tmp_path / "plain")
-        beside = [option for path in aside for option in ("--beside", f"{path.parent.name}={path}:withdrawn")]
+        beside = [option for path in aside for option in ("--unranked", f"{path.parent.name}={path}:withdrawn")]
         board = rank(number, ranked, tmp_path / "board", *beside, "--mean")
-        assert (len(plain.pop("beside")), len(board.pop("beside"))) == (0, 3)
+        assert (len(plain.pop("unranked_entries")), len(board.pop("unranked_entries"))) == (0, 3)
         assert board == plain
 
 
 def test_the_table_shows_rows_in_their_places_without_a_rank(files, tmp_path, capsys):
     number, paths = files
     out = tmp_path / "board"
-    board = rank(number, paths[1:], out, "--beside", f"Base={paths[0]}: no paper", "--mean")
-    base = next(row for row in board["beside"] if row["team"] == "Base")
+    board = rank(number, paths[1:], out, "--unranked", f"Base={paths[0]}: no paper", "--mean")
+    base = next(row for row in board["unranked_entries"] if row["team"] == "Base")
     order = [entry["team"] for entry in board["teams"]]
-    for row in reversed(board["beside"]):
+    for row in reversed(board["unranked_entries"]):
         order.insert(row["place"], row["team"])
     with (out / "leaderboard.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -93,27 +101,27 @@ def test_the_mean_of_teams_and_its_place(files, tmp_path):
     """The plain mean of the values; without rankings by the bootstrap it has no interval."""
     number, paths = files
     board = rank(number, paths, tmp_path, "--mean")
-    (row,) = board["beside"]
+    (row,) = board["unranked_entries"]
     assert (row["team"], row["reason"]) == (MEAN_OF_TEAMS, "5 ranked teams")
     for name, figures in row["metrics"].items():
         values = [entry["metrics"][name]["value"] for entry in board["teams"]]
         assert figures["value"] == pytest.approx(sum(values) / TEAMS)
         assert figures["ci95_low"] <= figures["value"] <= figures["ci95_high"]
     assert 0 < row["place"] < TEAMS
-    (row,) = rank(number, paths, tmp_path, "--mean", "--bootstraps", "0")["beside"]
+    (row,) = rank(number, paths, tmp_path, "--mean", "--bootstraps", "0")["unranked_entries"]
     assert {figures["ci95_low"] for figures in row["metrics"].values()} == {None}
 
 
 def test_a_row_stands_below_teams_of_its_value():
-    contest = contest_of_risks(0.7, 0.6, 0.6, 0.5)
+    teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
-        assert place(BesideRow("x", "", {"c_index": Estimate(value, None, None)}), contest) == expected
+        assert place(UnrankedEntry("x", "", {"c_index": Estimate(value, None, None)}), teams) == expected
 
 
 def test_a_row_without_a_metric_that_decides_stands_last():
-    assert place(BesideRow("x", "", {}), contest_of_risks(0.7, 0.6)) == 2
+    assert place(UnrankedEntry("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
     partly = {"gtvp_dsc_mean": Estimate(0.99, None, None)}
-    assert place(BesideRow("x", "", partly), contest_of_2025()) == 5
+    assert place(UnrankedEntry("x", "", partly), teams_of_2025()) == 5
 
 
 def test_a_metric_that_does_not_decide_may_be_absent():
@@ -121,57 +129,57 @@ def test_a_metric_that_does_not_decide_may_be_absent():
     profile = load_profile("hecktor2025").task("hpv")
     names = ("balanced_accuracy", "sensitivity", "specificity")
     of = lambda *values: {n: Estimate(v, None, None) for n, v in zip(names, values, strict=True)}  # noqa: E731
-    contest = Contest(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))), (), ())
+    teams = ComparableTeams(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))), ())
     row = {"balanced_accuracy": Estimate(0.65, None, None), "specificity": Estimate(0.5, None, None)}
-    assert place(BesideRow("x", "", row), contest) == 1
+    assert place(UnrankedEntry("x", "", row), teams) == 1
 
 
 def test_the_place_under_the_nested_borda_count_of_2025():
     """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
     GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
     """
-    assert place(BesideRow("x", "", estimates(*TEAMS_2025["MEDAI"])), contest_of_2025()) == 1
-    assert place(BesideRow("x", "", estimates(0.9, 0.9, 0.9)), contest_of_2025()) == 0
+    assert place(UnrankedEntry("x", "", estimates(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
+    assert place(UnrankedEntry("x", "", estimates(0.9, 0.9, 0.9)), teams_of_2025()) == 0
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("A=a/metrics.json", BesideFile("A", Path("a/metrics.json"))),
-        ("A = b=c.json:p = 0.05: why", BesideFile("A", Path(" b=c.json"), "p = 0.05: why")),
-        ("A=C:\\x\\m.json:late", BesideFile("A", Path("C:\\x\\m.json"), "late")),
-        ("A=m.json:as in b.json: same", BesideFile("A", Path("m.json"), "as in b.json: same")),
+        ("A=a/metrics.json", UnrankedSource("A", Path("a/metrics.json"))),
+        ("A = b=c.json:p = 0.05: why", UnrankedSource("A", Path(" b=c.json"), "p = 0.05: why")),
+        ("A=C:\\x\\m.json:late", UnrankedSource("A", Path("C:\\x\\m.json"), "late")),
+        ("A=m.json:as in b.json: same", UnrankedSource("A", Path("m.json"), "as in b.json: same")),
     ],
 )
 def test_a_reason_follows_the_file(text, expected):
-    assert beside_file(text) == expected
+    assert unranked_source(text) == expected
 
 
 @pytest.mark.parametrize("text", ["m.json", "=m.json", "A=", "A=m.csv:why"])
 def test_other_texts_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"expected NAME=FILE\.json"):
-        beside_file(text)
+        unranked_source(text)
 
 
 def test_names_stand_once_and_cases_agree(files, tmp_path):
     number, paths = files
     with pytest.raises(HecktorError, match="stands twice"):
-        rank(number, paths[:2], tmp_path, "--beside", f"{paths[0].parent.name}={paths[2]}")
+        rank(number, paths[:2], tmp_path, "--unranked", f"{paths[0].parent.name}={paths[2]}")
     other = json.loads(paths[2].read_text())
     other["provenance"]["case_set_sha256"] = "0"
     (tmp_path / "other.json").write_text(json.dumps(other))
     with pytest.raises(HecktorError, match="case_set_sha256 differ"):
-        rank(number, paths[:2], tmp_path, "--beside", f"Base={tmp_path / 'other.json'}")
+        rank(number, paths[:2], tmp_path, "--unranked", f"Base={tmp_path / 'other.json'}")
 
 
 def test_a_row_without_rows_is_refused_or_marked(files, tmp_path, capsys):
     number, paths = files
     content = json.loads(paths[0].read_text())
     (tmp_path / "bare.json").write_text(json.dumps({**content, "results": []}))
-    beside = ("--beside", f"Base={tmp_path / 'bare.json'}:withdrawn")
+    beside = ("--unranked", f"Base={tmp_path / 'bare.json'}:withdrawn")
     with pytest.raises(HecktorError, match=r"bare\.json \(Base\): no per-case rows"):
         rank(number, paths[1:], tmp_path, *beside)
-    (row,) = rank(number, paths[1:], tmp_path, *beside, "--without-rows")["beside"]
+    (row,) = rank(number, paths[1:], tmp_path, *beside, "--without-rows")["unranked_entries"]
     assert row["without_rows"]
     assert "(withdrawn)  without rows" in capsys.readouterr().out
 
@@ -187,7 +195,7 @@ def test_the_reference_is_that_of_a_team_with_rows(tmp_path):
     for path, content in zip(paths, contents, strict=True):
         path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="was measured against different references"):
-        rank(2, paths[:2], tmp_path, "--without-rows", "--beside", f"Base={paths[2]}")
+        rank(2, paths[:2], tmp_path, "--without-rows", "--unranked", f"Base={paths[2]}")
 
 
 def observers(tmp_path, **changes):
@@ -196,12 +204,14 @@ def observers(tmp_path, **changes):
     content = {"study": "observers", "hd95": "max_directed", "aggregates": dict.fromkeys(names, figures), **changes}
     path = tmp_path / "observers.json"
     path.write_text(json.dumps(content))
-    return BesideFile("observers", path, "annotators")
+    return UnrankedSource("observers", path, "annotators")
 
 
 def observed(tmp_path, edition, **changes):
     profile = load_profile(edition).task("segmentation")
-    return read_beside(observers(tmp_path, **changes), profile, team("a", {}, options=profile.options)).estimates
+    teams = ComparableTeams(profile, (team("a", {}, options=profile.options),), ())
+    source = observers(tmp_path, **changes)
+    return observers_entry(source, read_json(source.source), teams).estimates
 
 
 def test_agreement_of_annotators_is_shown_for_metrics_of_the_same_meaning(tmp_path):

@@ -1,0 +1,123 @@
+"""Rank teams: load and check their results, choose the best of several runs, and make the leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from contract.errors import HecktorError
+from contract.files import read_json
+from evaluation.editions.task import with_ranking
+from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
+from evaluation.ranking.rank import rank_teams, table_of
+from evaluation.ranking.unranked import (
+    MEAN_OF_TEAMS,
+    UnrankedSource,
+    is_of_observers,
+    observers_entry,
+    unranked_entry,
+)
+from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, aggregates, parse_metrics
+from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
+from evaluation.statistics.bootstrap import Estimates
+
+
+@dataclass(frozen=True)
+class RankingRequest:
+    """One ranking.
+
+    Attributes:
+        teams: name and metrics.json, or its content, of each team.
+        runs: name of a team and the metrics.json of each of its runs, of which the best counts.
+        unranked: entries that are shown without a rank.
+
+    The others are the arguments of `evaluation.rank`.
+    """
+
+    teams: Sequence[tuple[str, Source]]
+    runs: Sequence[tuple[str, Sequence[Path]]] = ()
+    unranked: Sequence[UnrankedSource] = ()
+    task: str | None = None
+    edition: str | None = None
+    official: str | None = None
+    ties: str | None = None
+    bootstraps: int = DEFAULT_RANKINGS
+    seed: int | None = None
+    without_rows: bool = False
+    mean: bool = False
+    tau: Sequence[str] = ()
+
+
+def rank_results(request: RankingRequest) -> dict[str, Any]:
+    """The content of leaderboard.json.
+
+    Raises:
+        HecktorError: results that cannot be used or compared, naming the file or what differs.
+    """
+    mean = [MEAN_OF_TEAMS] * request.mean
+    names = [name for name, _ in (*request.teams, *request.runs)]
+    check_team_names([*names, *(one.team for one in request.unranked), *mean])
+    observers, unranked = _read_unranked(request.unranked)
+    runs = {team: _named_runs(team, paths) for team, paths in request.runs}
+    of_runs = [(name, path) for named in runs.values() for name, (_, path) in named.items()]
+    sources = [*request.teams, *of_runs, *unranked.items()]
+    loaded = load_teams(sources, task=request.task, edition=request.edition)
+    if not request.without_rows:
+        loaded.require_rows()
+    loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
+    chosen = {team: _ordered(loaded, {key: name for key, (name, _) in named.items()}) for team, named in runs.items()}
+    ranked = loaded.select({**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}})
+    entries = [
+        observers_entry(one, observers[one.team], loaded) if one.team in observers else unranked_entry(one, loaded)
+        for one in request.unranked
+    ]
+    extras = Extras(entries, request.mean, request.tau)
+    board = leaderboard(ranked, request.bootstraps, request.seed, extras)
+    return {**board, "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()}}
+
+
+def _read_unranked(
+    sources: Sequence[UnrankedSource],
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:
+    """The contents of each observers.json among the unranked entries, and the metrics of the others, by name."""
+    observers, metrics = {}, {}
+    for one in sources:
+        content = one.source
+        if isinstance(content, Path):
+            content = read_json(content, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+        if is_of_observers(content):
+            observers[one.team] = content
+        else:
+            metrics[one.team] = parse_metrics(content, one.where, one.team)
+    return observers, metrics
+
+
+def _named_runs(team: str, paths: Sequence[Path]) -> dict[str, tuple[str, Path]]:
+    """The name and path of each run of a team, by a name among all teams."""
+    # Equal runs are ordered by name; the numbers keep the order of the files.
+    digits = len(str(len(paths)))
+    names = [f"{number:0{digits}d} {path.resolve().parent.name}/{path.name}" for number, path in enumerate(paths, 1)]
+    return {f"{team}, run {name}": (name, path) for name, path in zip(names, paths, strict=True)}
+
+
+def _ordered(loaded: ComparableTeams, runs: Mapping[str, str]) -> list[str]:
+    """A team's runs from best to worst by the official ranking of the team's own runs; of equal runs the first one.
+
+    `runs` are their names by those in `loaded`. Runs without a value for every ranked metric come last; if all lack
+    one, the first run stands for the team, unranked.
+    Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
+    """
+    own = loaded.select(runs)
+    key_of = {name: key for key, name in runs.items()}
+    places = rank_teams(table_of(own), own.profile.ranking).order if own.ranked else ()
+    order = [*(own.ranked[index] for index in places), *own.unranked]
+    return [key_of[run.team] for run in order]
+
+
+def _as_json(loaded: ComparableTeams, order: Sequence[str], runs: Mapping[str, tuple[str, Path]]) -> dict[str, Any]:
+    """The run that counts, and the values of all runs, the best first."""
+    estimates = {team.team: team.estimates for team in loaded.teams}
+    values = [{"run": runs[key][0], "metrics": aggregates(Estimates(estimates[key], 0))} for key in order]
+    return {"chosen": runs[order[0]][0], "order": values}

@@ -1,0 +1,167 @@
+"""Load the results of teams: read each metrics.json once, validate it, and check that they can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from contract.errors import HecktorError
+from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
+from evaluation.editions.task import TaskProfile
+from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
+from evaluation.results.stored import StoredCohort, check_same_reference, stored_cohort
+from evaluation.results.validation import ValidatedTeam, check_ranges, validate
+
+MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
+# A metrics.json: its path, its content, or what was read from it.
+Source: TypeAlias = Path | Mapping[str, Any] | TeamMetrics
+
+
+@dataclass(frozen=True)
+class ComparableTeams:
+    """Teams whose results were validated and may be compared: same task, edition, rules, cases and reference.
+
+    `validated` holds the teams whose results have rows, in the order of `teams`.
+    """
+
+    profile: TaskProfile
+    teams: tuple[TeamMetrics, ...]
+    validated: tuple[ValidatedTeam, ...]
+
+    @property
+    def ranked(self) -> tuple[TeamMetrics, ...]:
+        """The teams with a value for every ranked metric."""
+        return tuple(team for team in self.teams if not absent_metrics(team, self.profile))
+
+    @property
+    def unranked(self) -> tuple[TeamMetrics, ...]:
+        """The teams that lack a ranked metric."""
+        return tuple(team for team in self.teams if absent_metrics(team, self.profile))
+
+    @property
+    def cohort(self) -> StoredCohort:
+        """The ranked teams over their common cases, if all of them have rows."""
+        ranked = {team.team for team in self.ranked}
+        return stored_cohort([one for one in self.validated if one.team.team in ranked])
+
+    def select(self, names: Mapping[str, str] | Iterable[str]) -> ComparableTeams:
+        """Some of these teams in the order of `names`, a mapping gives them other names."""
+        new_names = names if isinstance(names, Mapping) else {name: name for name in names}
+        teams = {team.team: replace(team, team=new_names[team.team]) for team in self.teams if team.team in new_names}
+        rows = {one.team.team: one for one in self.validated if one.team.team in new_names}
+        return ComparableTeams(
+            self.profile,
+            tuple(teams[name] for name in new_names),
+            tuple(replace(rows[name], team=teams[name]) for name in new_names if name in rows),
+        )
+
+    def require_ranked_teams(self) -> ComparableTeams:
+        """These teams. Raises HecktorError if no team has a value for every ranked metric."""
+        if not self.ranked:
+            raise HecktorError("rank", "no team has a value for every ranked metric")
+        return self
+
+    def require_rows(self, hint: str = "rows to check its values, or --without-rows") -> ComparableTeams:
+        """These teams. Raises HecktorError for results without rows, so that nothing in them can be checked."""
+        lacking = [team.source for team in self.teams if not team.rows]
+        if lacking:
+            raise HecktorError(lacking[0], "no per-case rows", hint)
+        return self
+
+
+def load_teams(
+    sources: Mapping[str, Source] | Sequence[tuple[str, Source]],
+    *,
+    task: str | None = None,
+    edition: str | None = None,
+    own_profile: str | None = None,
+) -> ComparableTeams:
+    """Read and check the results of teams, by name.
+
+    Args:
+        sources: each team's metrics.json.
+        task: name or number; None for the task of the first team's results.
+        edition: path of an evaluation profile; None for the edition of the first team's results.
+        own_profile: evaluation profile of results whose edition is not in the package.
+
+    Raises:
+        HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
+            from the rows, naming its file and case; or results that differ in task, edition, rules, cases or
+            reference, naming the difference.
+    """
+    pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
+    check_team_names([name for name, _ in pairs])
+    teams = [_read(source, name) for name, source in pairs]
+    profile = _profile(teams, edition, own_profile)
+    return comparable_teams(profile.task(task or str(teams[0].provenance["task"])), teams)
+
+
+def comparable_teams(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> ComparableTeams:
+    """Validate the results of teams and check that they can be compared. Raises as `load_teams`."""
+    _check_comparable(profile, teams)
+    for team in teams:
+        check_ranges(team.estimates, profile, team.source)
+    validated = tuple(validate(team, profile) for team in teams if team.rows)
+    check_same_reference(validated)
+    return ComparableTeams(profile, tuple(teams), validated)
+
+
+def check_team_names(names: Sequence[str]) -> None:
+    """Raise HecktorError if two teams have the same name."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")
+
+
+def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:
+    """Ranked metrics for which a team has no value."""
+    return [name for name in profile.metrics if name not in team.estimates or team.estimates[name].value is None]
+
+
+def _read(source: Source, name: str) -> TeamMetrics:
+    if isinstance(source, TeamMetrics):
+        return source
+    return read_metrics(source, name) if isinstance(source, Path) else parse_metrics(source, name, name)
+
+
+def _profile(teams: Sequence[TeamMetrics], edition: str | None, own_profile: str | None) -> EvaluationProfile:
+    if not teams:
+        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
+    name = str(teams[0].provenance["edition"])
+    # A path in the results could name a profile of the team's own.
+    if edition is None and name not in known_profiles():
+        edition = own_profile
+        if edition is None:
+            expected = f"one of {', '.join(known_profiles())}, or its profile.json as --edition"
+            raise HecktorError(teams[0].source, f"edition {name!r:.60}", expected)
+    return load_profile(edition or name)
+
+
+def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> None:
+    first, task = teams[0], profile.algorithm.name
+    if first.provenance.get("task") != task:
+        raise HecktorError(f"{first.team}", f"metrics of task {first.provenance.get('task')!r}", f"{task!r}")
+    # A profile of one's own may rank any results, an edition of the package none of another one's.
+    edition = first.provenance.get("edition")
+    if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
+        raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
+    for team in teams[1:]:
+        for key in MUST_AGREE:
+            mine, theirs = first.provenance.get(key), team.provenance.get(key)
+            if key == "options":
+                mine, theirs = profile.completed(mine), profile.completed(theirs)
+            if mine != theirs:
+                mine, theirs = _differences(mine, theirs)
+                raise HecktorError(
+                    f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
+                )
+
+
+def _differences(mine: object, theirs: object) -> tuple[object, object]:
+    if not (isinstance(mine, dict) and isinstance(theirs, dict)):
+        return mine, theirs
+    names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    inner = {name: _differences(mine.get(name), theirs.get(name)) for name in names}
+    return {name: one for name, (one, _) in inner.items()}, {name: other for name, (_, other) in inner.items()}
