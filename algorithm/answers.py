@@ -19,7 +19,7 @@ from algorithm.prediction import HeadValue
 from contract import labels
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from contract.editions.fields import is_member, is_number
+from contract.editions.values import is_member, is_number
 from contract.errors import HecktorError, ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")

@@ -103,7 +103,7 @@ def _task_with_mask(edition: str) -> str | None:
 def _mask_alone(algorithm: Algorithm, mask_path: Path) -> Algorithm:
     if algorithm.mask is None:
         raise HecktorError("--output", f"the image {mask_path.name}", f"a folder: task {algorithm.name} has no mask")
-    return replace(algorithm, answers=(algorithm.mask,))
+    return algorithm.model_copy(update={"answers": (algorithm.mask,)})
 
 
 def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:

@@ -113,7 +113,7 @@ class Predictor:
     def _mask_alone(self) -> Algorithm:
         if self.algorithm.mask is None:
             raise InputError("ehr", "not given", f"the clinical variables for {self.algorithm.name}")
-        return replace(self.algorithm, answers=(self.algorithm.mask,))
+        return self.algorithm.model_copy(update={"answers": (self.algorithm.mask,)})
 
 
 def _volume(name: str, array: npt.NDArray[Any], geometry: Geometry) -> Volume:

@@ -8,19 +8,56 @@ A fault names the file, the path in it, what was found and what was expected::
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails, to_json
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from contract.errors import HecktorError, InputError
 from contract.files import MAX_JSON_BYTES, read_json
 
 # Names become parts of file names, metric names and command lines.
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
-Text = Annotated[str, Field(pattern=r"\S")]
+NAME_PATTERN: Final = r"^[a-z][a-z0-9_-]*$"
+TEXT_PATTERN: Final = r"\S"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
+
+
+def unique(values: Iterable[str]) -> None:
+    """Raise ValueError, as pydantic's validators do, if a value occurs more than once."""
+    twice = sorted(value for value, count in Counter(values).items() if count > 1)
+    if twice:
+        raise ValueError(f"each once, not {', '.join(twice)} twice")
+
+
+def expect_keys(document: BaseModel, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raise ValueError unless a part with several kinds has the keys of its own kind."""
+    given = document.model_fields_set
+    absent = [key for key in required if key not in given]
+    unknown = sorted(given.difference(required, optional))
+    if absent or unknown:
+        parts = [f"{word} {', '.join(keys)}" for word, keys in (("without", absent), ("with", unknown)) if keys]
+        raise ValueError(f"{', '.join([*required, *optional])}, not an object {' and '.join(parts)}")
+
+
+def _different(texts: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(texts)) < len(texts):
+        raise ValueError("a list of different texts")
+    return texts
+
+
+def _in_lower_case(word: str) -> str:
+    if word != word.strip().lower():
+        raise ValueError("words in lower case")
+    return word
+
+
+UniqueTexts = Annotated[tuple[Text, ...], AfterValidator(_different)]
+# A word in the form in which it is compared with a table's cells.
+Word = Annotated[Text, AfterValidator(_in_lower_case)]
 
 
 class Document(BaseModel):
@@ -47,6 +84,17 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "model_type": "an object",
     "model_attributes_type": "an object",
     "none_required": "null",
+    "literal_error": "one of {expected}",
+    "too_short": "at least {min_length} entries",
+    "too_long": "at most {max_length} entries",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+}
+_PATTERNS: Final[Mapping[str, str]] = {
+    NAME_PATTERN: "a name of lower-case letters, digits, - and _",
+    TEXT_PATTERN: "a text",
 }
 
 
@@ -72,16 +120,16 @@ def parse_document(
     """
     try:
         return model.model_validate_json(to_json(content))
+    except PydanticSerializationError:
+        raise error(name, "text with an unpaired surrogate", "Unicode text") from None
     except ValidationError as problem:
         raise document_error(problem, name, error) from None
 
 
 def document_error(problem: ValidationError, name: str, error: type[HecktorError] = InputError) -> HecktorError:
-    """The first fault of a failed validation as an error of one line."""
-    faults = problem.errors(include_url=False)
-    first = min(faults, key=lambda fault: fault["type"] != "extra_forbidden")
-    more = f" ({len(faults) - 1} more faults)" if len(faults) > 1 else ""
-    return error(name + _place(first["loc"]), f"found {_found(first)}", _expected(first) + more)
+    """The first fault of a failed validation as an error of one line; an unknown key comes before an absent one."""
+    first = min(problem.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
+    return error(name + _place(first["loc"]), f"found {_found(first)}", _expected(first))
 
 
 def json_schema(model: type[Document]) -> dict[str, Any]:
@@ -97,12 +145,18 @@ def _place(location: Sequence[str | int]) -> str:
 def _found(fault: ErrorDetails) -> str:
     if fault["type"] == "missing":
         return "nothing"
-    text = json.dumps(fault["input"], default=str)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    value = fault["input"]
+    text = json.dumps(value, default=str)
+    if len(text) <= 80:
+        return text
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else f"{text[:77]}..."
 
 
 def _expected(fault: ErrorDetails) -> str:
-    if fault["type"] in _EXPECTED:
-        return _EXPECTED[fault["type"]]
-    reason = str(fault.get("ctx", {}).get("error", "")) or fault["msg"]
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind].format(**context)
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(context["pattern"], f"a text of the form {context['pattern']}")
+    reason = str(context.get("error", "")) or fault["msg"]
     return reason.removeprefix("Input should be ").removeprefix("Value error, ")

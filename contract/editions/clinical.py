@@ -5,25 +5,33 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys
 
 ClinicalType = Literal["years", "code", "stage", "centre"]
 ClinicalValue = float | int | str | None
-CLINICAL_TYPES: Final[tuple[ClinicalType, ...]] = get_args(ClinicalType)
 CENTRE: Final = "centre"
 
 _MISSING_WORDS: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "missing", "?", "-"})
 _WHOLE_NUMBER: Final = re.compile(r"(\d+)\.0*")
 _MAX_AGE_YEARS: Final = 120
+# Keys of each type beside name, key, type and aliases.
+_KEYS_OF_TYPE: Final[Mapping[ClinicalType, tuple[str, ...]]] = {
+    "years": ("feature",),
+    "code": ("feature", "codes", "words"),
+    "stage": ("feature", "stages"),
+    "centre": (),
+}
 
 
 class ImpossibleValueError(ValueError):
     """A value that cannot be true; the message is the expectation."""
 
 
-@dataclass(frozen=True)
-class ClinicalVariable:
+class ClinicalVariable(Document):
     """One clinical variable.
 
     Attributes:
@@ -37,14 +45,38 @@ class ClinicalVariable:
         feature: name of the head feature, `name` by default.
     """
 
-    name: str
-    key: str
+    name: Name
+    key: Text
     type: ClinicalType
-    aliases: tuple[str, ...] = ()
+    aliases: UniqueTexts = ()
     codes: tuple[int, int] = (0, 1)
-    words: Mapping[str, int] = field(default_factory=dict)
-    stages: tuple[str, ...] = ()
-    feature: str = ""
+    words: dict[Word, int] = Field(default_factory=dict)
+    stages: UniqueTexts = ()
+    feature: Name = Field(default_factory=lambda fields: fields.get("name", ""))
+
+    @model_validator(mode="after")
+    def _check_type(self) -> ClinicalVariable:
+        expect_keys(self, ("name", "key", "type"), ("aliases", *_KEYS_OF_TYPE[self.type]))
+        if (self.type == "centre") != (self.name == CENTRE):
+            raise ValueError(f"the name {CENTRE!r} for the centre alone, not {self.name!r} of type {self.type!r}")
+        if self.type == "stage" and not self.stages:
+            raise ValueError("the values of a stage in ascending order as `stages`")
+        return self
+
+    @field_validator("codes")
+    @classmethod
+    def _check_codes(cls, codes: tuple[int, int]) -> tuple[int, int]:
+        if codes[0] >= codes[1]:
+            raise ValueError("two whole numbers, the lowest and the highest")
+        return codes
+
+    @field_validator("words")
+    @classmethod
+    def _check_words(cls, words: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+        low, high = info.data.get("codes", (0, 1))
+        if not all(low <= code <= high for code in words.values()):
+            raise ValueError(f"a whole number from {low} to {high} for each word")
+        return words
 
     @property
     def spellings(self) -> tuple[str, ...]:

@@ -1,41 +1,69 @@
-"""Types of a declared edition. Code branches on an answer's kind, never on a name or a year."""
+"""The declaration of an edition as data. Code branches on an answer's kind, never on a name or a year."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Literal
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final, Literal, get_args
 
-from contract.editions.clinical import ClinicalVariable
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+
+from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
+from contract.editions.clinical import ClinicalVariable, normalised_key
+from contract.editions.values import is_integer, is_member, is_text
 from contract.errors import Finding, HecktorError
 
 Kind = Literal["mask", "risk", "class"]
 Direction = Literal["risk", "time"]
+Rule = Literal["", "t_stage_7th", "n_stage_7th"]
 ClassValue = bool | int | str
-KINDS: Final[tuple[Kind, ...]] = ("mask", "risk", "class")
-DIRECTIONS: Final[tuple[Direction, ...]] = ("risk", "time")
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 # Rules that give a class from the mask, defined in `algorithm.heads.staging`.
-RULES: Final = ("t_stage_7th", "n_stage_7th")
+RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
 CT, PET, EHR, CT_PLANNING, RT_DOSE = "ct", "pet", "ehr", "ct_planning", "rt_dose"
 INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE)
 IMAGE_PREFIX: Final = "hecktor-"
 _IMAGE_KINDS: Final = ("Image", "Segmentation")
+_CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
+_MAX_LABEL: Final = 255  # masks are uint8
+# Keys of each kind of answer: those required, then those allowed.
+_KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "mask": (("labels",), ()),
+    "risk": (("columns",), ("head", "direction", "stand_in")),
+    "class": (("classes", "columns"), ("head", "words", "row_key", "stand_in", "rule", "without", "not_counted")),
+}
+_COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
 
 
-@dataclass(frozen=True)
-class Socket:
+def _below_its_folder(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError("a relative path without ..")
+    return text
+
+
+RelativePath = Annotated[Text, AfterValidator(_below_its_folder)]
+
+
+class Socket(Document):
     """An input or output of an algorithm.
 
-    `relative_path` is the image folder or the JSON file below `/input` or `/output`. `pk` is the socket's number in
-    `inputs.json` and `predictions.json`.
+    `relative_path` (`path` in the declaration) is the image folder or the JSON file below `/input` or `/output`.
     """
 
-    slug: str
-    title: str
-    kind: str
-    relative_path: str
-    pk: int
+    slug: Text
+    title: Text
+    kind: Text
+    relative_path: RelativePath = Field(alias="path")
+
+    @property
+    def pk(self) -> int:
+        """A number for the platform's documents, from the slug."""
+        return zlib.crc32(self.slug.encode())
 
     @property
     def is_image(self) -> bool:
@@ -52,42 +80,117 @@ class Socket:
         return root / self.relative_path
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Document):
     """One output of an algorithm.
 
     Attributes:
         name: name of the answer in model packages and evaluation profiles.
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
-        socket: output socket.
-        head: head in the model package that predicts a risk or class; empty for a mask.
+        slug, title, path: of the output socket.
         labels: structures of a mask and their values.
+        columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
+        head: head in the model package that predicts a risk or class, `name` by default; empty for a mask.
         direction: of a risk: "risk" if a higher value means earlier recurrence, "time" if it means later recurrence.
         classes: JSON values of a class in ascending order; the second of two is the positive class.
         words: lower-case spellings of the classes in tables.
         not_counted: capital spellings in tables, such as T0, that are known but no class: the patient does not count.
         rule: one of `RULES`, which gives the class from the mask if the head fails; empty for none.
         without: structures of the mask with a class that is given exactly where the written mask lacks the structure.
-        columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
         row_key: key of a class in the rows of metrics.json, `name` by default.
         stand_in: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
             a failure an error. The stand-in for a mask is always the PET threshold.
     """
 
-    name: str
+    name: Name
     kind: Kind
-    socket: Socket
-    head: str = ""
-    labels: Mapping[str, int] = field(default_factory=dict)
+    slug: Text
+    title: Text
+    path: RelativePath
+    labels: dict[Text, Annotated[int, Field(ge=1, le=_MAX_LABEL)]] = Field(default_factory=dict)
+    columns: dict[Text, Text] = Field(default_factory=dict)
+    head: Name = Field(default_factory=lambda fields: "" if fields.get("kind") == "mask" else fields.get("name", ""))
     direction: Direction = "risk"
     classes: tuple[ClassValue, ...] = ()
-    words: Mapping[str, ClassValue] = field(default_factory=dict)
-    not_counted: tuple[str, ...] = ()
-    rule: str = ""
-    without: Mapping[str, ClassValue] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
-    row_key: str = ""
+    words: dict[Word, ClassValue] = Field(default_factory=dict)
+    not_counted: UniqueTexts = ()
+    rule: Rule = ""
+    without: dict[Text, ClassValue] = Field(default_factory=dict)
+    row_key: Name = Field(default_factory=lambda fields: fields.get("name", ""))
     stand_in: float | ClassValue | None = None
+
+    @field_validator("labels")
+    @classmethod
+    def _check_labels(cls, labels: dict[str, int]) -> dict[str, int]:
+        if not labels or len(set(labels.values())) < len(labels):
+            raise ValueError(f"names with different whole numbers from 1 to {_MAX_LABEL}")
+        return labels
+
+    @field_validator("columns")
+    @classmethod
+    def _check_columns(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        roles = _COLUMNS[info.data["kind"]] if "kind" in info.data else ()
+        if not roles:
+            return columns
+        if set(columns) != set(roles) or len(set(columns.values())) < len(columns):
+            raise ValueError(f"a different text for each of {', '.join(roles)}")
+        return columns
+
+    @field_validator("classes")
+    @classmethod
+    def _check_classes(cls, values: tuple[ClassValue, ...]) -> tuple[ClassValue, ...]:
+        in_order = (
+            values == (False, True) and all(isinstance(value, bool) for value in values),
+            all(map(is_integer, values)) and all(low < high for low, high in pairwise(map(int, values))),
+            all(map(is_text, values)) and len(set(values)) == len(values),
+        )
+        if len(values) < 2 or not any(in_order):
+            raise ValueError("false and true, ascending whole numbers or different texts, two or more")
+        return values
+
+    @field_validator("words", "without")
+    @classmethod
+    def _check_members(cls, values: dict[str, ClassValue], info: ValidationInfo) -> dict[str, ClassValue]:
+        classes = info.data.get("classes", ())
+        if not all(is_member(value, classes) for value in values.values()):
+            raise ValueError("one of the classes for each key")
+        if info.field_name == "without" and classes and len(set(values.values())) == len(classes):
+            raise ValueError("at least one class that is left with all structures")
+        return values
+
+    @field_validator("not_counted")
+    @classmethod
+    def _capitals(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(text.upper() for text in spellings)
+
+    @field_validator("stand_in", mode="before")
+    @classmethod
+    def _check_stand_in(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None or info.data.get("kind", "mask") == "mask":
+            return value
+        if info.data["kind"] == "class":
+            classes = info.data.get("classes", ())
+            if not is_member(value, classes):
+                raise ValueError(f"one of the classes {', '.join(map(str, classes))}")
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("a finite number")  # noqa: TRY004
+        if info.data.get("direction") == "time" and value <= 0:
+            raise ValueError("days above 0")
+        return float(value)
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Answer:
+        required, optional = _KEYS_OF_KIND[self.kind]
+        expect_keys(self, ("name", "kind", "slug", "title", "path", *required), optional)
+        return self
+
+    @cached_property
+    def socket(self) -> Socket:
+        """The output socket."""
+        kind = "Segmentation" if self.kind == "mask" else "Float"
+        if self.kind == "class":
+            kind = _CLASS_SOCKETS[type(self.classes[0])]
+        return Socket(slug=self.slug, title=self.title, kind=kind, path=self.path)
 
     @property
     def is_binary(self) -> bool:
@@ -95,23 +198,85 @@ class Answer:
         return self.kind == "class" and len(self.classes) == 2
 
 
-@dataclass(frozen=True)
-class Algorithm:
-    """One algorithm image: inputs by name (`CT`, `PET`, `EHR`, ...), answers and the time limit per case in seconds.
+class Algorithm(Document):
+    """One algorithm image: its inputs by name (`CT`, `PET`, `EHR`, ...), its answers and the time limit per case.
 
     `image` is the name of the container image, without a tag. `stale_outputs` maps output paths of older descriptions
-    to the names of the answers that replace them, none if nothing does.
+    to the names of the answers that replace them, none if nothing does. `number` counts an edition's algorithms from 1.
     """
 
-    name: str
-    number: int
-    title: str
-    inputs: Mapping[str, Socket]
-    optional_inputs: Mapping[str, Socket]
-    answers: tuple[Answer, ...]
-    time_limit_s: float
-    image: str
-    stale_outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    name: Name
+    title: Text
+    input_names: Annotated[UniqueTexts, Field(alias="inputs", min_length=1)]
+    optional_input_names: UniqueTexts = Field(default=(), alias="optional_inputs")
+    time_limit_s: Annotated[float, Field(gt=0)]
+    answers: Annotated[tuple[Answer, ...], Field(min_length=1)]
+    image: Name = Field(default_factory=lambda fields: f"{IMAGE_PREFIX}{fields.get('name', '')}")
+    stale_outputs: dict[Text, tuple[str, ...]] = Field(default_factory=dict)
+    _number: int = PrivateAttr(1)
+    _sockets: Mapping[str, Socket] = PrivateAttr(default_factory=dict)
+
+    @field_validator("answers")
+    @classmethod
+    def _check_answers(cls, answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+        unique(answer.name for answer in answers)
+        unique(answer.slug for answer in answers)
+        unique(answer.path for answer in answers)
+        masks = [answer for answer in answers if answer.kind == "mask"]
+        if len(masks) > 1:
+            raise ValueError("at most one mask")
+        structures = [name for mask in masks for name in mask.labels]
+        for answer in answers:
+            for name in answer.without:
+                if name not in structures:
+                    raise ValueError(f"some of {structures} in `without` of {answer.name}, not {name!r}")
+            if answer.rule and not masks:
+                raise ValueError(f"a mask among the answers for the rule {answer.rule!r}")
+        return answers
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Algorithm:
+        unique([*self.input_names, *self.optional_input_names])
+        names, paths = [answer.name for answer in self.answers], [answer.path for answer in self.answers]
+        for path, replacements in self.stale_outputs.items():
+            if any(name not in names for name in replacements):
+                raise ValueError(f"a list of {', '.join(names)} for each path of `stale_outputs`")
+            if path in paths:
+                raise ValueError(f"no path of an answer in `stale_outputs`, such as {path!r}")
+        return self
+
+    def with_inputs(self, number: int, sockets: Mapping[str, Socket]) -> Algorithm:
+        """The algorithm as number `number` of an edition with these input sockets.
+
+        Raises:
+            ValueError: an input that the edition lacks; the message is the expectation.
+        """
+        for name in (*self.input_names, *self.optional_input_names):
+            if name not in sockets:
+                raise ValueError(f"inputs of {self.name} among {', '.join(sockets)}, not {name!r}")
+        algorithm = self.numbered(number)
+        algorithm._sockets = sockets
+        return algorithm
+
+    def numbered(self, number: int) -> Algorithm:
+        """The algorithm under another number."""
+        algorithm = self.model_copy()
+        algorithm._number = number
+        return algorithm
+
+    @property
+    def number(self) -> int:
+        return self._number
+
+    @property
+    def inputs(self) -> Mapping[str, Socket]:
+        """The required input sockets by name."""
+        return {name: self._sockets[name] for name in self.input_names}
+
+    @property
+    def optional_inputs(self) -> Mapping[str, Socket]:
+        """The optional input sockets by name."""
+        return {name: self._sockets[name] for name in self.optional_input_names}
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -158,8 +323,7 @@ class Algorithm:
         return None
 
 
-@dataclass(frozen=True)
-class Edition:
+class Edition(Document):
     """One year of the challenge.
 
     `evaluation_profile` is the name or path of the evaluation profile. `source` is the name or path that loads the
@@ -167,14 +331,66 @@ class Edition:
     holds the factor from Bq/ml to SUV; it is no clinical variable.
     """
 
-    name: str
-    title: str
-    evaluation_profile: str
-    inputs: Mapping[str, Socket]
-    clinical: tuple[ClinicalVariable, ...]
-    algorithms: tuple[Algorithm, ...]
-    source: str
-    suv_factor: tuple[str, ...] = ()
+    format: Annotated[int, Field(ge=1, le=1)]
+    name: Name
+    title: Text
+    evaluation_profile: Text
+    inputs: dict[str, Socket]
+    clinical: Annotated[tuple[ClinicalVariable, ...], Field(min_length=1)]
+    suv_factor: UniqueTexts = ()
+    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
+    _source: str = PrivateAttr("")
+
+    @field_validator("inputs")
+    @classmethod
+    def _check_inputs(cls, inputs: dict[str, Socket]) -> dict[str, Socket]:
+        absent = [name for name in (CT, PET, EHR) if name not in inputs]
+        if absent:
+            raise ValueError(f"{', '.join(absent)} among the inputs")
+        if unknown := [name for name in inputs if name not in INPUT_NAMES]:
+            raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, not {', '.join(unknown)}")
+        for name, socket in inputs.items():
+            if socket.is_image != (name != EHR):
+                raise ValueError(f"{'a JSON value' if name == EHR else 'Image'} as the kind of {name}")
+        unique(socket.slug for socket in inputs.values())
+        unique(socket.relative_path for socket in inputs.values())
+        return inputs
+
+    @field_validator("clinical")
+    @classmethod
+    def _check_clinical(cls, clinical: tuple[ClinicalVariable, ...]) -> tuple[ClinicalVariable, ...]:
+        unique(variable.name for variable in clinical)
+        unique(variable.feature for variable in clinical)
+        unique(_keys(clinical))
+        return clinical
+
+    @field_validator("suv_factor")
+    @classmethod
+    def _check_keys(cls, suv_factor: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        unique([*_keys(info.data.get("clinical", ())), *{normalised_key(text) for text in suv_factor}])
+        return suv_factor
+
+    @field_validator("algorithms")
+    @classmethod
+    def _number_algorithms(cls, algorithms: tuple[Algorithm, ...], info: ValidationInfo) -> tuple[Algorithm, ...]:
+        unique(algorithm.name for algorithm in algorithms)
+        sockets = info.data.get("inputs")
+        if sockets is None:
+            return algorithms
+        return tuple(algorithm.with_inputs(number, sockets) for number, algorithm in enumerate(algorithms, start=1))
+
+    def loaded_from(self, source: str, folder: Path | None) -> Edition:
+        """The edition as read from `source`; a relative path of a profile file is resolved against `folder`."""
+        profile = self.evaluation_profile
+        if folder is not None and profile.endswith(".json"):
+            profile = str(folder / profile)
+        copy = self.model_copy(update={"evaluation_profile": profile})
+        copy._source = source
+        return copy
+
+    @property
+    def source(self) -> str:
+        return self._source
 
     def algorithm(self, name: str | None = None) -> Algorithm:
         """The algorithm of that name or number; None selects the only one.
@@ -191,3 +407,8 @@ class Edition:
         choices = ", ".join(alias for algorithm in self.algorithms for alias in algorithm.aliases)
         shown = "no task" if name is None else f"task {name!r}"
         raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {choices}")
+
+
+def _keys(clinical: Iterable[ClinicalVariable]) -> list[str]:
+    """The keys of all variables in the form in which they are compared, each spelling of a variable once."""
+    return [key for variable in clinical for key in {normalised_key(text) for text in variable.spellings}]

@@ -143,7 +143,7 @@ def _task_of(board: Mapping[str, Any], where: str, place: int | None, edition: E
     name = str(board.get("task"))
     if name not in known:
         raise HecktorError(where, f"task {name[:40]!r}", f"one of {', '.join(known)} (--edition)")
-    return known[name] if place is None else replace(known[name], number=place)
+    return known[name] if place is None else known[name].numbered(place)
 
 
 def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from contract.editions.fields import is_member, is_number, is_text
+from contract.editions.values import is_member, is_number, is_text
 from contract.errors import HecktorError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from contract.editions.fields import is_number
+from contract.editions.values import is_number
 from contract.errors import HecktorError
 from evaluation.editions.checks import choice, nonempty, object_with, shown
 

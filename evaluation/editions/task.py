@@ -28,7 +28,9 @@ class AnswerProfile:
         """The answer with all classes that are scored, also those that the declaration does not count."""
         if not isinstance(self.rules, ClassRules) or self.rules.not_counted == "skip":
             return self.answer
-        return replace(self.answer, classes=(*self.answer.not_counted, *self.answer.classes), not_counted=())
+        return self.answer.model_copy(
+            update={"classes": (*self.answer.not_counted, *self.answer.classes), "not_counted": ()}
+        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from contract.editions.fields import is_member, is_number
+from contract.editions.values import is_member, is_number
 from contract.errors import PredictionError
 from contract.files import read_json
 from evaluation.inputs.hostile import hostile

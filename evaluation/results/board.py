@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from contract.editions.fields import described, is_integer, is_number, is_text
+from contract.editions.values import described, is_integer, is_number, is_text
 from contract.errors import HecktorError
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.results.shape import check_figures

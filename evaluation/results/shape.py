@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from contract.editions.fields import described, is_integer, is_number, is_text
+from contract.editions.values import described, is_integer, is_number, is_text
 from contract.errors import HecktorError
 
 METRICS_FORMAT: Final = 1

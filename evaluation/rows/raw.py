@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contract.editions.fields import described, is_integer, is_member, is_number, is_text
+from contract.editions.values import described, is_integer, is_member, is_number, is_text
 from contract.errors import HecktorError
 from contract.images.volumes import MAX_VOXELS
 

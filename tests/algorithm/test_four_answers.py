@@ -102,8 +102,8 @@ def test_a_missing_head_without_a_stand_in_is_an_error(
 ) -> None:
     (package / "heads" / "t_stage.json").unlink()
     sign_package(package, edition=EDITION.name)
-    answers = tuple(replace(answer, stand_in=None) for answer in request_of.algorithm.answers)
-    request = replace(request_of, algorithm=replace(request_of.algorithm, answers=answers))
+    answers = tuple(answer.model_copy(update={"stand_in": None}) for answer in request_of.algorithm.answers)
+    request = replace(request_of, algorithm=request_of.algorithm.model_copy(update={"answers": answers}))
     with pytest.raises(ModelPackageError, match="no head 't_stage'"):
         predict(request, Resident(package, "cpu"))
     assert request.output_dir is not None

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.editions.fields import described, is_integer, is_number
+from contract.editions.values import described, is_integer, is_number
 from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.lesions import LesionCounts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +12,14 @@ from algorithm.heads.classes import ClassHead, Head, read_head
 from algorithm.heads.linear import Calibration, LinearHead, Term
 from algorithm.heads.survival import Survival
 from algorithm.heads.values import answer_value, check_head, class_probability
-from contract.editions import Answer, Socket
+from contract.editions import Answer
 from contract.errors import ModelPackageError
 
-SOCKET = Socket("slug", "Title", "Float", "answer.json", 1)
-RISK = Answer("risk", "risk", SOCKET, head="risk")
-TIME = replace(RISK, direction="time")
-POSITIVE = Answer("positive", "class", SOCKET, head="positive", classes=(False, True))
-STAGE = Answer("stage", "class", SOCKET, head="stage", classes=("T1", "T2", "T3"))
+SOCKET = {"slug": "slug", "title": "Title", "path": "answer.json"}
+RISK = Answer(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
+TIME = RISK.model_copy(update={"direction": "time"})
+POSITIVE = Answer(name="positive", kind="class", classes=(False, True), columns={"class": "HPV"}, **SOCKET)
+STAGE = Answer(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={"class": "T"}, **SOCKET)
 
 
 def head_of(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
@@ -88,7 +87,7 @@ def test_a_probability_by_hand() -> None:
         (TIME, head_of(1.0), "head 'name': no survival, expected a baseline hazard"),
         (STAGE, head_of(1.0, threshold=0.0), "head 'name': a linear head, expected a head for each of 3 classes"),
         (RISK, STAGES, "head 'name': classes T2, T1, T3, expected a linear head for a risk"),
-        (replace(STAGE, classes=("T1", "T2")), STAGES, "classes T2, T1, T3, expected classes T1, T2"),
+        (STAGE.model_copy(update={"classes": ("T1", "T2")}), STAGES, "classes T2, T1, T3, expected classes T1, T2"),
     ],
 )
 def test_a_head_must_fit_its_answer(answer: Answer, head: Head, message: str) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from contract.editions.clinical import ClinicalVariable, ImpossibleValueError, centre_code, normalised_key
 
-T_STAGE = ClinicalVariable("t_stage", "T-stage", "stage", stages=("T1", "T2", "T4a", "T4b"))
-GRADE = ClinicalVariable("grade", "Grade", "code", codes=(1, 3), words={"low": 1, "high": 3})
+T_STAGE = ClinicalVariable(name="t_stage", key="T-stage", type="stage", stages=("T1", "T2", "T4a", "T4b"))
+GRADE = ClinicalVariable(name="grade", key="Grade", type="code", codes=(1, 3), words={"low": 1, "high": 3})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def _challenge(
     order = [entry["team"] for entry in [*board["teams"], *board["unranked"]]]
     prefixes = {name: one.prefix for name, one in chosen.answers.items()} if chosen.has_several_answers else {}
     by_name = {one.team: one for one in metrics}
-    return TaskResults(replace(chosen.algorithm, number=number), board, [by_name[name] for name in order], prefixes)
+    return TaskResults(chosen.algorithm.numbered(number), board, [by_name[name] for name in order], prefixes)
 
 
 def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMetrics:
