@@ -124,7 +124,7 @@ NAN = float("nan")
         (
             [*ANSWERS, 1, "kind"],
             "mask",
-            "path, labels, not an object without labels with classes, columns, not_counted",
+            "path, labels, not an object without labels and with classes, columns",
         ),
         ([*ANSWERS, 0, "labels"], {}, ".labels: found {}, expected names with different whole numbers from 1 to 255"),
         ([*ANSWERS, 0, "labels"], {"GTVp": 0}, ".labels.GTVp: found 0, expected a number of at least 1"),
