@@ -167,14 +167,12 @@ def _add_heads(step: _AddStep) -> None:
 
 def _add_comparisons(step: _AddStep) -> None:
     step("list", [], "list the plans with their folds, hours and out-of-fold figures")
-    against = step(
-        "compare", [_device_arguments()], "compare plans, decisions and packages on the out-of-fold patients"
-    )
+    against = step("compare", [], "compare plans on the out-of-fold patients")
     against.add_argument(
         "experiments",
         nargs="+",
         metavar="EXPERIMENT",
-        help="name of a plan, NAME:undecided for its masks before `decide`, A+B for an ensemble, or a model package",
+        help="name of a plan, NAME:undecided for its masks before `decide`, or A+B for an ensemble",
     )
     against.add_argument(
         "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"

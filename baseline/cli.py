@@ -163,7 +163,7 @@ def _compare(arguments: argparse.Namespace, work: WorkFolders) -> int:
     from baseline.experiments.compare import compare
 
     _require_folder(work)
-    summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs, arguments.device)
+    summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs)
     _show(f"{summary}\nwritten: {page}")
     return 0
 

@@ -1,4 +1,4 @@
-"""Compare plans, decisions and packages by the evaluation's metrics and tests, on out-of-fold answers."""
+"""Compare plans: evaluate their out-of-fold answers, rank them, and write the evaluation's report of both."""
 
 from __future__ import annotations
 
@@ -7,71 +7,78 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.cache import key_of
-from baseline.experiments.answers import Experiment, answered_by, write_answers, write_references
-from baseline.experiments.packages import chosen_experiments
-from baseline.experiments.page import write_comparison
+from baseline.experiments.answers import Experiment, answered_by_all, experiment_of, write_answers
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
 from baseline.report.current import OUTDATED, heads_are_current
-from baseline.report.mask_profile import mask_profile
+from baseline.report.masks import draw_case, mask_profile, mean_dsc, require_all_scored, write_references
 from baseline.work import WorkFolders
-from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.files import whole_folder, write_bytes, write_json, write_text
 from contract.platform import METRICS_JSON
+from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import DECIDING, TaskResults, deciding_metrics
+from evaluation.api.cohorts import evaluate, rank
 from evaluation.editions.profile import load_profile
-from evaluation.pipeline import EvaluationRequest, evaluate_submission
-from evaluation.ranking.leaderboard import leaderboard
+from evaluation.editions.task import TaskProfile
+from evaluation.page.colours import colours_of
 from evaluation.ranking.table import as_text
-from evaluation.report.page import page_file
-from evaluation.results.teams import load_teams
+from evaluation.report.cases import CasePicture
+from evaluation.report.page import PageContent, build_page, page_file
+from evaluation.results.layout import LEADERBOARD_JSON
+from evaluation.results.metrics_json import read_metrics
 
-# Increment when the same answers give other metrics.
-_VERSION: Final = 1
+# Number of patients with pictures.
+SHOWN: Final = 6
+_ABOUT: Final = "Out-of-fold answers. Each plan is shown as a team."
 _DIFFERENCE: Final = ("difference", "ci95_low", "ci95_high")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of one task, or the reason why it cannot be compared."""
+    """Results of one task, or the reason why it or one of its answers cannot be compared."""
 
     title: str
     results: TaskResults | None
     why_not: str = ""
 
 
-def compare(
-    work: WorkFolders, names: Sequence[str], output: Path | None, jobs: int, device: str = "cpu"
-) -> tuple[str, Path]:
-    """Compare experiments; returns a summary for the console and the path of the page.
+@dataclass(frozen=True)
+class _Run:
+    """Name or path of the profile, seed of the bootstraps, and number of processes."""
+
+    profile: str
+    seed: int
+    jobs: int
+
+
+def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: int) -> tuple[str, Path]:
+    """Compare plans, ensembles or `NAME:undecided`; returns a summary for the console and the path of the page.
 
     Args:
         work: any plan of the working directory.
-        names: plans, ensembles, `NAME:undecided`, or paths of model packages.
+        names: plans, ensembles, or `NAME:undecided` for the masks before the decisions on lesions.
         output: the HTML file, or a folder for index.html; None for one below `comparisons` in the working directory.
         jobs: number of processes.
-        device: of a package's networks, if these have not segmented the patients yet.
 
     Raises:
-        HecktorError: fewer than two experiments, one without masks, two of one name, or no patient in common.
+        HecktorError: fewer than two experiments, one without masks, or no patient in common.
     """
     if len(set(names)) < 2:
         raise HecktorError("compare", f"found {', '.join(names)}", "at least two different experiments")
     given_page = None if output is None else page_file(output)  # checked before the work
-    experiments = chosen_experiments(work, list(dict.fromkeys(names)), device, jobs)
-    titles = [one.name for one in experiments]
+    experiments = [experiment_of(work.shared, name) for name in dict.fromkeys(names)]
     experiments, outdated = without_outdated_heads(experiments)
     cases, lines = common_patients(experiments)
-    lines = outdated + lines
     folder = work.shared / "comparisons"
-    compared = compare_tasks(experiments, cases, folder / "results", jobs)
-    page = given_page or folder / f"{'-against-'.join(titles).replace(':', '-')}.html"
-    results = [one.results for one in compared if one.results is not None]
-    write_comparison(page, results, experiments, cases, lines + reasons(compared))
-    return "\n".join([*lines, *map(summary, compared)]), page
+    comparisons = compare_tasks(experiments, cases, folder / "results", jobs)
+    lines = [*outdated, *lines]
+    reasons = [f"{one.title}: {one.why_not}" for one in comparisons if one.why_not]
+    page = given_page or folder / f"{'-against-'.join(one.name for one in experiments).replace(':', '-')}.html"
+    results = [one.results for one in comparisons if one.results is not None]
+    _write_page(page, results, experiments, cases, [*lines, *reasons])
+    return "\n".join([*lines, *map(summary, comparisons)]), page
 
 
 def without_outdated_heads(experiments: Sequence[Experiment]) -> tuple[list[Experiment], list[str]]:
@@ -95,17 +102,18 @@ def common_patients(experiments: Sequence[Experiment]) -> tuple[list[ReleaseCase
         HecktorError: there is no such patient.
     """
     cases = read_cases(experiments[0].work)
-    ids = [case.patient_id for case in cases]
-    known = {one.name: {name for name in ids if one.mask(name).is_file()} for one in experiments}
-    common = set.intersection(*known.values())
+    with_mask = {
+        one.name: {case.patient_id for case in cases if one.mask(case.patient_id).is_file()} for one in experiments
+    }
+    common = set.intersection(*with_mask.values())
     lines = [
-        f"{name} has masks of {len(mine)} of {len(cases)} patients; the comparison is restricted to the {len(common)} "
-        "that all experiments have"
-        for name, mine in known.items()
-        if len(mine) < len(cases)
+        f"{name} has masks of {len(patients)} of {len(cases)} patients; the comparison is restricted to the "
+        f"{len(common)} that all experiments have"
+        for name, patients in with_mask.items()
+        if len(patients) < len(cases)
     ]
     if not common:
-        counts = ", ".join(f"{name} {len(mine)}" for name, mine in known.items())
+        counts = ", ".join(f"{name} {len(patients)}" for name, patients in with_mask.items())
         raise HecktorError("compare", f"no patient with a mask of every experiment ({counts})", "at least one")
     return [case for case in cases if case.patient_id in common], lines
 
@@ -113,95 +121,64 @@ def common_patients(experiments: Sequence[Experiment]) -> tuple[list[ReleaseCase
 def compare_tasks(
     experiments: Sequence[Experiment], cases: Sequence[ReleaseCase], folder: Path, jobs: int
 ) -> list[Comparison]:
-    """Every task of the edition; where an experiment lacks a head, a task of several answers is its mask alone."""
+    """Every task of the edition; if an experiment lacks a head, a task of several answers is its mask alone."""
     work = experiments[0].work
-    edition = edition_of(work)
+    edition, seed = edition_of(work), read_splits(work).seed
     comparisons = []
     for algorithm in edition.algorithms:
-        answered = {answer.name: _answered(answer, experiments, cases) for answer in algorithm.heads}
+        answered = {answer.name: answered_by_all(answer, experiments, cases) for answer in algorithm.heads}
         missing = [name for name, patients in answered.items() if not patients]
-        source, why = edition.evaluation_profile, ""
-        if missing and algorithm.mask is not None:
-            source = mask_profile(edition, folder)
-            why = f"{', '.join(missing)}: not compared, since not every experiment has out-of-fold answers of a head"
-        elif missing:
+        profile, why_not = edition.evaluation_profile, ""
+        if missing and algorithm.mask is None:
             comparisons.append(Comparison(algorithm.title, None, "not every experiment has such a head"))
             continue
-        task = load_profile(source).task(algorithm.name).algorithm
-        run = _Run(source, task, cases, answered, folder / f"task{algorithm.number}", jobs, read_splits(work).seed)
-        comparisons.append(_compared(run, experiments, why))
+        if missing:
+            profile = mask_profile(edition, folder)
+            why_not = (
+                f"{', '.join(missing)}: not compared, since not every experiment has such a head"
+            )
+        task = load_profile(profile).task(algorithm.name)
+        references = write_references(
+            folder / f"task{algorithm.number}" / "reference",
+            cases,
+            task.algorithm.heads,
+            answered,
+            with_masks=algorithm.mask is not None,
+        )
+        try:
+            results = _ranked(experiments, cases, task, references, _Run(profile, seed, jobs))
+        except HecktorError as problem:
+            comparisons.append(Comparison(algorithm.title, None, str(problem)))
+        else:
+            comparisons.append(Comparison(algorithm.title, results, why_not))
     return comparisons
 
 
-def _answered(answer: Answer, experiments: Sequence[Experiment], cases: Sequence[ReleaseCase]) -> frozenset[str]:
-    return answered_by(answer, experiments) & {case.patient_id for case in cases if case.has(answer)}
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Inputs of the comparison of one task: name or path of the profile, and patients by answer."""
-
-    profile: str
-    task: Algorithm
-    cases: Sequence[ReleaseCase]
-    answered: Mapping[str, frozenset[str]]
-    folder: Path
-    jobs: int
-    seed: int
-
-
-def _compared(run: _Run, experiments: Sequence[Experiment], why: str) -> Comparison:
-    references = write_references(run.folder / "reference", run.cases, run.task, run.answered)
-    try:
-        results = {one.name: _evaluated(run, one, references) for one in experiments}
-        loaded = load_teams(results, task=run.task.name, edition=run.profile)
-        board = leaderboard(loaded, seed=run.seed)
-    except HecktorError as problem:
-        return Comparison(run.task.title, None, str(problem))
-    profile = loaded.profile
-    board = {**board, DECIDING: deciding_metrics(profile.ranking.official, profile.ranking)}
-    prefixes = {name: one.prefix for name, one in profile.answers.items()} if profile.has_several_answers else {}
-    order = [entry["team"] for entry in (*board["teams"], *board["unranked"])]
-    ordered = sorted(loaded.teams, key=lambda team: order.index(team.team))
-    return Comparison(run.task.title, TaskResults(run.task, board, ordered, prefixes), why)
-
-
-def _evaluated(run: _Run, experiment: Experiment, references: Path) -> dict[str, Any]:
-    """The content of metrics.json for one experiment, computed again only if masks, heads or patients have changed."""
-    folder = run.folder / experiment.name.replace(":", "-")
-    masks = [experiment.mask(case.patient_id) for case in run.cases if run.task.mask is not None]
-    records = experiment.work.cross_validation_json
-    sources = [*masks, *(case.mask for case in run.cases), records if run.task.heads else None]
-    answered = {name: sorted(patients) for name, patients in run.answered.items()}
-    options = {"version": _VERSION, "edition": run.profile, "seed": run.seed, "answered": answered}
-    key = key_of(sources, {**options, "patients": [case.patient_id for case in run.cases]})
-    cached = folder / METRICS_JSON
-    if cached.is_file() and (folder / "key.json").is_file() and read_json(folder / "key.json") == key:
-        content: dict[str, Any] = read_json(cached)
-        return content
-    patients = {case.patient_id for case in run.cases}
-    predictions = write_answers(folder / "answers", experiment, run.task, patients)
-    content = evaluate_submission(
-        EvaluationRequest(
-            ground_truth=references,
-            submission=folder,
-            output_dir=folder,
-            task=run.task.name,
+def _ranked(
+    experiments: Sequence[Experiment], cases: Sequence[ReleaseCase], task: TaskProfile, references: Path, run: _Run
+) -> TaskResults:
+    """Evaluate and rank the experiments; metrics.json and leaderboard.json are written beside the references."""
+    name, paths = task.algorithm.name, {}
+    for one in experiments:
+        folder = references.with_name(one.name.replace(":", "-"))
+        answers = write_answers(folder / "answers", one, task.algorithm, {case.patient_id for case in cases})
+        result = evaluate(
+            references,
+            task=name,
+            predictions=answers,
             edition=run.profile,
-            predictions=predictions,
+            output=folder,
             seed=run.seed,
             workers=0 if run.jobs <= 1 else run.jobs,
         )
-    )
-    if unusable := [f"{one['case']}: {one['why']}" for one in content["cases"]["failed"]] + content["cases"]["missing"]:
-        raise HecktorError(experiment.name, f"{len(unusable)} answers cannot be scored ({unusable[0]})", "all")
-    write_json(folder / "key.json", key)
-    return content
-
-
-def reasons(comparisons: Sequence[Comparison]) -> list[str]:
-    """A line for each task or answer that could not be compared."""
-    return [f"{one.title}: {one.why_not}" for one in comparisons if one.why_not]
+        require_all_scored(result.content, one.name)
+        paths[one.name] = folder / METRICS_JSON
+    board = rank(paths, task=name, edition=run.profile, seed=run.seed).to_dict()
+    write_json(references.with_name(LEADERBOARD_JSON), board)
+    board[DECIDING] = deciding_metrics(task.ranking.official, task.ranking)
+    prefixes = {name: one.prefix for name, one in task.answers.items()} if task.has_several_answers else {}
+    order = [entry["team"] for entry in (*board["teams"], *board["unranked"])]
+    return TaskResults(task.algorithm, board, [read_metrics(paths[team], team) for team in order], prefixes)
 
 
 def summary(comparison: Comparison) -> str:
@@ -224,3 +201,45 @@ def _pair_line(title: str, pair: Mapping[str, Any]) -> str:
     interval = "" if low is None or high is None else f" [{low:+.4f}, {high:+.4f}]"
     shown = "undefined" if difference is None else f"{difference:+.4f}{interval}, p {pair['p']:.2g}"
     return f"{title}: {pair['team']} over {pair['than']} {shown}"
+
+
+def _write_page(
+    page: Path,
+    results: Sequence[TaskResults],
+    experiments: Sequence[Experiment],
+    cases: Sequence[ReleaseCase],
+    lines: Sequence[str],
+) -> None:
+    """Write the page and, beside it, pictures of the patients whose mean DSC differs most between experiments.
+
+    `lines` say what could not be compared.
+    """
+    colours = colours_of([one.name for one in experiments])
+    case_of = {case.patient_id: case for case in cases}
+    folder = page.with_name(f"{page.stem}_files")
+    pictures = []
+    with whole_folder(folder) as partial:
+        for name in most_different(results):
+            masks = {one.name: one.mask(name) for one in experiments}
+            write_bytes(partial / f"{name}.jpg", draw_case(case_of[name], masks, colours))
+            pictures.append(CasePicture(name, f"{folder.name}/{name}.jpg"))
+    chosen = ", ".join(picture.case for picture in pictures)
+    differing = [f"Mean DSC differs most for {chosen}: their pictures are below, under Cases."] if pictures else []
+    about = " ".join([_ABOUT, *(f"{line}." for line in lines), *differing])
+    analyses = {one.task.name: task_analyses(one) for one in results}
+    write_text(page, build_page(PageContent(" against ".join(colours), about, results, analyses, pictures, colours)))
+
+
+def most_different(results: Sequence[TaskResults]) -> list[str]:
+    """Up to six patients with the largest difference of mean DSC between two experiments, the largest first."""
+    with_mask = next((one for one in results if one.task.mask is not None), None)
+    if with_mask is None or with_mask.task.mask is None:
+        return []
+    scores: dict[str, list[float]] = {}
+    for team in with_mask.teams:
+        for row in with_mask.rows_of(team, with_mask.task.mask.name):
+            if (dsc := mean_dsc(row)) is not None:
+                scores.setdefault(str(row["case"]), []).append(dsc)
+    spread = {case: max(values) - min(values) for case, values in scores.items()}
+    ranked = sorted((case for case, gap in spread.items() if gap > 0), key=lambda case: (-spread[case], case))
+    return ranked[:SHOWN]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
-from baseline.report.segmentation import COLOUR, NETWORK, WorstCase
+from baseline.report.masks import COLOUR, NETWORK, WorstCase
 from evaluation.page.html import choice, paragraph
 from evaluation.page.tables import Cell, Row
 from evaluation.report.cases import CasePicture, about_pictures

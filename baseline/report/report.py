@@ -15,9 +15,9 @@ from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
 from baseline.report.current import check_heads
 from baseline.report.decisions import decisions_section
+from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section, uncertainty_section
-from baseline.report.segmentation import WorstCase, score_masks, worst_cases
 from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError

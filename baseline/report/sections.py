@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from baseline.report import page
 from baseline.report.figures import expected_dsc, risk_by_coverage
-from baseline.report.segmentation import dsc_of
+from baseline.report.masks import dsc_of
 from baseline.report.uncertainty import MEASURES, LabelUncertainty, estimate_uncertainty
 from contract import labels
 from evaluation.page.charts import figure

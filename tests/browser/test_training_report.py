@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from baseline.heads.models.targets import targets_of
+from baseline.report.masks import WorstCase
 from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section, uncertainty_section
-from baseline.report.segmentation import WorstCase
 from baseline.report.targets import target_section
 from contract.editions import load_edition
 from evaluation.page.document import Document, Section, document_html

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from baseline.report.masks import WorstCase
 from baseline.report.page import signed, worst_cases_html
-from baseline.report.segmentation import WorstCase
 
 
 def test_pictures_are_files_that_load_when_seen() -> None:

@@ -10,14 +10,17 @@ import pytest
 
 from baseline.heads.metrics import mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.segmentation import mean_dsc, score_masks, worst_cases
+from baseline.report.masks import mask_profile, mean_dsc, score_masks, worst_cases
 from baseline.work import WorkFolders
+from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
+from evaluation.editions.profile import load_profile
 from tests.baseline.prepared import EDITION
 
+FOUR = Path(__file__).parents[2] / "editions" / "four_answers.json"
 GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 
 
@@ -73,10 +76,12 @@ def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
 def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
     work, cases = trained
     work.mask("HMR-002").write_bytes(b"damaged")
-    with pytest.raises(HecktorError, match=r"1 out-of-fold masks cannot be scored, expected all: HMR-002: "):
+    with pytest.raises(HecktorError, match=r"^out-of-fold masks: 1 cannot be scored \(HMR-002: .*\), expected all$"):
         score_masks(work, cases, EDITION, seed=0, jobs=1)
     work.mask("HMR-002").unlink()
-    with pytest.raises(HecktorError, match=r"expected all: HMR-002: no out-of-fold mask"):
+    with pytest.raises(
+        HecktorError, match=r"^out-of-fold masks: 1 cannot be scored \(HMR-002: not found\), expected all$"
+    ):
         score_masks(work, cases, EDITION, seed=0, jobs=1)
 
 
@@ -87,3 +92,19 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
     assert mean_dsc(row | none) == pytest.approx(0.6)
     assert mean_dsc(row | none | {"gtvn_predicted_voxels": 5}) == pytest.approx(0.3)
     assert mean_dsc(none | dict.fromkeys(row, 0)) is None
+
+
+def test_an_edition_with_a_task_for_masks_keeps_its_profile(tmp_path: Path) -> None:
+    assert mask_profile(load_edition("hecktor2025"), tmp_path) == "hecktor2025"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_mask_keeps_its_rules_without_the_other_answers(tmp_path: Path) -> None:
+    edition = load_edition(str(FOUR))
+    whole = load_profile(edition.evaluation_profile).task("everything")
+    alone = load_profile(mask_profile(edition, tmp_path)).task("everything")
+    assert list(alone.answers) == ["mask"]
+    assert alone.answers["mask"].rules == whole.answers["mask"].rules
+    assert {f"mask_{name}": metric.title for name, metric in alone.metrics.items()} == {
+        name: metric.title for name, metric in whole.metrics.items() if name.startswith("mask_")
+    }

@@ -1,0 +1,187 @@
+"""Score out-of-fold masks with the evaluation package, and draw patients."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from algorithm.case.notices import Notices
+from baseline.heads.metrics import mask_metric_titles, mask_task
+from baseline.release.cases import ReleaseCase
+from baseline.work import WorkFolders
+from contract.editions import Answer, Edition, known_editions
+from contract.errors import HecktorError
+from contract.files import parse_json, read_json, write_csv, write_json
+from contract.images.volumes import image_suffix
+from evaluation.analyses.sources import PatientFiles
+from evaluation.editions.profile import load_profile
+from evaluation.page.colours import TEAM_COLOURS
+from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from evaluation.report.pictures import PictureRequest, draw_patient
+
+NETWORK: Final = "out-of-fold"
+COLOUR: Final = TEAM_COLOURS[0]
+WORST: Final = 6
+# Keys of a declared algorithm that name none of its answers.
+_ALGORITHM_KEYS: Final = ("name", "title", "inputs", "optional_inputs", "time_limit_s")
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """A patient's picture (JPEG) and the facts of the evaluation."""
+
+    case: str
+    facts: str
+    jpeg: bytes
+
+
+def score_masks(
+    work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edition, seed: int, jobs: int
+) -> dict[str, Any]:
+    """The content of `metrics.json` for the out-of-fold masks of `cases`, which all have a reference.
+
+    Raises:
+        HecktorError: a mask is missing or unusable; the evaluation would score it as empty.
+    """
+    report = evaluate_submission(
+        EvaluationRequest(
+            task=mask_task(edition),
+            submission=work.report,
+            ground_truth=write_references(work.report / "reference", cases),
+            output_dir=work.segmentation,
+            edition=mask_profile(edition, work.report),
+            seed=seed,
+            workers=0 if jobs <= 1 else jobs,
+            predictions=work.masks,
+        )
+    )
+    require_all_scored(report, "out-of-fold masks")
+    return report
+
+
+def require_all_scored(metrics: Mapping[str, Any], answers: str) -> None:
+    """Raise HecktorError if the evaluation counted an answer as missing or unusable."""
+    unusable = [f"{one['case']}: {one['why']}" for one in metrics["cases"]["failed"]]
+    unusable += [f"{name}: not found" for name in metrics["cases"]["missing"]]
+    if unusable:
+        raise HecktorError(answers, f"{len(unusable)} cannot be scored ({unusable[0]})", "all")
+
+
+def write_references(
+    folder: Path,
+    cases: Sequence[ReleaseCase],
+    heads: Sequence[Answer] = (),
+    answered: Mapping[str, Set[str]] | None = None,
+    *,
+    with_masks: bool = True,
+) -> Path:
+    """Link the reference masks and write centres and outcomes, in the layout that the evaluation reads.
+
+    `answered` holds, by the name of a head's answer, the patients whose outcome counts.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for case in cases:
+        if with_masks and case.mask is not None:
+            (folder / f"{case.patient_id}{image_suffix(case.mask)}").symlink_to(case.mask.resolve())
+    rows = []
+    for case in cases:
+        known = [answer for answer in heads if answered is not None and case.patient_id in answered[answer.name]]
+        outcomes = {column: case.outcomes[column] for answer in known for column in answer.columns.values()}
+        rows.append({"PatientID": case.patient_id, "CenterID": case.centre, **outcomes})
+    columns = [column for answer in heads for column in answer.columns.values()]
+    write_csv(folder / "outcomes.csv", ["PatientID", "CenterID", *columns], rows)
+    return folder
+
+
+def mask_profile(edition: Edition, folder: Path) -> str:
+    """Name or path of a profile that scores masks as the edition does.
+
+    If the edition's task has other answers, a declaration and a profile without them are written into `folder`.
+    """
+    task = load_profile(edition.evaluation_profile).task(mask_task(edition))
+    mask = task.algorithm.mask
+    if mask is None or not task.has_several_answers:
+        return edition.evaluation_profile
+    declaration = _declaration(edition)
+    (algorithm,) = (one for one in declaration["algorithms"] if one["name"] == task.algorithm.name)
+    answers = [answer for answer in algorithm["answers"] if answer["name"] == mask.name]
+    name = f"{edition.name}-masks"
+    plain = {key: value for key, value in algorithm.items() if key in _ALGORITHM_KEYS}
+    declaration |= {"name": name, "algorithms": [plain | {"answers": answers}]}
+    profile, titles = task.answers[mask.name], mask_metric_titles(edition)
+    metrics = {
+        metric: {"title": title, "higher_is_better": task.metrics[profile.prefix + metric].higher_is_better}
+        for metric, title in titles.items()
+    }
+    first = next(iter(titles))
+    content = {
+        "answers": {mask.name: {"rules": asdict(profile.rules)}},
+        "metrics": metrics,
+        "ranking": {"official": first, "ties": "min", "schemes": {first: first}},
+    }
+    top = {"format": 2, "name": name, "title": edition.title, "declaration": "mask_declaration.json"}
+    write_json(folder / "mask_declaration.json", declaration)
+    write_json(folder / "mask_profile.json", top | {"tasks": {task.algorithm.name: content}})
+    return str(folder / "mask_profile.json")
+
+
+def _declaration(edition: Edition) -> Any:
+    if edition.source not in known_editions():
+        return read_json(Path(edition.source))
+    source = f"{edition.source}.json"
+    return parse_json(files("contract.editions").joinpath(source).read_text(encoding="utf-8"), source)
+
+
+def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
+    """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first."""
+    case_of = {case.patient_id: case for case in cases}
+    row_of = {row["case"]: row for row in rows}
+    ranked = sorted((dsc, name) for name, row in row_of.items() if (dsc := mean_dsc(row)) is not None)
+    worst = [(case_of[name], row_of[name]) for _, name in ranked[:WORST]]
+    return [
+        WorstCase(
+            case.patient_id,
+            _facts(case, row),
+            draw_case(case, {NETWORK: work.mask(case.patient_id)}, {NETWORK: COLOUR}),
+        )
+        for case, row in worst
+    ]
+
+
+def mean_dsc(row: Mapping[str, Any]) -> float | None:
+    """Mean DSC of the structures that either mask contains; None if neither contains any."""
+    known = [dsc for name in ("gtvp", "gtvn") if (dsc := dsc_of(row, name)) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def dsc_of(row: Mapping[str, Any], name: str) -> float | None:
+    """DSC of "gtvp" or "gtvn" in an evaluation's row; None if neither mask contains the structure."""
+    both = row[f"{name}_reference_voxels"] + row[f"{name}_predicted_voxels"]
+    return 2 * row[f"{name}_intersection_voxels"] / both if both else None
+
+
+def draw_case(case: ReleaseCase, masks: Mapping[str, Path], colours: Mapping[str, str]) -> bytes:
+    """A JPEG of a patient who has a reference, with its contour and those of `masks` by name."""
+    if case.mask is None:
+        raise ValueError(f"{case.patient_id}: no reference, expected one of a case that was scored")
+    from baseline.release.data_set import read_training_images  # imports torch
+
+    pet = read_training_images(case, Notices()).pet
+    patient = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, masks)
+    return draw_patient(PictureRequest(patient, colours, pet)).jpeg
+
+
+def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:
+    facts = [case.centre]
+    for name, title in (("gtvp", "GTVp"), ("gtvn", "GTVn")):
+        dsc = dsc_of(row, name)
+        reference, predicted = (row[f"{name}_{part}_mm3"] / 1000 for part in ("reference", "predicted"))
+        shown = "" if dsc is None else f", DSC {dsc:.3f}"
+        facts.append(f"{title} {reference:.1f} ml, predicted {predicted:.1f} ml{shown}")
+    nodes = "/".join(str(row[f"gtvn_lesions_{part}"]) for part in ("tp", "fp", "fn"))
+    return " · ".join([*facts, f"nodes true/false/missed {nodes}"])
