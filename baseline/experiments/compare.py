@@ -134,9 +134,7 @@ def compare_tasks(
             continue
         if missing:
             profile = mask_profile(edition, folder)
-            why_not = (
-                f"{', '.join(missing)}: not compared, since not every experiment has such a head"
-            )
+            why_not = f"{', '.join(missing)}: not compared, since not every experiment has such a head"
         task = load_profile(profile).task(algorithm.name)
         references = write_references(
             folder / f"task{algorithm.number}" / "reference",
