@@ -11,10 +11,10 @@ from typing import Any
 from contract import platform
 from contract.errors import HecktorError
 from contract.options import add_task_option
-from evaluation.editions.edge_cases import DIRECTIONS
 from evaluation.editions.profile import DEFAULT_PROFILE, known_profiles, load_profile
 from evaluation.editions.task import TaskProfile
-from evaluation.execution.options import add_bootstrap, add_workers, chosen_task
+from evaluation.metrics.rules import DIRECTIONS
+from evaluation.options import add_bootstrap, add_workers, chosen_task
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.statistics.bootstrap import INTERVAL_METHODS
 

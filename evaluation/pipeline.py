@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from contract.editions.clinical import CENTRE
+from contract.editions.declaration import CT
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
-from evaluation.editions.rules import MaskRules
+from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
 from evaluation.inputs.ground_truth import Reference
-from evaluation.inputs.submission import Submission
+from evaluation.inputs.plain_files import read_bounding_boxes
+from evaluation.inputs.prediction_folder import find_table
+from evaluation.inputs.submission import JobSockets, Submission, read_submission
+from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
-from evaluation.rows.kinds import CaseRow, scorer_of
-from evaluation.rows.reading import Sources, read_references, read_submissions
+from evaluation.rows.kinds import CaseRow
 from evaluation.statistics.bootstrap import (
     DEFAULT_BOOTSTRAPS,
     DEFAULT_SEED,
@@ -119,6 +122,54 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Files of an evaluation; `submission` is unused if there are `predictions` in plain files."""
+
+    ground_truth: Path
+    submission: Path
+    predictions: Path | None = None
+    bounding_boxes: Path | None = None
+
+
+def read_references(sources: Sources, profile: EvaluationProfile, task: TaskProfile) -> dict[str, Reference[Any]]:
+    """The reference of each answer, with the bounding boxes of masks.
+
+    A case of one reference that another lacks is without a target there.
+    """
+    centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
+    references = {}
+    for name, answer in task.answers.items():
+        reference = answer.scorer.read_reference(sources.ground_truth, centre_columns)
+        if sources.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
+            reference = replace(reference, boxes=read_bounding_boxes(sources.bounding_boxes, reference.targets.keys()))
+        references[name] = reference
+    known = {case for one in references.values() for case in one.cases}
+    return {name: one.with_cases(known) for name, one in references.items()}
+
+
+def read_submissions(
+    sources: Sources, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
+) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
+    """Each submitted answer, and findings about the files; names that any reference has are not unknown."""
+    known = {case for one in references.values() for case in one.cases}
+    table = sources.predictions
+    findings: tuple[Finding, ...] = ()
+    if table is not None and task.has_several_answers:
+        table, findings = find_table(table, task.algorithm.heads)
+    outputs = tuple(answer.socket for answer in task.algorithm.answers)
+    submissions = {}
+    for name, one in task.answers.items():
+        cases = references[name].targets.keys()
+        path = sources.predictions if one.answer.kind == "mask" else table
+        if path is not None:
+            submissions[name] = one.scorer.read_files(path, cases, known - cases)
+        else:
+            sockets = JobSockets(profile.declaration.inputs[CT], one.answer.socket, outputs)
+            submissions[name] = read_submission(sources.submission, sockets, cases, known - cases)
+    return submissions, findings
+
+
 def _score(
     request: EvaluationRequest,
     task: TaskProfile,
@@ -127,7 +178,7 @@ def _score(
     submission: Submission,
 ) -> ScoredAnswer:
     workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
-    rows = scorer_of(profile).score(reference, submission, workers)
+    rows = profile.scorer.score(reference, submission, workers)
     scored = scored_answer(profile, reference, submission, rows, several=task.has_several_answers)
     # A public null would reveal the class, or the follow-up, of all patients.
     if scored.measurement.undefined and (request.public or not task.has_several_answers):
@@ -144,7 +195,7 @@ def scored_answer(
     several: bool,
 ) -> ScoredAnswer:
     """One answer with the rows that count and their metrics; `several` says whether the task has other answers."""
-    scorer = scorer_of(profile)
+    scorer = profile.scorer
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
     return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
 

@@ -16,7 +16,7 @@ from baseline.decisions.matching import MatchGroup, match_groups
 from baseline.decisions.stages import Staging, staging_of
 from baseline.decisions.tables import COLUMNS, Floats, Integers, PatientTables, Thresholds
 from contract import labels
-from evaluation.editions.rules import MaskRules
+from evaluation.metrics.rules import MaskRules
 
 Flags = npt.NDArray[np.bool_]
 # Settings that are counted at once.

@@ -10,8 +10,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from baseline.decisions.tables import COLUMNS, Floats, Integers, LesionTable
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import match_one_to_one
+from evaluation.metrics.rules import MaskRules
 
 _VOXELS = COLUMNS.index("voxels")
 

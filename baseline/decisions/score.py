@@ -14,14 +14,13 @@ from baseline.decisions.tables import Floats
 from baseline.heads.metrics import mask_task
 from baseline.release.cases import ReleaseCase
 from contract.editions import Answer, Edition
-from evaluation.editions.edge_cases import EMPTY_RULES
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.editions.schemes import Lexicographic, Scheme
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.classification import many_classes_metrics
 from evaluation.metrics.lesions import f1_agg_metric
 from evaluation.metrics.overlap import WeightedMetric, dsc_agg_metric, mean_metric, on_cohort, weighted_sum_metric
+from evaluation.metrics.rules import EMPTY_RULES, MaskRules
 
 # Rules of the staging whose number the tables give.
 _STAGES: Final = ("t_stage_7th", "n_stage_7th")
@@ -99,7 +98,7 @@ def score_of(edition: Edition, cases: Sequence[ReleaseCase]) -> Score:
     for name, weight in _weights(official, task).items():
         metric = task.metrics.get(name)
         answer = None if metric is None else task.answers[metric.answer].answer
-        measure = name if metric is None else metric.measure
+        measure = name if metric is None or metric.metric is None else metric.metric.name
         if answer is not None and answer.kind == "class" and answer.rule in _STAGES:
             reference = _reference(answer, cases)
             if len(set(reference.codes) - {-1}) > 1:  # with a single class nothing can be told apart

@@ -8,7 +8,6 @@ from baseline.heads.cohort import Flags, Floats, Numbers, Outcomes
 from contract.editions import Edition
 from contract.errors import HecktorError, MetricError
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import measurable
 from evaluation.metrics.classification import auc_metric, binary_metrics, many_classes_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
@@ -86,5 +85,5 @@ def mask_metric_titles(edition: Edition) -> dict[str, str]:
     """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
     task = load_profile(edition.evaluation_profile).task(mask_task(edition))
     profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
-    names = {f"{one.prefix}{name}": name for one in profiles for name in measurable(one.answer, one.rules)}
+    names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}

@@ -14,9 +14,9 @@ from benchmarks.harness.measurement import PROCESS, Measurement, Work
 from benchmarks.harness.timing import Command
 from contract.platform import MASK_FILE_NAME
 from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.inputs.submission import SubmittedAnswer
-from evaluation.rows.mask.pair import MaskPair, compare_pair
+from evaluation.metrics.rules import MaskRules
+from evaluation.rows.comparison import MaskPair, compare_pair
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerRequest, find_cohort
 

@@ -146,7 +146,7 @@ def _distances(pair: masks.LabelPair) -> dict[str, float]:
     distances: dict[str, float] = {}
     for name, label in LABELS:
         row = compare_surfaces(pair.reference == label, pair.predicted == label, pair.spacing_zyx_mm, mask_rules())
-        figures = {"hd95_mm": row.hd95_mm, "surface_dsc": row.surface_dsc}
+        figures = {"hd95_mm": row.values["hd95_mm"], "surface_dsc": row.values["surface_dsc"]}
         distances |= {f"{name}_{key}": value for key, value in figures.items() if value is not None}
     return distances
 

@@ -26,15 +26,15 @@ from contract.errors import run_main
 from contract.markdown import table
 from contract.options import whole_number
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import LOWER_IS_BETTER
 from evaluation.metrics.overlap import Floats
-from evaluation.ranking.comparisons import BOOTSTRAP, KANG, MCNEMAR, SIGNED_RANK, method_of
+from evaluation.ranking.comparisons import BOOTSTRAP, KANG, SIGNED_RANK
 from evaluation.statistics.bootstrap import leave_one_out, replicates
 from evaluation.statistics.gains import PairedGains, paired_gains
 from evaluation.statistics.kang import kang
 from evaluation.statistics.tests import mcnemar, signed_ranks
 
 LEVEL: Final = 0.05
+MCNEMAR: Final = "mcnemar"
 ADVANTAGE: Final = 0.2  # of the better team, in standard deviations of a team's quality
 SHARE: Final = "share_of_replicates"
 TESTS: Final = (SIGNED_RANK, BOOTSTRAP, SHARE, KANG, MCNEMAR)
@@ -108,7 +108,7 @@ def _score_terms() -> Mapping[str, float]:
 
 
 def _gains(name: str, values: Floats, drawn: Floats, left_out: Floats) -> tuple[PairedGains, float]:
-    sign = -1.0 if name in LOWER_IS_BETTER else 1.0
+    sign = -1.0 if name.endswith("_mm") else 1.0
     gains = paired_gains(sign * values, sign * drawn, sign * left_out)
     first, second = sign * drawn
     without = (first < second).sum() + 0.5 * (first == second).sum()
@@ -131,7 +131,7 @@ def rates(equal: Records, better: Records | None = None) -> str:
     heads = ["metric", *(["mean gain"] if better else []), "interval covers 0", *TESTS]
     lines = []
     for name, record in equal.items():
-        decides = method_of(name)
+        decides = SIGNED_RANK if name.endswith("_mean") else BOOTSTRAP
         cells = [_rate(test, record, (better or {}).get(name)) for test in TESTS]
         cells = [f"**{cell}**" if test == decides else cell for test, cell in zip(TESTS, cells, strict=True)]
         gain = [f"{np.mean(better[name][_GAIN]):.3f}"] if better else []

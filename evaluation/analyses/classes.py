@@ -11,9 +11,9 @@ import numpy as np
 from contract.editions.declaration import ClassValue
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import AnswerRows, rounded, teams_note
-from evaluation.editions.rules import RECALL_PREFIX
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
 from evaluation.results.metrics_json import TeamMetrics
+from evaluation.rows.classes import RECALL_PREFIX
 from evaluation.statistics.bootstrap import Estimate
 
 _NO_PREDICTION: Final = "no prediction"

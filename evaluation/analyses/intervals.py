@@ -10,7 +10,7 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import rounded
 from evaluation.analyses.titles import metric_titles
-from evaluation.editions.rules import RECALL_PREFIX
+from evaluation.rows.classes import RECALL_PREFIX
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 _IN_MM: Final = "_mm"

@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from evaluation.editions.edge_cases import scores_of_case
 from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import Overlap
+from evaluation.metrics.overlap import Overlap, scores_of_case
+from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import SurfaceRow
-from evaluation.rows.mask.pair import MaskArrays, compare_masks
+from evaluation.rows.comparison import MaskArrays, compare_masks
 
 _MM3_A_ML = 1000.0
 Mask = npt.NDArray[Any] | Path | str
@@ -120,9 +119,9 @@ def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float) -> La
     counts = (overlap.intersection, overlap.reference, overlap.predicted)
     return LabelScores(
         *scores_of_case(*counts, failed=False, rule="skip"),
-        surface.hd95_mm,
-        surface.asd_mm,
-        surface.surface_dsc,
+        surface.values["hd95_mm"],
+        surface.values["asd_mm"],
+        surface.values["surface_dsc"],
         overlap.reference * voxel_mm3 / _MM3_A_ML,
         overlap.predicted * voxel_mm3 / _MM3_A_ML,
     )

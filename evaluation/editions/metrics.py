@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from contract.errors import HecktorError
 from evaluation.editions.checks import choice, object_with, text
-from evaluation.editions.rules import LOWER_IS_BETTER, WITHOUT_GOOD_END
 from evaluation.editions.schemes import parse_weights
+from evaluation.metrics.metric import Metric
 
 WEIGHTED_SUM: Final = "weighted_sum"
+Known: TypeAlias = Mapping[str, tuple[str, Metric]]  # answer and record of each measured metric, by its full name
 
 
 @dataclass(frozen=True)
@@ -22,23 +23,23 @@ class MetricProfile:
         title: display name.
         higher_is_better: direction.
         answer: name of the answer that a measured metric belongs to; empty for a weighted sum.
-        measure: name of a measured metric without the answer's prefix; empty for a weighted sum.
+        metric: the record of a measured metric; None for a weighted sum.
         terms: of a weighted sum, the weight of each measured metric by its full name.
     """
 
     title: str
     higher_is_better: bool
     answer: str = ""
-    measure: str = ""
+    metric: Metric | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
 
 
-def parse_metrics(raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], where: str) -> dict[str, MetricProfile]:
+def parse_metrics(raw: Mapping[str, Any], known: Known, where: str) -> dict[str, MetricProfile]:
     """Check the ranked metrics of a task.
 
     Args:
         raw: the profile's `metrics`.
-        known: answer and plain name of each measured metric, by its full name.
+        known: answer and record of each measured metric, by its full name.
         where: place of `metrics`, for messages.
     """
     metrics = {}
@@ -48,7 +49,7 @@ def parse_metrics(raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], 
     return metrics
 
 
-def check_measured(metrics: Mapping[str, MetricProfile], known: Mapping[str, tuple[str, str]], where: str) -> None:
+def check_measured(metrics: Mapping[str, MetricProfile], known: Known, where: str) -> None:
     """Raise HecktorError if a ranked metric, or a term of one, is not among the `known` ones."""
     for name, metric in metrics.items():
         for measured in metric.terms or (name,):
@@ -60,31 +61,32 @@ def _check_known(name: str, known: Mapping[str, Any], where: str) -> None:
         raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(known)}")
 
 
-def _measured(name: str, raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], where: str) -> MetricProfile:
+def _measured(name: str, raw: Mapping[str, Any], known: Known, where: str) -> MetricProfile:
     _check_known(name, known, where)
-    place, (answer, measure) = f"{where}.{name}", known[name]
+    place, (answer, metric) = f"{where}.{name}", known[name]
     content = object_with(raw[name], place, ("title", "higher_is_better"))
-    if measure in WITHOUT_GOOD_END:
-        raise HecktorError(place, "is best at 0", "a metric that is best at one end")
-    higher = choice(content, "higher_is_better", (_higher_is_better(measure),), place)
-    return MetricProfile(text(content, "title", place), higher, answer, measure)
+    require_rankable(metric, place)
+    higher = choice(content, "higher_is_better", (metric.higher_is_better,), place)
+    return MetricProfile(text(content, "title", place), higher, answer, metric)
 
 
-def _weighted_sum(name: str, raw: Mapping[str, Any], known: Mapping[str, tuple[str, str]], where: str) -> MetricProfile:
+def require_rankable(metric: Metric, where: str) -> None:
+    """Raise HecktorError for a metric whose optimum lies between its bounds."""
+    if not metric.can_rank:
+        raise HecktorError(where, f"{metric.name} has its optimum at {metric.best:g}", "a metric that can rank teams")
+
+
+def _weighted_sum(name: str, raw: Mapping[str, Any], known: Known, where: str) -> MetricProfile:
     place = f"{where}.{name}"
     content = object_with(raw[name], place, ("title", "higher_is_better", WEIGHTED_SUM, "weights"))
     if name in known:
         raise HecktorError(place, "found the name of a measured metric", "a name of its own")
     terms = _terms(name, raw, known, where, ())
-    measures = [known[term][1] for term in terms]
-    if WITHOUT_GOOD_END.intersection(measures) or len({*map(_higher_is_better, measures)}) > 1:
+    metrics = [known[term][1] for term in terms]
+    if not all(metric.can_rank for metric in metrics) or len({metric.higher_is_better for metric in metrics}) > 1:
         raise HecktorError(place, f"found {', '.join(terms)}", "metrics that are all best at the same end")
-    higher = choice(content, "higher_is_better", (_higher_is_better(measures[0]),), place)
+    higher = choice(content, "higher_is_better", (metrics[0].higher_is_better,), place)
     return MetricProfile(text(content, "title", place), higher, terms=terms)
-
-
-def _higher_is_better(measure: str) -> bool:
-    return measure not in LOWER_IS_BETTER
 
 
 def _terms(

@@ -11,8 +11,11 @@ from contract.errors import HecktorError
 from contract.files import parse_json
 from evaluation.editions.checks import choice, number, object_with
 from evaluation.editions.metrics import MetricProfile, check_measured
-from evaluation.editions.rules import RULES_OF_KIND, ClassRules, Rules, measurable
 from evaluation.editions.schemes import TIE_RULES, RankingProfile
+from evaluation.metrics.metric import Metric
+from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, Rules
+from evaluation.rows.kinds import metrics_of, scorer_for
+from evaluation.rows.scorer import Scorer
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,16 @@ class AnswerProfile:
         return self.answer.model_copy(
             update={"classes": (*self.answer.not_counted, *self.answer.classes), "not_counted": ()}
         )
+
+    @property
+    def scorer(self) -> Scorer:
+        """What scores the answer by its kind."""
+        return scorer_for(self.scored_answer, self.rules)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics that the rules measure, by name without the prefix."""
+        return metrics_of(self.scored_answer, self.rules)
 
 
 @dataclass(frozen=True)
@@ -79,16 +92,16 @@ def default_rules(rules: Rules | type[Rules]) -> dict[str, Any]:
     return {field.name: field.default for field in fields(rules) if field.default is not MISSING}
 
 
-def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, str]]:
-    """The answer and the plain name of every metric that the rules measure, by its full name.
+def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
+    """The answer and the metric of every metric that the rules measure, by its full name.
 
     Raises:
         HecktorError: two answers have a metric of the same name.
     """
-    known: dict[str, tuple[str, str]] = {}
+    known: dict[str, tuple[str, Metric]] = {}
     for name, profile in answers.items():
-        for metric in measurable(profile.scored_answer, profile.rules):
-            full = f"{profile.prefix}{metric}"
+        for metric in profile.metrics.values():
+            full = f"{profile.prefix}{metric.name}"
             if full in known:
                 raise HecktorError(where, f"metric {full!r} of {known[full][0]} and {name}", "different prefixes")
             known[full] = (name, metric)

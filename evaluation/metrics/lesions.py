@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, weighted_ratio
+from evaluation.metrics.rules import MaskRules
 
 _NEIGHBOURS: Final = {6: 1, 18: 2, 26: 3}
 

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from evaluation.metrics.rules import EMPTY_RULES
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.intp]
@@ -66,6 +68,36 @@ def count_overlaps(reference: npt.NDArray[np.uint8], predicted: npt.NDArray[np.u
         Overlap(int(joint[label, label]), int(joint[label].sum()), int(joint[:, label].sum()))
         for label in range(n_labels)
     ]
+
+
+def scores_of_case(
+    intersection: int, reference: int, predicted: int, *, failed: bool, rule: str
+) -> tuple[float | None, float | None, float | None]:
+    """Dice similarity coefficient, precision and recall of one label in one case, from voxel counts; in [0, 1].
+
+    Args:
+        intersection: voxels in both masks.
+        reference: voxels in the reference.
+        predicted: voxels in the prediction, 0 where `failed`.
+        failed: no usable prediction.
+        rule: a key of `EMPTY_RULES`.
+
+    Returns:
+        2 intersection / (reference + predicted), the fraction of the predicted voxels that are correct, and the
+        fraction of the reference voxels that are predicted; all None if the case does not count. An empty prediction
+        of a tumour has precision 0.
+    """
+    if reference > 0:
+        precision = intersection / predicted if predicted > 0 else 0.0
+        return 2 * intersection / (reference + predicted), precision, intersection / reference
+    # An empty reference does not excuse a failed case, unless the rule drops every empty reference.
+    score = EMPTY_RULES[rule][predicted > 0 or failed]
+    return score, score, score
+
+
+def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
+    """The DSC alone; arguments as in `scores_of_case`."""
+    return scores_of_case(intersection, reference, predicted, failed=failed, rule=rule)[0]
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:

@@ -7,6 +7,7 @@ centres, and each of its pieces weighs its area (`evaluation.metrics.areas`). Th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +15,9 @@ import numpy as np
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.areas import N_CODES, Spacing, cell_areas, cell_codes
-from evaluation.metrics.overlap import Booleans, Floats, foreground_box
+from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric, foreground_box, mean_metric, median_metric
+from evaluation.metrics.rules import CODE_OF_2021, MaskRules
 
 MEASURED: Final = "measured"
 BOTH_EMPTY: Final = "both_empty"
@@ -32,83 +33,183 @@ _BOX_VOXELS_WORTH_ONE_SURFACE_VOXEL: Final = 4
 
 @dataclass(frozen=True)
 class SurfaceRow:
-    """Surface distances of one label in one case.
+    """Values of one label's surfaces in one case, by the key of each `SurfaceMetric`.
 
-    `state` is one of the constants above. With both masks empty the figures are None and the case does not count;
-    with one mask empty, or no prediction, the distances are infinite and the surface DSC is 0.
+    `state` is one of the constants above. With both masks empty the values are None and the case does not count; with
+    one mask empty, or no prediction, each value is the worst one: infinite distances and a surface DSC of 0.
     """
 
     state: str
-    hd95_mm: float | None
-    asd_mm: float | None
-    surface_dsc: float | None
+    values: Mapping[str, float | None]
 
-    def as_json(self, prefix: str) -> dict[str, Any]:
+    def as_json(self, label: str) -> dict[str, Any]:
         """The row for metrics.json, with null for an infinite distance; `state` separates it from an excluded case."""
-        figures = {"hd95_mm": self.hd95_mm, "asd_mm": self.asd_mm, "surface_dsc": self.surface_dsc}
         plain = {
-            f"{prefix}_{name}": value if value is not None and np.isfinite(value) else None
-            for name, value in figures.items()
+            f"{label}_{key}": value if value is not None and np.isfinite(value) else None
+            for key, value in self.values.items()
         }
-        return {f"{prefix}_surface": self.state, **plain}
+        return {f"{label}_surface": self.state, **plain}
 
 
-WITHOUT_PREDICTION: Final = SurfaceRow(NO_PREDICTION, np.inf, np.inf, 0.0)
+@dataclass(frozen=True)
+class Surfaces:
+    """Two surfaces, of the reference and of the prediction, as pieces with their distances.
+
+    Attributes:
+        masks: the voxels (or cells) of each surface, (z, y, x).
+        spacing_mm: distances of voxel centres, (z, y, x).
+        distances: in mm from each piece of one surface to the other surface, both ways.
+        areas: area of each piece in mm2; None if every voxel has the same weight.
+    """
+
+    masks: tuple[Booleans, Booleans]
+    spacing_mm: Spacing
+    distances: tuple[Floats, Floats]
+    areas: tuple[Floats, Floats] | None = None
+
+    def mean(self) -> float:
+        """The mean distance over both surfaces."""
+        pooled = np.concatenate(self.distances)
+        if self.areas is None:
+            return float(pooled.mean())
+        area = np.concatenate(self.areas)
+        return float(pooled @ area / area.sum())
+
+    def fraction_within(self, tolerance_mm: float) -> float:
+        """The fraction of both surfaces within a distance (bound included) of the other one."""
+        within = np.concatenate(self.distances) <= tolerance_mm * _ROUNDING
+        if self.areas is None:
+            return float(within.mean())
+        area = np.concatenate(self.areas)
+        return float(area[within].sum() / area.sum())
+
+    def hd95(self, definition: str) -> float:
+        """The 95th percentile of the distances: of both surfaces `pooled`, or the larger one of both directions."""
+        if definition == "pooled":
+            areas = None if self.areas is None else np.concatenate(self.areas)
+            return _percentile(np.concatenate(self.distances), areas)
+        # The code of 2021 hands the spacing over as (x, y, z).
+        of_2021 = definition == CODE_OF_2021
+        directed = surface_distances(*self.masks, self.spacing_mm[::-1]) if of_2021 else self.distances
+        return max(map(_percentile, directed, self.areas or (None, None)))
+
+
+def _percentile(distances: Floats, areas: Floats | None) -> float:
+    """The 95th percentile, or the smallest distance up to which 95% of the area lies."""
+    if areas is None:
+        return float(np.percentile(distances, _PERCENT))
+    order = np.lexsort((areas, distances))
+    share = np.cumsum(areas[order]) / areas.sum()
+    return float(distances[order][min(int(np.searchsorted(share, _PERCENT / 100)), order.size - 1)])
+
+
+@dataclass(frozen=True)
+class SurfaceMetric:
+    """A value of the surfaces of one label in one case, and the metric that sums it up over cases.
+
+    Attributes:
+        key: the value's name in the rows of metrics.json, after the label.
+        name: the metric's name after the label.
+        title: the metric's title after the label.
+        measure: the value of two surfaces under the rules.
+        over_cases: `median_metric` or `mean_metric`.
+        unit: `mm` for a distance, which is best at 0; empty for a fraction, which is best at 1.
+        rules: the profile's rules that change its meaning.
+        in_all_files: whether rows of every version hold the value; rows without another value lack its metric.
+    """
+
+    key: str
+    name: str
+    title: str
+    measure: Callable[[Surfaces, MaskRules], float]
+    over_cases: Callable[[Floats], WeightedMetric]
+    unit: str = ""
+    rules: tuple[str, ...] = ("surface_weights",)
+    in_all_files: bool = False
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        return (0.0, np.inf) if self.unit else (0.0, 1.0)
+
+    @property
+    def best(self) -> float:
+        return 0.0 if self.unit else 1.0
+
+    @property
+    def worst(self) -> float:
+        """The value with one mask empty or without a prediction."""
+        return np.inf if self.unit else 0.0
+
+
+SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
+    SurfaceMetric(
+        "hd95_mm",
+        "hd95_median_mm",
+        "median HD95 (mm)",
+        lambda surfaces, rules: surfaces.hd95(rules.hd95),
+        median_metric,
+        "mm",
+        ("hd95", "surface_weights"),
+        in_all_files=True,
+    ),
+    SurfaceMetric(
+        "asd_mm",
+        "asd_median_mm",
+        "median surface distance (mm)",
+        lambda surfaces, _: surfaces.mean(),
+        median_metric,
+        "mm",
+        in_all_files=True,
+    ),
+    SurfaceMetric(
+        "surface_dsc",
+        "surface_dsc_mean",
+        "mean surface DSC",
+        lambda surfaces, rules: surfaces.fraction_within(rules.surface_tolerance_mm),
+        mean_metric,
+        rules=("surface_tolerance_mm", "surface_weights"),
+        in_all_files=True,
+    ),
+)
+
+
+def without_prediction() -> SurfaceRow:
+    """The row of a case without a usable prediction."""
+    return SurfaceRow(NO_PREDICTION, {metric.key: metric.worst for metric in SURFACE_METRICS})
 
 
 def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
-    """Compare the surfaces of two masks of one shape, (z, y, x); so are the distances of voxel centres.
+    """Compare the surfaces of two masks of one shape, (z, y, x); the spacing has the same order.
 
     The average surface distance is the mean over the voxels (or the area) of both surfaces. The surface DSC is the
     fraction of both surfaces that lies within the tolerance (bound included) of the other one.
     Source: Nikolov et al. 2021 (surface DSC, areas); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
-        return _with_an_empty_mask(reference, predicted, rules)
+        return row_of_empty_mask(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()), rules=rules)
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
-    if rules.surface_weights == "area":
-        return _compare_by_area(reference[box], predicted[box], spacing_mm, rules)
-    surfaces = surface_voxels(reference[box]), surface_voxels(predicted[box])
-    distances = surface_distances(*surfaces, spacing_mm)
-    pooled = np.concatenate(distances)
-    if rules.hd95 == "pooled":
-        hd95 = float(np.percentile(pooled, _PERCENT))
-    else:
-        # The code of 2021 hands the spacing over as (x, y, z).
-        of_2021 = rules.hd95 == "hecktor2021_code"
-        directed = surface_distances(*surfaces, spacing_mm[::-1]) if of_2021 else distances
-        hd95 = float(max(np.percentile(one_way, _PERCENT) for one_way in directed))
-    within = pooled <= rules.surface_tolerance_mm * _ROUNDING
-    return SurfaceRow(MEASURED, hd95, float(pooled.mean()), float(within.mean()))
+    surfaces = _surfaces(reference[box], predicted[box], spacing_mm, by_area=rules.surface_weights == "area")
+    return SurfaceRow(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
 
 
-def _compare_by_area(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
-    """Distances between the cells that hold a piece of surface, each weighted by the area of its piece."""
+def _surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, *, by_area: bool) -> Surfaces:
+    if not by_area:
+        masks = surface_voxels(reference), surface_voxels(predicted)
+        return Surfaces(masks, spacing_mm, surface_distances(*masks, spacing_mm))
     codes = cell_codes(reference), cell_codes(predicted)
-    surfaces = [(code > 0) & (code < N_CODES - 1) for code in codes]
-    distances = surface_distances(surfaces[0], surfaces[1], spacing_mm)
-    areas = [cell_areas(spacing_mm)[code[surface]] for code, surface in zip(codes, surfaces, strict=True)]
-    pooled, area = np.concatenate(distances), np.concatenate(areas)
-    if rules.hd95 == "pooled":
-        hd95 = _percentile_by_area(pooled, area)
-    else:
-        hd95 = max(map(_percentile_by_area, distances, areas))
-    within = pooled <= rules.surface_tolerance_mm * _ROUNDING
-    return SurfaceRow(MEASURED, hd95, float(pooled @ area / area.sum()), float(area[within].sum() / area.sum()))
+    first, second = ((code > 0) & (code < N_CODES - 1) for code in codes)
+    areas = cell_areas(spacing_mm)[codes[0][first]], cell_areas(spacing_mm)[codes[1][second]]
+    return Surfaces((first, second), spacing_mm, surface_distances(first, second, spacing_mm), areas)
 
 
-def _percentile_by_area(distances: Floats, areas: Floats) -> float:
-    """The smallest distance up to which 95% of the area lies."""
-    order = np.lexsort((areas, distances))
-    share = np.cumsum(areas[order]) / areas.sum()
-    return float(distances[order][min(int(np.searchsorted(share, _PERCENT / 100)), order.size - 1)])
-
-
-def _with_an_empty_mask(reference: Booleans, predicted: Booleans, rules: MaskRules) -> SurfaceRow:
-    both = not (reference.any() or predicted.any())
-    if rules.hd95 == "hecktor2021_code" and not predicted.any():
-        return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, 0.0, None if both else np.inf, None if both else 0.0)
-    return SurfaceRow(BOTH_EMPTY, None, None, None) if both else SurfaceRow(ONE_EMPTY, np.inf, np.inf, 0.0)
+def row_of_empty_mask(*, has_reference: bool, has_prediction: bool, rules: MaskRules) -> SurfaceRow:
+    """The row of a case in which one mask, or both, are empty."""
+    both = not (has_reference or has_prediction)
+    values = {metric.key: None if both else metric.worst for metric in SURFACE_METRICS}
+    if rules.hd95 == CODE_OF_2021 and not has_prediction:
+        values["hd95_mm"] = 0.0
+    return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, values)
 
 
 def surface_voxels(mask: Booleans) -> Booleans:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from evaluation.editions.edge_cases import MISSING_RISK_RULES
 from evaluation.metrics.concordance import PairCounter, case_control_pairs
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
+from evaluation.metrics.rules import MISSING_RISK_RULES
 
 DAYS_A_YEAR: Final = 365.25
 AUC_YEARS: Final = (1, 2, 3)

@@ -8,13 +8,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from evaluation.editions.edge_cases import MISSING_RISK_RULES
 from evaluation.editions.metrics import MetricProfile
-from evaluation.editions.rules import RECALL_PREFIX, RiskRules
+from evaluation.metrics.metric import Metric
 from evaluation.metrics.overlap import Floats
+from evaluation.metrics.rules import MISSING_RISK_RULES, RiskRules
 from evaluation.ranking.rank import TeamsTable
 from evaluation.results.stored import StoredCohort, StoredRows
-from evaluation.rows.classes import ClassRow
 from evaluation.rows.risk import survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.gains import PairedGains, paired_gains
@@ -24,37 +23,13 @@ from evaluation.statistics.tests import PairwiseTest, holm, mcnemar, signed_rank
 SIGNED_RANK: Final = "wilcoxon_signed_rank"
 BOOTSTRAP: Final = "bootstrap_difference"
 KANG: Final = "kang"
-MCNEMAR: Final = "mcnemar"
 
 Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
 
-# Means of per-case values. Every other metric, medians and weighted sums among them, is compared by the bootstrap.
-_MEANS: Final = frozenset(
-    {
-        "gtvp_dsc_mean",
-        "gtvn_dsc_mean",
-        "gtvp_precision_mean",
-        "gtvp_recall_mean",
-        "gtvp_surface_dsc_mean",
-        "gtvn_surface_dsc_mean",
-    }
-)
-_OF_CLASSES: Final = frozenset({"balanced_accuracy", "accuracy", "sensitivity", "specificity"})
 
-
-def method_of(measure: str) -> str:
-    """The name of the test that decides about a metric, given without the answer's prefix; empty for a sum."""
-    return SIGNED_RANK if measure in _MEANS else BOOTSTRAP
-
-
-def second_test(measure: str) -> str | None:
-    """The name of the test that is shown beside the deciding one, if there is one.
-
-    Kang's test is another one of the C-index; McNemar's is one of plain accuracy.
-    """
-    if measure == "c_index":
-        return KANG
-    return MCNEMAR if measure in _OF_CLASSES or measure.startswith(RECALL_PREFIX) else None
+def method_of(metric: Metric | None) -> str:
+    """The name of the test that decides about a metric; medians, ratios and sums (None) use the bootstrap."""
+    return SIGNED_RANK if metric is not None and metric.is_mean else BOOTSTRAP
 
 
 def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[str, Any]:
@@ -66,7 +41,7 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     """
     by_metric = {}
     for name, metric in cohort.profile.metrics.items():
-        gains, method = _gains(name, metric, cohort, table, draws), method_of(metric.measure)
+        gains, method = _gains(name, metric, cohort, table, draws), method_of(metric.metric)
         p = gains.p if method == BOOTSTRAP else _by_signed_ranks(name, cohort)
         spread = {part: getattr(gains, part) for part in ("difference", "sd", "ci95_low", "ci95_high")}
         by_metric[name] = {
@@ -114,30 +89,22 @@ def _by_signed_ranks(name: str, cohort: StoredCohort) -> Floats:
 
 
 def _other_tests(cohort: StoredCohort, metric: MetricProfile) -> dict[str, Any]:
-    name = second_test(metric.measure)
-    if name is None:
+    record = metric.metric
+    if record is None or not record.second_test:
         return {}
-    test = _by_kang(cohort, metric.answer) if name == KANG else _by_mcnemar(cohort, metric)
+    name = record.second_test
+    test = _by_kang(cohort, metric.answer) if name == KANG else _by_mcnemar(cohort, metric.answer, record)
     return {name: _pairs(cohort, {"difference": test.difference}, test.p)}
 
 
-def _by_mcnemar(cohort: StoredCohort, metric: MetricProfile) -> PairwiseTest:
+def _by_mcnemar(cohort: StoredCohort, answer: str, metric: Metric) -> PairwiseTest:
     shape = (len(cohort.teams), len(cohort.cases))
     correct, counted = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
     for number, team in enumerate(cohort.teams):
-        answers = team.answers[metric.answer]
+        answers = team.answers[answer]
         correct[number, answers.places] = [row.correct for row in answers.rows]
-        counted[number, answers.places] = [_counts_for(metric.measure, row) for row in answers.rows]
+        counted[number, answers.places] = [metric.includes(row) for row in answers.rows]
     return mcnemar(correct, counted)
-
-
-def _counts_for(measure: str, row: ClassRow) -> bool:
-    """Whether a metric of classes takes this patient into account, by the class in the reference."""
-    if measure == "sensitivity":
-        return row.actual == row.answer.classes[1]
-    if measure == "specificity":
-        return row.actual == row.answer.classes[0]
-    return not measure.startswith(RECALL_PREFIX) or measure == f"{RECALL_PREFIX}{row.actual}"
 
 
 def _by_kang(cohort: StoredCohort, answer: str) -> PairwiseTest:

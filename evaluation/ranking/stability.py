@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.editions.metrics import MetricProfile
-from evaluation.editions.rules import LOWER_IS_BETTER, WITHOUT_GOOD_END
+from evaluation.editions.metrics import MetricProfile, require_rankable
 from evaluation.editions.schemes import Scheme
 from evaluation.editions.task import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
@@ -45,17 +44,16 @@ def measured_metric(profile: TaskProfile, name: str, where: str) -> MetricProfil
     """The profile of any metric that the rules measure, ranked or not.
 
     Raises:
-        HecktorError: no such metric, or one that is best at 0 and so orders no teams.
+        HecktorError: no such metric, or one that cannot rank teams.
     """
     if name in profile.metrics:
         return profile.metrics[name]
     known = known_metrics(profile.answers, where)
     if name not in known:
         raise HecktorError(where, f"unknown metric {name!r}", f"one of {', '.join({**profile.metrics, **known})}")
-    answer, measure = known[name]
-    if measure in WITHOUT_GOOD_END:
-        raise HecktorError(where, f"{name} is best at 0", "a metric that is best at one end")
-    return MetricProfile(name, measure not in LOWER_IS_BETTER, answer, measure)
+    answer, metric = known[name]
+    require_rankable(metric, where)
+    return MetricProfile(name, metric.higher_is_better, answer, metric)
 
 
 def _replicates(table: TeamsTable, draws: Draws) -> TeamsTable:

@@ -25,12 +25,6 @@ from evaluation.statistics.bootstrap import Estimate, Estimates, interval
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"
 _NO_VALUE: Final = Estimate(None, None, None)
-# Aggregates of `study observers` that mean the same as the metric of a task, with the rules that both must share.
-_SAME_MEANING: Final[dict[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), ("volume_unit",)),
-    **dict.fromkeys(("gtvp_hd95_median_mm", "gtvn_hd95_median_mm"), ("hd95", "surface_weights")),
-    **dict.fromkeys(("gtvp_asd_median_mm", "gtvn_asd_median_mm"), ("surface_weights",)),
-}
 _RULES_OF_OBSERVERS: Final = {"volume_unit": "mm3", "surface_weights": "voxel"}  # unless the file states others
 
 
@@ -105,8 +99,8 @@ def _of_observers(content: Mapping[str, Any], where: str, teams: ComparableTeams
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
     stated = {**_RULES_OF_OBSERVERS, **content}
     same = {}
-    for name, shared in _SAME_MEANING.items():
-        if name in figures and all(rules.get(rule) == stated.get(rule) for rule in shared):
+    for name, metric in masks.metrics.items():
+        if name in figures and all(rules.get(rule) == stated.get(rule) for rule in metric.rules):
             check_figures(figures[name], f"{where}: {name}")
             same[f"{masks.prefix}{name}"] = estimate_of(figures[name])
     check_ranges(same, profile, where)

@@ -13,8 +13,8 @@ from evaluation.analyses.pipeline import challenge_analyses, task_analyses
 from evaluation.analyses.sources import PatientFiles, find_masks, find_patients, find_results, team_names
 from evaluation.analyses.writing import write_analyses
 from evaluation.editions.profile import load_declaration
-from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
+from evaluation.options import add_workers
 from evaluation.page.colours import colours_of
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file

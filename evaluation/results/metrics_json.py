@@ -18,9 +18,9 @@ import numpy as np
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.versions import installed_version
-from evaluation.editions.edge_cases import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
+from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
 from evaluation.results.scored import ScoredCohort
 from evaluation.results.shape import FIGURES, METRICS_FORMAT, check_shape
 from evaluation.statistics.bootstrap import Estimate, Estimates

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
-from evaluation.editions.rules import PROBABILITY_METRICS
 from evaluation.editions.task import TaskProfile, known_metrics
+from evaluation.metrics.rules import MIN_PUBLIC_CASES
 from evaluation.results.scored import ScoredCohort
-from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates
 
 DEFAULT_DIGITS: Final = 4
@@ -39,7 +38,7 @@ def check_public(task: TaskProfile) -> None:
         raise HecktorError("--public", "found together with missing=skip", "missing=worst or missing=stop")
     known = known_metrics(task.answers, "--public")
     for name, metric in task.metrics.items():
-        if any(known[term][1] in PROBABILITY_METRICS for term in metric.terms or (name,)):
+        if any(known[term][1].from_probability for term in metric.terms or (name,)):
             raise HecktorError("--public", f"{name} ranks and comes from probabilities", "other ranked metrics")
 
 

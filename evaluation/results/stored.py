@@ -11,7 +11,6 @@ from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.results.scored import metrics_on, places_among, weighted_sums
 from evaluation.results.validation import ValidatedTeam
-from evaluation.rows.kinds import scorer_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
             odd = sorted({row.case for row in mine} ^ {row.case for row in theirs})
             if odd:
                 raise HecktorError(who, f"rows of other cases ({odd[0]})", "the same")
-            reference_of = scorer_of(answer).reference_of
+            reference_of = answer.scorer.reference_of
             for one, two in zip(mine, theirs, strict=True):
                 if reference_of(one) != reference_of(two):
                     raise HecktorError(who, f"{one.case} was measured against different references", "one for all")

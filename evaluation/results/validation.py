@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from evaluation.editions.rules import Rules, bounds_of
 from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_rules
 from evaluation.metrics.overlap import WeightedMetric
+from evaluation.metrics.rules import Rules
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.scored import metrics_on, places_among, weighted_sums
-from evaluation.rows.kinds import CaseRow, scorer_of
+from evaluation.rows.kinds import CaseRow
 from evaluation.rows.raw import RawRow
 from evaluation.rows.scorer import RowMetrics, whole_cohort
 from evaluation.statistics.bootstrap import Estimate
@@ -43,7 +43,7 @@ def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source
     Raises:
         HecktorError: naming the file, `source`, and the metric.
     """
-    known = {name: bounds_of(measure) for name, (_, measure) in known_metrics(profile.answers, profile.edition).items()}
+    known = {name: metric.bounds for name, (_, metric) in known_metrics(profile.answers, profile.edition).items()}
     for name, metric in profile.metrics.items():
         if metric.terms:
             known[name] = _bounds_of_sum(metric.terms, known)
@@ -71,7 +71,7 @@ def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
     rows = {name: _restored(team, name, used) for name in used.answers}
     _check_cases(team, (row.case for of_answer in rows.values() for row in of_answer))
     counted = {name: _counted(rows[name], used.answers[name]) for name in rows}
-    measurements = {name: scorer_of(used.answers[name]).measure(counted[name]) for name in rows}
+    measurements = {name: used.answers[name].scorer.measure(counted[name]) for name in rows}
     checked = ValidatedTeam(team, used, rows, counted, measurements)
     _check_stated(checked)
     return checked
@@ -94,7 +94,7 @@ def _rules(team: TeamMetrics, answer: AnswerProfile, options: Any) -> Rules:
 
 
 def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRow]:
-    restore = scorer_of(profile.answers[name]).restore
+    restore = profile.answers[name].scorer.restore
     raw = team.rows_of(name, several=profile.has_several_answers)
     return sorted((restore(RawRow(row, f"{team.source}, {row['case']}")) for row in raw), key=lambda row: str(row.case))
 
@@ -117,6 +117,9 @@ def _check_stated(validated: ValidatedTeam) -> None:
     for name, one in validated.profile.answers.items():
         measured |= metrics_on(places_among(cases, rows[name]), len(cases), one, validated.measurements[name])
     measured |= weighted_sums(measured, validated.profile.metrics)
+    for name in known_metrics(validated.profile.answers, team.source):
+        if name not in measured and name in team.estimates and team.estimates[name].value is not None:
+            raise HecktorError(team.source, f"states {name}, for which its rows lack the data", "rows with it")
     for name in (name for name in measured if name in team.estimates):
         stated, value = team.estimates[name].value, whole_cohort(measured[name], len(cases))
         if not _agree(stated, value):

@@ -1,25 +1,24 @@
-"""Predicted classes, two or more: rows, recall, balanced accuracy, calibration and confusion matrix."""
+"""Classes, two or more: the row of a patient, its form in metrics.json, and the metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from evaluation.editions.edge_cases import ONE_CLASS_ONLY
-from evaluation.editions.rules import RECALL_PREFIX
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.inputs.values import read_class
 from evaluation.metrics.classification import (
+    Codes,
     binary_metrics,
     calibration_table,
     class_codes,
@@ -27,9 +26,11 @@ from evaluation.metrics.classification import (
     many_classes_metrics,
     probability_metrics,
 )
-from evaluation.metrics.overlap import WeightedMetric
+from evaluation.metrics.metric import Metric
+from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
+from evaluation.metrics.rules import ONE_CLASS_ONLY
 from evaluation.rows.raw import RawRow
-from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, measured, submitted_value, whole_cohort
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,111 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
+class ClassCohort:
+    """The rows of a cohort as arrays, shape (patients,)."""
+
+    rows: Sequence[ClassRow]
+    answer: Answer
+
+    @cached_property
+    def positive(self) -> Booleans:
+        return np.array([row.actual == self.answer.classes[1] for row in self.rows], dtype=np.bool_)
+
+    @cached_property
+    def probability(self) -> Floats:
+        """Of the positive class, NaN where missing."""
+        return np.array([np.nan if row.probability is None else row.probability for row in self.rows])
+
+    @cached_property
+    def binary(self) -> dict[str, WeightedMetric]:
+        """The metrics of two classes; those of probabilities only if somebody has one."""
+        correct = np.array([row.correct for row in self.rows], dtype=np.bool_)
+        of_classes = binary_metrics(self.positive, correct)
+        has_probabilities = np.isfinite(self.probability).any()
+        return of_classes | (probability_metrics(self.positive, self.probability) if has_probabilities else {})
+
+    @cached_property
+    def codes(self) -> tuple[Codes, Codes]:
+        """Codes of the reference's and the predicted classes."""
+        actual = class_codes([row.actual for row in self.rows], self.answer.classes)
+        return actual, class_codes([row.predicted for row in self.rows], self.answer.classes)
+
+    @cached_property
+    def many(self) -> dict[str, WeightedMetric]:
+        """The metrics of more than two classes, the recall of each under its code."""
+        return many_classes_metrics(*self.codes, len(self.answer.classes))
+
+    def tables(self) -> dict[str, Any]:
+        """Calibration of two classes, or the confusion matrix of more.
+
+        Both are private: the fraction of positives among few patients would reveal their class.
+        """
+        if not self.answer.is_binary:
+            classes = self.answer.classes
+            counts = confusion_matrix(*self.codes, len(classes)).tolist()
+            matrix = {"classes": list(classes), "columns": [*classes, "no prediction"], "counts": counts}
+            return {"confusion_matrix": matrix}
+        if not np.isfinite(self.probability).any():
+            return {}
+        return {"calibration": calibration_table(self.positive, self.probability)}
+
+
+_MCNEMAR: Final = "mcnemar"
+RECALL_PREFIX: Final = "recall_"
+
+
+def _binary(name: str, title: str, **facts: Any) -> Metric:
+    return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **facts)
+
+
+def _of_probability(name: str, title: str, **facts: Any) -> Metric:
+    return _binary(name, title, from_probability=True, **facts)
+
+
+def _is_class(place: int) -> Callable[[ClassRow], bool]:
+    return lambda row: row.actual == row.answer.classes[place]
+
+
+BINARY_METRICS: tuple[Metric, ...] = (
+    _binary("balanced_accuracy", "Balanced accuracy", second_test=_MCNEMAR),
+    _binary("sensitivity", "Sensitivity", second_test=_MCNEMAR, includes=_is_class(1)),
+    _binary("specificity", "Specificity", second_test=_MCNEMAR, includes=_is_class(0)),
+    _of_probability("auc", "AUC"),
+    _of_probability("brier", "Brier score", best=0.0),
+    _of_probability("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
+    _of_probability("calibration_error", "Calibration error", best=0.0),
+)
+MANY_CLASSES_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "balanced_accuracy",
+        "Balanced accuracy",
+        "class",
+        lambda cohort: cohort.many["balanced_accuracy"],
+        second_test=_MCNEMAR,
+    ),
+    Metric("accuracy", "Accuracy", "class", lambda cohort: cohort.many["accuracy"], second_test=_MCNEMAR),
+)
+
+
+def class_metrics(answer: Answer) -> tuple[Metric, ...]:
+    """The metrics of an answer: of two classes, or of more with the recall of each."""
+    if answer.is_binary:
+        return BINARY_METRICS
+    return (*MANY_CLASSES_METRICS, *(_recall(value, code) for code, value in enumerate(answer.classes)))
+
+
+def _recall(value: ClassValue, code: int) -> Metric:
+    return Metric(
+        f"{RECALL_PREFIX}{value}",
+        f"Recall of {value}",
+        "class",
+        lambda cohort: cohort.many[str(code)],
+        second_test=_MCNEMAR,
+        includes=lambda row: row.actual == value,
+    )
+
+
+@dataclass(frozen=True)
 class ClassScorer:
     """Scores the classes of one answer."""
 
@@ -93,30 +199,11 @@ class ClassScorer:
         return ClassRow(answer.case, self.answer, actual, predicted.value, probability=predicted.probability)
 
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
-        return self._measure_binary(rows) if self.answer.is_binary else self._measure_many(rows)
-
-    def _measure_binary(self, rows: Sequence[ClassRow]) -> RowMetrics:
-        positive = np.array([row.actual == self.answer.classes[1] for row in rows], dtype=np.bool_)
-        probability = np.array([np.nan if row.probability is None else row.probability for row in rows])
-        metrics = binary_metrics(positive, np.array([row.correct for row in rows], dtype=np.bool_))
-        undefined = _undefined(metrics["balanced_accuracy"], len(rows))
-        if not np.isfinite(probability).any():
-            return RowMetrics(metrics, undefined=undefined)
-        metrics |= probability_metrics(positive, probability)
-        # The calibration is private: the fraction of positives among few patients would reveal their class.
-        analyses = {"calibration": calibration_table(positive, probability)}
-        return RowMetrics(metrics, analyses=analyses, undefined=undefined)
-
-    def _measure_many(self, rows: Sequence[ClassRow]) -> RowMetrics:
-        classes = self.answer.classes
-        actual = class_codes([row.actual for row in rows], classes)
-        predicted = class_codes([row.predicted for row in rows], classes)
-        measured = many_classes_metrics(actual, predicted, len(classes))
-        undefined = _undefined(measured["balanced_accuracy"], len(rows))
-        recalls = {f"{RECALL_PREFIX}{value}": measured.pop(str(code)) for code, value in enumerate(classes)}
-        counts = confusion_matrix(actual, predicted, len(classes)).tolist()
-        matrix = {"classes": list(classes), "columns": [*classes, "no prediction"], "counts": counts}
-        return RowMetrics({**measured, **recalls}, analyses={"confusion_matrix": matrix}, undefined=undefined)
+        """Recall, accuracy and, of two classes, the metrics of the probabilities; with the tables behind them."""
+        cohort = ClassCohort(rows, self.answer)
+        metrics = measured(class_metrics(self.answer), cohort)
+        one_class = np.isnan(whole_cohort(metrics["balanced_accuracy"], len(rows)))
+        return RowMetrics(metrics, analyses=cohort.tables(), undefined=(ONE_CLASS_ONLY,) if one_class else ())
 
     def restore(self, raw: RawRow) -> ClassRow:
         answer, (error, failed) = self.answer, raw.outcome()
@@ -132,7 +219,3 @@ class ClassScorer:
 
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
         return row.reference
-
-
-def _undefined(balanced_accuracy: WeightedMetric, n_cases: int) -> tuple[str, ...]:
-    return (ONE_CLASS_ONLY,) if np.isnan(whole_cohort(balanced_accuracy, n_cases)) else ()

@@ -1,4 +1,4 @@
-"""Predicted risks: rows, and concordance with follow-up."""
+"""Risks: the row of a patient, its form in metrics.json, and the metrics."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from typing import Any
 import numpy as np
 
 from contract.editions import Answer
-from evaluation.editions.edge_cases import DIRECTIONS, NO_COMPARABLE_PAIR, SIGN_MAY_BE_FLIPPED
-from evaluation.editions.rules import RiskRules
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission
 from evaluation.inputs.values import read_risk
-from evaluation.metrics.survival import SurvivalCohort, c_index_metric, censoring_metrics
+from evaluation.metrics.metric import Metric
+from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, SIGN_MAY_BE_FLIPPED, RiskRules
+from evaluation.metrics.survival import (
+    AUC_YEARS,
+    DAYS_A_YEAR,
+    SurvivalCohort,
+    c_index_metric,
+    dynamic_auc_metric,
+    uno_c_metric,
+)
 from evaluation.rows.raw import RawRow
-from evaluation.rows.scorer import RowMetrics, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, measured, submitted_value, whole_cohort
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,44 @@ def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort
 
 
 @dataclass(frozen=True)
+class RiskCohort:
+    """The patients of an evaluation, and how a missing risk counts."""
+
+    patients: SurvivalCohort
+    missing_risk: str
+
+
+def _auc_after(years: int) -> Metric:
+    return Metric(
+        f"auc_{years}y",
+        f"AUC after {years} year{'s' * (years > 1)}",
+        "risk",
+        lambda cohort: dynamic_auc_metric(cohort.patients, cohort.missing_risk, years * DAYS_A_YEAR),
+        rules=("missing_risk",),
+    )
+
+
+RISK_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "c_index",
+        "C-index",
+        "risk",
+        lambda cohort: c_index_metric(cohort.patients, cohort.missing_risk),
+        second_test="kang",
+        rules=("missing_risk",),
+    ),
+    Metric(
+        "uno_c",
+        "Uno's C-index",
+        "risk",
+        lambda cohort: uno_c_metric(cohort.patients, cohort.missing_risk),
+        rules=("missing_risk",),
+    ),
+    *map(_auc_after, AUC_YEARS),
+)
+
+
+@dataclass(frozen=True)
 class RiskScorer:
     """Scores the risks of one answer."""
 
@@ -77,11 +122,10 @@ class RiskScorer:
 
     def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
-        cohort, missing = survival_cohort(rows, self.rules), self.rules.missing_risk
-        metric = c_index_metric(cohort, missing)
-        value = whole_cohort(metric, len(rows))
+        cohort = RiskCohort(survival_cohort(rows, self.rules), self.rules.missing_risk)
+        metrics = measured(RISK_METRICS, cohort)
+        value = whole_cohort(metrics["c_index"], len(rows))
         undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
-        metrics = {"c_index": metric, **censoring_metrics(cohort, missing)}
         return RowMetrics(metrics, warnings={"c_index": self._flipped}, undefined=undefined)
 
     def _flipped(self, c_index: float) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -13,6 +13,7 @@ from contract.errors import PredictionError
 from evaluation.execution.pool import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
+from evaluation.metrics.metric import Metric
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.rows.raw import RawRow
 
@@ -80,3 +81,9 @@ def submitted_value(answer: SubmittedAnswer, read: Callable[[Path], Value]) -> t
 def whole_cohort(metric: WeightedMetric, n_cases: int) -> float:
     """The metric of the whole cohort, NaN if it is undefined."""
     return float(metric(np.ones((1, n_cases)))[0])
+
+
+def measured(metrics: Iterable[Metric], cohort: Any) -> dict[str, WeightedMetric]:
+    """The metrics of a cohort by name, without those for which its rows lack the data."""
+    functions = {metric.name: metric.of(cohort) for metric in metrics}
+    return {name: function for name, function in functions.items() if function is not None}

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from evaluation.editions.edge_cases import dsc_of_case
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.overlap import (
     Floats,
     Overlap,
     WeightedMetric,
     average_metric,
     dsc_agg_metric,
+    dsc_of_case,
     median_metric,
     ratio,
 )
+from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 
 LABELS: Final = {labels.NAMES[label].lower(): label for label in labels.FOREGROUND}
@@ -66,7 +66,7 @@ def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], 
             surface = compare_surfaces(mine, theirs, spacing_mm, rules)
             overlaps[name] = Overlap(both, *sizes)
             dsc = dsc_of_case(both, *sizes, failed=False, rule="skip")
-            values = (dsc, surface.hd95_mm, surface.asd_mm, surface.surface_dsc)
+            values = (dsc, surface.values["hd95_mm"], surface.values["asd_mm"], surface.values["surface_dsc"])
             measures[name] = dict(zip(MEASURES, values, strict=True))
         rows.append(Agreement(case, (first, second), float(np.prod(spacing_mm)), overlaps, measures))
     return rows

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.errors import MetricError
-from evaluation.editions.edge_cases import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
 from evaluation.metrics.concordance import follow_up_order
 from evaluation.metrics.overlap import Floats
+from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.int64]

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from contract.errors import HecktorError
 from contract.options import name_path
+from evaluation.metrics.bins import VOLUME_BINS, equal_bins, spearman
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
-from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins, spearman
 from evaluation.studies.outputs import StudyResult, by_name
 from evaluation.studies.scans import Burden, add_cohort, measure_burdens
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from contract.errors import HecktorError, PredictionError
 from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.editions.task import AnswerProfile, TaskProfile
-from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.inputs.plain_files import read_bounding_boxes
+from evaluation.metrics.rules import MaskRules
+from evaluation.options import add_bootstrap, add_workers
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.scored import weighted_sums
-from evaluation.rows.mask.pair import MaskRow
-from evaluation.rows.mask.scorer import MaskScorer
+from evaluation.rows.comparison import MaskScorer
+from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import estimate
 from evaluation.studies.outputs import StudyResult, interval_text
 

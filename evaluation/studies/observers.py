@@ -15,11 +15,11 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.volumes import read_header
 from contract.options import name_path, number_within
-from evaluation.editions.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
-from evaluation.execution.options import add_bootstrap, add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.masks import read_labels
+from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
+from evaluation.options import add_bootstrap, add_workers
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.statistics.extras import estimate_extras

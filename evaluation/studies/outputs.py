@@ -14,7 +14,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import write_csv, write_json, write_text
 from contract.versions import installed_version
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import MaskRules
+from evaluation.metrics.rules import MaskRules
 from evaluation.report.drawing import svg_text
 
 Value = TypeVar("Value")

@@ -18,10 +18,10 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, to_sitk
 from evaluation.analyses.scans import find_scans
 from evaluation.analyses.sources import PatientFiles
-from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
+from evaluation.options import add_workers
 from evaluation.studies.outputs import raise_dead_worker
 
 _MM3_A_ML: Final = 1000.0

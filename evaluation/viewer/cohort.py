@@ -14,7 +14,7 @@ from contract.patient import read_ehr
 from evaluation.analyses.scans import find_scans
 from evaluation.analyses.sources import PatientFiles, find_masks, find_results, team_names
 from evaluation.editions.profile import load_declaration, load_profile
-from evaluation.editions.rules import MaskRules
+from evaluation.metrics.rules import MaskRules
 from evaluation.page.colours import colours_of
 from evaluation.viewer.listing import list_cases, worst_cases
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from contract import labels
-from evaluation.editions.rules import MaskRules
+from evaluation.metrics.rules import MaskRules
 from evaluation.viewer.lesions import ListedLesion, lesions_of, match
 from evaluation.viewer.listing import facts
 from evaluation.viewer.sampling import values_at

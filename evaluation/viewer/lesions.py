@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.images.geometry import Geometry
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import MatchedLesions, label_components, match_lesions
 from evaluation.metrics.overlap import Floats, Integers, foreground_box
+from evaluation.metrics.rules import MaskRules
 from evaluation.viewer.grid import Extent, to_index, to_mm
 
 _MM3_A_ML: Final = 1000.0

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from evaluation.analyses.sources import TaskResults
+from evaluation.rows.mask import CASE_VALUES
 
 # Values of a case itself stand under this name in place of a team's.
 OF_CASE: Final = ""
@@ -26,15 +27,6 @@ class ListedMetric:
     digits: int
 
 
-# Keys of the rows of metrics.json.
-_OF_TEAMS: Final = (
-    ListedMetric("gtvp_dsc", "GTVp DSC", True, 3),
-    ListedMetric("gtvn_dsc", "GTVn DSC", True, 3),
-    ListedMetric("gtvp_hd95_mm", "GTVp HD95 (mm)", False, 1),
-    ListedMetric("gtvn_hd95_mm", "GTVn HD95 (mm)", False, 1),
-    ListedMetric("gtvn_lesions_fn", "GTVn lesions missed", False, 0),
-    ListedMetric("gtvn_lesions_fp", "GTVn lesions false", False, 0),
-)
 _OF_CASES: Final = (
     ListedMetric("gtvp_volume_ml", "GTVp volume (ml)", None, 1),
     ListedMetric("gtvn_volume_ml", "GTVn volume (ml)", None, 1),
@@ -55,7 +47,7 @@ def list_cases(
     """
     rows = {} if results is None else _mask_rows(results)
     keys = {key for by_case in rows.values() for row in by_case.values() for key in row}
-    metrics = [metric for metric in _OF_TEAMS if metric.key in keys]
+    metrics = [ListedMetric(**asdict(one)) for one in CASE_VALUES if one.key in keys]
     return {
         "title": f"{title}: cases",
         "edition": title,

@@ -13,8 +13,8 @@ import numpy as np
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
-from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import read_labels, read_prediction
+from evaluation.metrics.rules import MaskRules
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
 from evaluation.viewer.grid import Extent
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels

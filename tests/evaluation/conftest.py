@@ -16,7 +16,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import MaskRules
+from evaluation.metrics.rules import MaskRules
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from tests.evaluation.tasks import SEGMENTATION
 from tests.evaluation.valid_metrics import valid_contents

@@ -9,15 +9,14 @@ from typing import Final
 import numpy as np
 
 from benchmarks.cases.challenge.patients import SimulatedPatient
-from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
-from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.editions.task import AnswerProfile
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import Overlap
-from evaluation.metrics.surface import BOTH_EMPTY, MEASURED, ONE_EMPTY, WITHOUT_PREDICTION, SurfaceRow
+from evaluation.metrics.overlap import Overlap, dsc_of_case, scores_of_case
+from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
 from evaluation.rows.classes import ClassRow
 from evaluation.rows.kinds import CaseRow
-from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 
 NO_PREDICTION: Final = "no prediction"
@@ -97,7 +96,7 @@ def _mask_row(
     dsc, precision, recall = scores_of_case(*counts[0], failed=without, rule=rules.gtvp_empty)
     overlaps = {"gtvp": gtvp, "gtvn": gtvn}
     surfaces = {
-        label: WITHOUT_PREDICTION if without else _surface(overlaps[label], rng)
+        label: without_prediction() if without else _surface(overlaps[label], rules, rng)
         for label in SURFACES_OF[rules.surfaces]
     }
     return MaskRow(
@@ -149,11 +148,12 @@ def _iou(overlap: Overlap) -> float:
     return overlap.intersection / union if union else 0.0
 
 
-def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceRow:
+def _surface(overlap: Overlap, rules: MaskRules, rng: np.random.Generator) -> SurfaceRow:
     """Distances that fall with the DSC."""
-    if not (overlap.reference and overlap.predicted):
-        both = overlap.reference == overlap.predicted
-        return SurfaceRow(BOTH_EMPTY, None, None, None) if both else SurfaceRow(ONE_EMPTY, np.inf, np.inf, 0.0)
+    sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
+    if not all(sides.values()):
+        return row_of_empty_mask(**sides, rules=rules)
     dsc = 2 * overlap.intersection / (overlap.reference + overlap.predicted)
     asd = float(0.2 + 4.0 * (1 - dsc) * rng.lognormal(0, 0.3))
-    return SurfaceRow(MEASURED, 3.2 * asd * float(rng.lognormal(0, 0.2)), asd, float(np.exp(-0.5 * asd)))
+    hd95 = 3.2 * asd * float(rng.lognormal(0, 0.2))
+    return SurfaceRow(MEASURED, {"hd95_mm": hd95, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})

@@ -11,8 +11,8 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.masks.factors import Influence
 from evaluation.analyses.tables import AnswerRows, rounded
+from evaluation.metrics.bins import spearman
 from evaluation.metrics.overlap import Floats
-from evaluation.rows.mask.metrics import spearman
 
 HOW_P: Final = (
     "p is that of a case's rank by volume against the mean rank of its DSC over teams: masks of one case are not "

@@ -8,8 +8,8 @@ import numpy as np
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import MM3_A_ML, AnswerRows, rounded
+from evaluation.metrics.bins import VOLUME_BINS, equal_bins
 from evaluation.metrics.overlap import Floats
-from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins
 
 _Z: Final = 1.959963984540054
 _OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}

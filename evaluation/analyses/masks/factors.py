@@ -11,8 +11,8 @@ import numpy as np
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.tables import MM3_A_ML, AnswerRows, rounded
+from evaluation.metrics.bins import VOLUME_BINS, equal_bins
 from evaluation.metrics.overlap import Booleans, Floats
-from evaluation.rows.mask.metrics import VOLUME_BINS, equal_bins
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
 MOST_LESIONS: Final = 4

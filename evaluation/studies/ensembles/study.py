@@ -12,8 +12,8 @@ from contract.editions import Answer
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.options import add_edition_options, chosen_algorithm, name_path, whole_number
-from evaluation.execution.options import add_workers
 from evaluation.execution.pool import map_cases
+from evaluation.options import add_workers
 from evaluation.results.metrics_json import MAX_METRICS_BYTES
 from evaluation.studies.ensembles.masks import EnsembleRow, combine_case, find_cases, row_of_dead_worker
 from evaluation.studies.ensembles.risks import RANK_METHODS, combined_risks, read_risks

@@ -15,17 +15,16 @@ from matplotlib.figure import Figure
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.options import number_within
-from evaluation.editions.edge_cases import dsc_of_case
-from evaluation.execution.options import add_bootstrap
 from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import Booleans, auc_metric
-from evaluation.metrics.overlap import Floats, mean_metric
+from evaluation.metrics.overlap import Floats, dsc_of_case, mean_metric
+from evaluation.options import add_bootstrap
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
-from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import LABELS

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from evaluation.analyses.scans import find_scans
-from evaluation.execution.options import add_bootstrap
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
+from evaluation.options import add_bootstrap
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.outputs import StudyResult, default_rules, raise_dead_worker

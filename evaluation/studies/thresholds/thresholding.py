@@ -14,10 +14,10 @@ from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from evaluation.analyses.sources import PatientFiles
-from evaluation.editions.rules import MaskRules
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Box, foreground_box
+from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.studies.scans import part_of, uptake_on
 
@@ -94,7 +94,7 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
         for method, mask in segmented(uptake, truth, tissue, percent / 100 * suv_max).items():
             dsc[method].append(2 * int((truth & mask).sum()) / (int(truth.sum()) + int(mask.sum())))
             if settings.surfaces is not None:
-                distance = compare_surfaces(truth, mask, grid.array_spacing_mm, settings.surfaces).hd95_mm
+                distance = compare_surfaces(truth, mask, grid.array_spacing_mm, settings.surfaces).values["hd95_mm"]
                 hd95_mm[method].append(np.nan if distance is None else distance)
     return ThresholdRow(item.scans.case, dsc, hd95_mm)
 

@@ -20,9 +20,9 @@ from contract import labels
 from contract.errors import InputError
 from contract.images.volumes import read_volume
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.overlap import count_overlaps
+from evaluation.metrics.rules import MaskRules
 from tests.baseline.decisions.patients import write_patients
 
 Prepared = tuple[list[ReleaseCase], WorkFolders, list[PatientTables]]

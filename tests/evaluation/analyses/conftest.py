@@ -13,21 +13,20 @@ import pytest
 from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
-from evaluation.editions.edge_cases import dsc_of_case, scores_of_case
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import SURFACES_OF, MaskRules
 from evaluation.editions.task import AnswerProfile, TaskProfile
 from evaluation.inputs.ground_truth import FollowUp
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import Overlap
-from evaluation.metrics.surface import WITHOUT_PREDICTION, SurfaceRow
+from evaluation.metrics.overlap import Overlap, dsc_of_case, scores_of_case
+from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics.surface import SurfaceRow, without_prediction
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.scored import metrics_on, weighted_sums
 from evaluation.results.teams import comparable_teams
 from evaluation.rows.classes import ClassRow
-from evaluation.rows.kinds import CaseRow, scorer_of
-from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.kinds import CaseRow
+from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate
 from tests.evaluation.tasks import MASK, SEGMENTATION
@@ -81,7 +80,7 @@ def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMe
         rows[name] = [_row(answer, case, (reference, predicted), place, is_lost) for case in names]
     measured: dict[str, Any] = {}
     for name, answer in profile.answers.items():
-        measurement = scorer_of(answer).measure(rows[name])
+        measurement = answer.scorer.measure(rows[name])
         measured |= metrics_on(np.arange(cases), cases, answer, measurement)
     measured |= weighted_sums(measured, profile.metrics)
     ranked = {name: measured[name] for name in profile.metrics}
@@ -158,7 +157,11 @@ def _mask_row(
     found, false = int(sizes[:n_found].sum()), 0 if is_lost else 20
     gtvp, gtvn = (shared, volume, 0 if is_lost else volume), (found, int(sizes.sum()), found + false)
     dsc, precision, recall = scores_of_case(*gtvp, failed=is_lost, rule=rules.gtvp_empty)
-    surface = WITHOUT_PREDICTION if is_lost else SurfaceRow("measured", 9.0 - skill, 1.0, 0.5)
+    surface = (
+        without_prediction()
+        if is_lost
+        else SurfaceRow("measured", {"hd95_mm": 9.0 - skill, "asd_mm": 1.0, "surface_dsc": 0.5})
+    )
     return MaskRow(
         case,
         1.0,

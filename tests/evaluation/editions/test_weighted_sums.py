@@ -16,8 +16,9 @@ from evaluation.editions.metrics import parse_metrics
 from evaluation.editions.profile import parse_profile
 from evaluation.editions.task import with_options
 from evaluation.metrics.overlap import weighted_sum_metric
+from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 
-KNOWN = {name: ("answer", name) for name in ("accuracy", "auc", "brier", "calibration_error")}
+KNOWN = {metric.name: ("answer", metric) for metric in (*MANY_CLASSES_METRICS, *BINARY_METRICS)}
 
 
 def entry(parts, weights, **more):

@@ -14,7 +14,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from evaluation.inputs.masks import BoundingBox, BoxRegion
 from evaluation.inputs.submission import SubmittedAnswer
-from evaluation.rows.mask.pair import MaskPair, compare_pair
+from evaluation.rows.comparison import MaskPair, compare_pair
 
 SIZE = (9, 7, 5)
 EIGHTHS = st.integers(-80, 80).map(lambda number: number / 8)

@@ -107,7 +107,7 @@ def test_a_mask_that_memory_does_not_hold_fails_its_case(phase, blank, grid, mon
 
 @pytest.mark.parametrize("bug", [IndexError, KeyError, RuntimeError, ValueError])
 @pytest.mark.parametrize(
-    "place", ["inputs.masks._resampled", "inputs.masks.Geometry.differences", "rows.mask.pair.count_overlaps"]
+    "place", ["inputs.masks._resampled", "inputs.masks.Geometry.differences", "rows.comparison.count_overlaps"]
 )
 def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
     """It must not be scored as a case without a prediction."""

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import (
     LesionCounts,
     compare_lesions,
@@ -20,6 +19,7 @@ from evaluation.metrics.lesions import (
     label_components,
     match_one_to_one,
 )
+from evaluation.metrics.rules import MaskRules
 from tests.evaluation.tasks import SEGMENTATION
 
 masks = hnp.arrays(np.bool_, (4, 5, 5), elements=st.sampled_from([True, False, False]))

@@ -49,11 +49,11 @@ def test_the_oracle_agrees(rules, seed):
     row = compare_surfaces(first, second, SPACING, rules(surfaces="gtvp"))
     both = np.concatenate([there, back])
     assert row.state == MEASURED
-    assert row.hd95_mm == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
-    assert row.asd_mm == pytest.approx(both.mean())
-    assert row.surface_dsc == pytest.approx((both <= 2.0 + 1e-9).mean())
+    assert row.values["hd95_mm"] == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
+    assert row.values["asd_mm"] == pytest.approx(both.mean())
+    assert row.values["surface_dsc"] == pytest.approx((both <= 2.0 + 1e-9).mean())
     pooled = compare_surfaces(first, second, SPACING, rules(hd95="pooled"))
-    assert pooled.hd95_mm == pytest.approx(np.percentile(both, 95))
+    assert pooled.values["hd95_mm"] == pytest.approx(np.percentile(both, 95))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -79,7 +79,7 @@ def test_single_voxels_lie_as_far_apart_as_their_spacing(rules, axis, step_mm):
     first[1, 1, 1] = True
     second[tuple(np.eye(3, dtype=int)[axis] * 4 + 1)] = True
     row = compare_surfaces(first, second, SPACING, rules())
-    assert (row.hd95_mm, row.asd_mm, row.surface_dsc) == (4 * step_mm, 4 * step_mm, 0.0)
+    assert (row.values["hd95_mm"], row.values["asd_mm"], row.values["surface_dsc"]) == (4 * step_mm, 4 * step_mm, 0.0)
 
 
 def test_the_code_of_2021_reads_the_spacing_the_other_way_round(rules):
@@ -87,7 +87,7 @@ def test_the_code_of_2021_reads_the_spacing_the_other_way_round(rules):
     first, second = np.zeros((6, 6, 6), bool), np.zeros((6, 6, 6), bool)
     first[1, 1, 1] = second[5, 1, 1] = True
     row = compare_surfaces(first, second, SPACING, rules(hd95="hecktor2021_code"))
-    assert (row.hd95_mm, row.asd_mm) == (4.0, 12.0)
+    assert (row.values["hd95_mm"], row.values["asd_mm"]) == (4.0, 12.0)
 
 
 def test_nested_cubes(rules):
@@ -98,31 +98,37 @@ def test_nested_cubes(rules):
     outer[2:7, 2:7, 2:7] = True
     inner[3:6, 3:6, 3:6] = True
     row = compare_surfaces(outer, inner, (1.0, 1.0, 1.0), rules(surface_tolerance_mm=1.0))
-    assert row.hd95_mm == pytest.approx(math.sqrt(3))
-    assert row.asd_mm == pytest.approx((26 + 54 + 36 * math.sqrt(2) + 8 * math.sqrt(3)) / 124)
-    assert row.surface_dsc == pytest.approx(80 / 124)
+    assert row.values["hd95_mm"] == pytest.approx(math.sqrt(3))
+    assert row.values["asd_mm"] == pytest.approx((26 + 54 + 36 * math.sqrt(2) + 8 * math.sqrt(3)) / 124)
+    assert row.values["surface_dsc"] == pytest.approx(80 / 124)
 
 
 def test_identical_masks_are_perfect(rules):
     mask, _ = random_pair(1)
-    assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceRow(MEASURED, 0.0, 0.0, 1.0)
+    assert compare_surfaces(mask, mask, SPACING, rules()) == SurfaceRow(
+        MEASURED, {"hd95_mm": 0.0, "asd_mm": 0.0, "surface_dsc": 1.0}
+    )
 
 
 def test_empty_masks(rules):
     empty, some = np.zeros((3, 3, 3), bool), np.ones((3, 3, 3), bool)
-    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceRow(BOTH_EMPTY, None, None, None)
+    assert compare_surfaces(empty, empty, SPACING, rules()) == SurfaceRow(
+        BOTH_EMPTY, {"hd95_mm": None, "asd_mm": None, "surface_dsc": None}
+    )
     for pair in ((empty, some), (some, empty)):
-        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceRow(ONE_EMPTY, math.inf, math.inf, 0.0)
+        assert compare_surfaces(*pair, SPACING, rules()) == SurfaceRow(
+            ONE_EMPTY, {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
+        )
     of_2021 = compare_surfaces(some, empty, SPACING, rules(hd95="hecktor2021_code"))
-    assert of_2021 == SurfaceRow(ONE_EMPTY, 0.0, math.inf, 0.0)
+    assert of_2021 == SurfaceRow(ONE_EMPTY, {"hd95_mm": 0.0, "asd_mm": math.inf, "surface_dsc": 0.0})
 
 
 @pytest.mark.parametrize(
     "row",
     [
-        SurfaceRow(MEASURED, 1.5, 0.5, 0.75),
-        SurfaceRow(BOTH_EMPTY, None, None, None),
-        SurfaceRow(ONE_EMPTY, math.inf, math.inf, 0.0),
+        SurfaceRow(MEASURED, {"hd95_mm": 1.5, "asd_mm": 0.5, "surface_dsc": 0.75}),
+        SurfaceRow(BOTH_EMPTY, {"hd95_mm": None, "asd_mm": None, "surface_dsc": None}),
+        SurfaceRow(ONE_EMPTY, {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}),
     ],
 )
 def test_a_row_has_no_infinity_in_its_json_form(row):

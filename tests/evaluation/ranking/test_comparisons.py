@@ -11,12 +11,16 @@ import pytest
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.classification import binary_metrics
 from evaluation.ranking.cli import main
-from evaluation.ranking.comparisons import BOOTSTRAP, SIGNED_RANK, method_of, second_test
+from evaluation.ranking.comparisons import BOOTSTRAP, SIGNED_RANK, method_of
+from evaluation.rows.classes import BINARY_METRICS, class_metrics
+from evaluation.rows.kinds import find_metric
+from evaluation.rows.mask import mask_metrics
+from evaluation.rows.risk import RISK_METRICS
 from evaluation.statistics.bootstrap import interval
 from evaluation.statistics.kang import TeamRisks, kang
 from evaluation.statistics.tests import holm, signed_ranks
 from tests.evaluation.conftest import Phase
-from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+from tests.evaluation.tasks import HPV, MASK, RFS, SEGMENTATION
 
 PAIR = {"team", "than", "difference", "sd", "ci95_low", "ci95_high", "p", "p_holm"}
 PAIR_BESIDE = {"team", "than", "difference", "p", "p_holm"}
@@ -66,7 +70,7 @@ def pair_of(pairs, team, than):
 def test_only_means_of_per_case_values_are_compared_by_signed_ranks():
     """Of all metrics of all editions; the sum of two such means is no mean of per-case values of its own."""
     methods = {
-        name: method_of(metric.measure)
+        name: method_of(metric.metric)
         for edition in ("hecktor2020", "hecktor2021", "hecktor2022", "hecktor2025", "hecktor2026", "hntsmrg2024")
         for task in load_profile(edition).tasks.values()
         for name, metric in task.metrics.items()
@@ -75,14 +79,18 @@ def test_only_means_of_per_case_values_are_compared_by_signed_ranks():
     assert {name for name, method in methods.items() if method == SIGNED_RANK} == means
     assert {method for name, method in methods.items() if name not in means} == {BOOTSTRAP}
     assert {"dsc_mean", "score", "gtvp_hd95_median_mm", "c_index", "balanced_accuracy"} < methods.keys()
-    assert method_of("gtvn_surface_dsc_mean") == SIGNED_RANK
+    assert method_of(find_metric(MASK, "gtvn_surface_dsc_mean")) == SIGNED_RANK
 
 
-def test_the_tests_beside():
-    assert second_test("c_index") == "kang"
-    for measure in ("balanced_accuracy", "accuracy", "sensitivity", "specificity", "recall_T4"):
-        assert second_test(measure) == "mcnemar"
-    assert {second_test(measure) for measure in ("uno_c", "gtvp_dsc_mean", "gtvn_recall_agg", "auc", "")} == {None}
+def test_second_tests():
+    stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer
+    tests = {
+        metric.name: metric.second_test
+        for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *class_metrics(stage))
+        if metric.second_test
+    }
+    mcnemar = {"balanced_accuracy", "accuracy", "sensitivity", "specificity", *(f"recall_T{n}" for n in range(1, 5))}
+    assert tests == {"c_index": "kang"} | dict.fromkeys(mcnemar, "mcnemar")
 
 
 def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):

@@ -287,13 +287,18 @@ def test_tau_of_what_is_not_measured(tmp_path):
     paths = sorted((tmp_path / "task3").glob("*/metrics.json"))
     with pytest.raises(HecktorError, match=r"--tau: unknown metric 'dsc', expected one of balanced_accuracy"):
         rank(3, paths, tmp_path, "--tau", "dsc")
-    with pytest.raises(HecktorError, match="calibration_in_the_large is best at 0"):
+    with pytest.raises(HecktorError, match="calibration_in_the_large has its optimum at 0"):
         rank(3, paths, tmp_path, "--tau", "calibration_in_the_large")
     with pytest.raises(HecktorError, match="no bootstrap rankings"):
         rank(3, paths, tmp_path, "--tau", "auc", "--bootstraps", "0")
     content = json.loads(paths[1].read_text())
     for row in content["results"]:
         row["predicted_probability"] = None
+    (tmp_path / "plain.json").write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="states auc, for which its rows lack the data"):
+        rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--names", "a", "plain")
+    for name in ("auc", "brier", "calibration_error", "calibration_in_the_large"):
+        del content["aggregates"][name]
     (tmp_path / "plain.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="plain has no auc"):
         rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--tau", "auc", "--names", "a", "plain")

@@ -16,8 +16,8 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.images.volumes import write_mask
-from evaluation.editions.edge_cases import MIN_PUBLIC_CASES
 from evaluation.metrics.classification import binary_metrics
+from evaluation.metrics.rules import MIN_PUBLIC_CASES
 from evaluation.statistics.bootstrap import estimate, replicates
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 

@@ -16,8 +16,7 @@ from evaluation.metrics.lesions import LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.surface import SurfaceRow
 from evaluation.rows.classes import ClassRow
-from evaluation.rows.kinds import scorer_of
-from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION, STATUS
 
@@ -27,7 +26,11 @@ def segmentation_row(number, rng):
         both = int(rng.integers(0, 50))
         return Overlap(both, both + int(rng.integers(0, 30)), both + int(rng.integers(0, 30)))
 
-    surfaces = {"gtvp": SurfaceRow("measured", rng.choice([1.5, 2.5, np.inf]), rng.random(), rng.random())}
+    surfaces = {
+        "gtvp": SurfaceRow(
+            "measured", {"hd95_mm": rng.choice([1.5, 2.5, np.inf]), "asd_mm": rng.random(), "surface_dsc": rng.random()}
+        )
+    }
     lesions = LesionCounts(*rng.integers(0, 4, 3).tolist())
     ratios = (rng.random(), rng.random(), rng.random())
     return MaskRow(
@@ -62,7 +65,7 @@ MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row, HPV.name: sta
 def values(task, rows):
     profile = load_profile("hecktor2021" if task == SEGMENTATION.name else "hecktor2025").task(task)
     (answer,) = profile.answers.values()
-    metrics = scorer_of(answer).measure(rows).metrics
+    metrics = answer.scorer.measure(rows).metrics
     return {name: float(metric(np.ones((1, len(rows))))[0]) for name, metric in metrics.items()}
 
 

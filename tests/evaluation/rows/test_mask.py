@@ -12,7 +12,7 @@ import SimpleITK as sitk
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
-from evaluation.rows.mask.restored import restored_row
+from evaluation.rows.mask import restored_row
 from evaluation.rows.raw import RawRow
 from tests.evaluation.tasks import SEGMENTATION
 

@@ -11,7 +11,7 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
-from evaluation.rows.mask.metrics import equal_bins
+from evaluation.metrics.bins import equal_bins
 from evaluation.studies.cli import main
 from tests.evaluation.tasks import RFS, SEGMENTATION
 

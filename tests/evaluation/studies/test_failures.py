@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.rows.mask.pair import MaskRow
+from evaluation.rows.mask import MaskRow
 from evaluation.studies.cli import main
 from evaluation.studies.failures.study import compare, curve
 from tests.evaluation.tasks import RFS, SEGMENTATION

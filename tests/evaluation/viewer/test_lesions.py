@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.editions.profile import load_profile
-from evaluation.editions.rules import MaskRules
 from evaluation.metrics.lesions import compare_lesions
+from evaluation.metrics.rules import MaskRules
 from evaluation.viewer import findings
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.editions.edge_cases import dsc_of_case
+from evaluation.metrics.overlap import dsc_of_case
 
 
 @pytest.mark.parametrize(

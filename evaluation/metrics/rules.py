@@ -1,23 +1,77 @@
-"""The rules that an evaluation profile chooses for each answer: a class for each kind of answer.
+"""The rules of an evaluation profile, a class for each kind of answer, and what counts in edge cases.
 
 Each field of a class is a key of the profile's `rules`; a field with a default may be left out. `CHOICES` lists the
 values of a field, `RANGES` the lower and upper bound of a number. docs/editions.md explains every value.
+
+| case | what counts by default |
+|---|---|
+| GTVp or GTVn empty in reference and prediction | the case does not enter its mean DSC (`skip`), and is listed |
+| GTVp or GTVn empty in the reference only | DSC 0 |
+| GTVp or GTVn empty in the prediction only | DSC 0, by the formula |
+| precision and recall of GTVp | as its DSC; an empty prediction of a tumour has precision 0 |
+| surface distances, both masks empty | the case does not count |
+| surface distances, one mask empty or no prediction | infinite, the surface DSC 0 |
+| GTVn empty, aggregated DSC and lesions | no special rule: its volumes and lesions enter the sums |
+| no prediction, or an unusable one | worst score: DSC 0 (an empty GTVp reference too), all reference \
+voxels and lesions missed, risk non-concordant, class wrong |
+| risk NaN, infinite or not a number | counts as missing |
+| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json; of several \
+answers in a result that is not public, this one's metric is null, with a warning |
+| no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
+| a case without a probability while others have one | the worst one: 0 for a positive, 1 for a negative |
+| an undefined extra metric | null, without a warning |
+| a class of the reference that the declaration does not count, such as T0 | the answer is not evaluated for this \
+case, which is listed |
+| no target in the reference | the answer is not evaluated for this case, which is listed |
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from contract.editions import Answer
-from contract.editions.declaration import DIRECTIONS, Kind
+from contract.editions.declaration import Kind
 from contract.errors import HecktorError
-from evaluation.editions.edge_cases import EMPTY_RULES, MISSING_RISK_RULES, MISSING_RULES
 
 Choices: TypeAlias = Mapping[str, tuple[object, ...]]
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
+
+MISSING_RULES: Final = ("worst", "skip", "stop")
+# A submitter knows the answers, so that a metric of fewer cases would reveal their reference.
+MIN_PUBLIC_CASES: Final = 10
+
+
+# DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
+EMPTY_RULES: Final[dict[str, tuple[float | None, float | None]]] = {
+    "skip": (None, 0.0),
+    "one": (1.0, 0.0),
+    "zero": (0.0, 0.0),
+    "drop_empty_reference": (None, None),
+}
+
+# Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
+MISSING_RISK_RULES: Final[dict[str, float]] = {"non_concordant": 0.0, "tie": 0.5}
+
+NO_COMPARABLE_PAIR: Final = (
+    "c_index: no comparable pair among {n} patients, expected at least one recurrence before another patient's "
+    "last follow-up"
+)
+ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected at least two"
+NOTHING_TO_MEASURE: Final = (
+    "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
+    "so the value is null"
+)
+PART_IS_NULL: Final = "{metric}: null, since {parts} has no value"
+INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
+SIGN_MAY_BE_FLIPPED: Final = (
+    "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction}; negating a risk gives a time "
+    "and the reverse)"
+)
+DIRECTIONS: Final[dict[str, str]] = {
+    "risk": "a risk, higher = earlier recurrence",
+    "time": "a time, higher = later recurrence",
+}
 
 CODE_OF_2021: Final = "hecktor2021_code"
 HD95_DEFINITIONS: Final = ("max_directed", "pooled", CODE_OF_2021)
@@ -86,7 +140,7 @@ class RiskRules:
     CHOICES: ClassVar[Choices] = {
         "missing": MISSING_RULES,
         "missing_risk": tuple(MISSING_RISK_RULES),
-        "direction": DIRECTIONS,
+        "direction": tuple(DIRECTIONS),
     }
     RANGES: ClassVar[Ranges] = {}
 
@@ -109,54 +163,3 @@ class ClassRules:
 Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
 RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
-
-# Measured besides those of the kind, for the labels that `surfaces` names.
-SURFACE_METRICS: Final[dict[str, tuple[str, str, str]]] = {
-    label: (f"{label}_hd95_median_mm", f"{label}_asd_median_mm", f"{label}_surface_dsc_mean")
-    for label in ("gtvp", "gtvn")
-}
-
-# Computed from the probabilities of a class that a submitter may add.
-PROBABILITY_METRICS: Final = ("auc", "brier", "calibration_error", "calibration_in_the_large")
-METRICS_OF_KIND: Final[dict[Kind, tuple[str, ...]]] = {
-    "mask": (
-        "gtvp_dsc_mean",
-        "gtvn_dsc_mean",
-        "gtvp_dsc_agg",
-        "gtvn_dsc_agg",
-        "dsc_agg_mean",
-        "gtvn_f1_agg",
-        "gtvn_precision_agg",
-        "gtvn_recall_agg",
-        "gtvp_precision_mean",
-        "gtvp_recall_mean",
-        "gtvp_f1",
-    ),
-    "risk": ("c_index", "uno_c", "auc_1y", "auc_2y", "auc_3y"),
-    "class": ("balanced_accuracy", "sensitivity", "specificity", *PROBABILITY_METRICS),
-}
-# Metrics of an answer with more than two classes, besides the recall of each class.
-MANY_CLASSES_METRICS: Final = ("balanced_accuracy", "accuracy")
-RECALL_PREFIX: Final = "recall_"
-
-# The meaning of a metric fixes its direction: lower is better for these, higher for all others.
-LOWER_IS_BETTER: Final = frozenset(
-    {"brier", "calibration_error", *(name for hd95, asd, _ in SURFACE_METRICS.values() for name in (hd95, asd))}
-)
-# Best at 0, between both ends: teams cannot be ranked by them.
-WITHOUT_GOOD_END: Final = frozenset({"calibration_in_the_large"})
-
-
-def bounds_of(measure: str) -> tuple[float, float]:
-    """The least and the greatest value that a metric can have: distances are in mm, all others are fractions."""
-    if measure.endswith("_mm"):
-        return 0.0, math.inf
-    return (-1.0, 1.0) if measure in WITHOUT_GOOD_END else (0.0, 1.0)
-
-
-def measurable(answer: Answer, rules: Rules) -> tuple[str, ...]:
-    """Names of the metrics that these rules measure for an answer."""
-    if answer.kind == "class" and not answer.is_binary:
-        return (*MANY_CLASSES_METRICS, *(f"{RECALL_PREFIX}{value}" for value in answer.classes))
-    surfaces = SURFACES_OF[rules.surfaces] if isinstance(rules, MaskRules) else ()
-    return (*METRICS_OF_KIND[answer.kind], *(name for label in surfaces for name in SURFACE_METRICS[label]))

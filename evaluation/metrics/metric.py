@@ -1,0 +1,55 @@
+"""What the project knows about a metric, as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from contract.editions.declaration import Kind
+from evaluation.metrics.overlap import WeightedMetric
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one kind of answer.
+
+    Attributes:
+        name: as in profiles and metrics.json, without the answer's prefix.
+        title: for tables and charts, with the unit.
+        kind: of the answers that it measures.
+        of: the metric as a function of case weights, from the kind's cohort (`MaskCohort`, `RiskCohort`,
+            `ClassCohort`); None if the rows lack the data.
+        unit: `mm`, or empty for a fraction.
+        bounds: the least and the greatest value.
+        best: the best value; teams can be ranked only by a metric that is best at one of its bounds.
+        is_mean: whether it is the mean of per-case values, so that teams are compared by Wilcoxon's signed ranks and
+            not by the bootstrap.
+        second_test: name of the test that is shown beside the deciding one; empty for none.
+        includes: whether the metric takes a row into account (`sensitivity` only positive patients).
+        rules: the profile's rules that change its meaning.
+        from_probability: whether it is computed from probabilities that submitters may add.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    of: Callable[[Any], WeightedMetric | None]
+    unit: str = ""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    best: float = 1.0
+    is_mean: bool = False
+    second_test: str = ""
+    includes: Callable[[Any], bool] = lambda _: True
+    rules: tuple[str, ...] = ()
+    from_probability: bool = False
+
+    @property
+    def can_rank(self) -> bool:
+        """Whether the metric is best at one end."""
+        return self.best in self.bounds
+
+    @property
+    def higher_is_better(self) -> bool:
+        """The direction of a metric that can rank."""
+        return self.best == self.bounds[1]

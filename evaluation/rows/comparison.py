@@ -1,0 +1,166 @@
+"""Compare reference masks with predicted ones: one small row a case, from which every metric of masks is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from contract import labels
+from contract.errors import GroundTruthError, PredictionError
+from evaluation.execution.pool import Workers, map_cases
+from evaluation.inputs.ground_truth import Reference, read_mask_folder
+from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
+from evaluation.inputs.plain_files import read_mask_files
+from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
+from evaluation.metrics.areas import Spacing
+from evaluation.metrics.bins import dsc_by_volume
+from evaluation.metrics.lesions import compare_lesions
+from evaluation.metrics.overlap import Box, count_overlaps, foreground_box
+from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics.surface import compare_surfaces, without_prediction
+from evaluation.rows.mask import LABELS, MaskCohort, MaskRow, column, mask_metrics, restored_row
+from evaluation.rows.raw import RawRow
+from evaluation.rows.scorer import RowMetrics, measured
+
+_N_LABELS: Final = 1 + len(labels.FOREGROUND)
+_MM3_A_ML: Final = 1000.0
+
+
+@dataclass(frozen=True)
+class MaskPair:
+    """A reference mask and the submitted one; with a box, both are compared inside it only."""
+
+    reference: Path
+    answer: SubmittedAnswer
+    rules: MaskRules
+    box: BoundingBox | None = None
+
+
+@dataclass(frozen=True)
+class MaskArrays:
+    """A reference and a predicted mask of one shape, (z, y, x), with values 0, 1 and 2.
+
+    Without a prediction `error` gives the reason, and `tried` whether anything was submitted.
+    """
+
+    reference: npt.NDArray[Any]
+    voxel_volume_mm3: float
+    predicted: npt.NDArray[Any] | None = None
+    error: str | None = None
+    tried: bool = False
+
+
+def compare_pair(pair: MaskPair) -> MaskRow:
+    """Compare a prediction with its reference on the reference's grid.
+
+    A prediction that is absent, unreadable, on another grid (unless the rules resample it) or has a value other than
+    0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
+
+    Raises:
+        GroundTruthError: the reference cannot be used, or the box lies outside of it.
+    """
+    reference = read_labels(pair.reference, GroundTruthError)
+    region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE
+    if pair.box and region.is_empty:
+        raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
+    masks = MaskArrays(region.cut(reference.array), reference.geometry.voxel_volume_mm3)
+    try:
+        path = answer_file(pair.answer, is_image=True)
+        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)
+        masks = replace(masks, predicted=region.cut(predicted))
+    except PredictionError as problem:
+        masks = replace(masks, error=problem.message, tried=pair.answer.tried)
+    return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)
+
+
+def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: MaskRules) -> MaskRow:
+    """The row of one case; `spacing_mm` holds the distances of voxel centres, (z, y, x)."""
+    mine, theirs = _compact(masks)
+    failed = masks.error is not None
+    overlaps = count_overlaps(mine, theirs, _N_LABELS)
+    lesions = compare_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules)
+    row = MaskRow(
+        case=case,
+        voxel_volume_mm3=masks.voxel_volume_mm3,
+        gtvp=overlaps[labels.GTVP],
+        gtvn=overlaps[labels.GTVN],
+        gtvn_lesions=lesions.counts,
+        gtvn_lesion_voxels=lesions.voxels,
+        gtvn_lesion_dsc=lesions.dsc,
+        gtvp_dsc=None,
+        error=masks.error,
+        failed=failed and masks.tried,
+        surfaces={
+            name: without_prediction()
+            if failed
+            else compare_surfaces(mine == LABELS[name], theirs == LABELS[name], spacing_mm, rules)
+            for name in SURFACES_OF[rules.surfaces]
+        },
+    )
+    return row.with_scores(rules)
+
+
+def _compact(masks: MaskArrays) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Both masks cut to their foreground, one byte for each voxel; an absent prediction is empty."""
+    if masks.predicted is None:
+        mine = masks.reference[foreground_box(masks.reference)].astype(np.uint8)
+        return mine, np.zeros_like(mine)
+    box: Box = foreground_box(masks.reference, masks.predicted)
+    return masks.reference[box].astype(np.uint8), masks.predicted[box].astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class MaskScorer:
+    """Scores masks."""
+
+    rules: MaskRules
+    scores_outcomes: bool = False
+
+    def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Path]:
+        return read_mask_folder(source, centre_columns)
+
+    def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+        return read_mask_files(source, cases, not_evaluated)
+
+    def score(self, reference: Reference[Path], submission: Submission, workers: int | Workers) -> list[MaskRow]:
+        """One row for each case, compared inside its bounding box if there is one."""
+        pairs = [
+            MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
+            for answer in submission.answers
+        ]
+        return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
+
+    def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
+        """Overlap, lesions and surfaces; and the GTVp's DSC by its volume."""
+        not_in_mean = {
+            f"{name}_empty_not_in_mean_dsc": tuple(row.case for row in rows if getattr(row, f"{name}_dsc") is None)
+            for name in LABELS
+        }
+        counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
+        volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / _MM3_A_ML for row in counted)
+        by_volume = dsc_by_volume(volumes, column(row.gtvp_dsc for row in counted))
+        return RowMetrics(
+            measured(mask_metrics(self.rules.surfaces), MaskCohort(rows, self.rules)),
+            excluded={why: cases for why, cases in not_in_mean.items() if cases},
+            analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
+        )
+
+    def restore(self, raw: RawRow) -> MaskRow:
+        return restored_row(raw, self.rules)
+
+    def reference_of(self, row: MaskRow) -> tuple[object, ...]:
+        """The row's own part and, where each lesion has one partner, the number of lesions."""
+        lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
+        return row.reference if self.rules.matching == "any_overlap" else (*row.reference, lesions)
+
+
+def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
+    # The reference alone must be readable here; if the reference kills a process, the run stops with it.
+    read_labels(pair.reference, GroundTruthError)
+    why = "the process that compared it died, out of memory perhaps"
+    return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))

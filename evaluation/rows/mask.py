@@ -1,0 +1,320 @@
+"""Masks: the row of a case, its form in metrics.json, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from contract import labels
+from contract.editions.values import described, is_integer, is_number
+from evaluation.metrics import surface
+from evaluation.metrics.lesions import LesionCounts, f1_agg_metric
+from evaluation.metrics.metric import Metric
+from evaluation.metrics.overlap import (
+    Floats,
+    Overlap,
+    WeightedMetric,
+    average_metric,
+    dsc_agg_metric,
+    dsc_of_case,
+    harmonic_mean_metric,
+    mean_metric,
+    scores_of_case,
+    weighted_ratio,
+)
+from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.rows.raw import RawRow
+
+LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
+LESION_KEYS: Final = ("tp", "fp", "fn")
+# No image has such voxels; the sums of more extreme volumes would leave the range of a double.
+_VOXEL_MM3: Final = (1e-100, 1e100)
+_LESION_LISTS: Final = ("gtvn_lesion_voxels", "gtvn_lesion_dsc")
+_ABSENT_IN_OLDER_FILES: Final = frozenset({"gtvn_dsc", *_LESION_LISTS})
+
+
+@dataclass(frozen=True)
+class MaskRow:
+    """Sufficient statistics of one case.
+
+    `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
+    Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
+    `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
+    lesion, None for a missed one; both are None in rows of older files.
+    """
+
+    case: str
+    voxel_volume_mm3: float
+    gtvp: Overlap
+    gtvn: Overlap
+    gtvn_lesions: LesionCounts
+    gtvp_dsc: float | None
+    error: str | None = None
+    failed: bool = False
+    gtvp_precision: float | None = None
+    gtvp_recall: float | None = None
+    surfaces: Mapping[str, surface.SurfaceRow] = field(default_factory=dict)
+    gtvn_dsc: float | None = None
+    gtvn_lesion_voxels: tuple[int, ...] | None = None
+    gtvn_lesion_dsc: tuple[float | None, ...] | None = None
+
+    @property
+    def reference(self) -> tuple[object, ...]:
+        """Volume of a voxel, and voxels of each label."""
+        return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
+
+    def with_scores(self, rules: MaskRules) -> MaskRow:
+        """The row with the DSC, precision and recall that follow from its counts."""
+        without = self.error is not None
+        dsc, precision, recall = scores_of_case(*_counts(self.gtvp), failed=without, rule=rules.gtvp_empty)
+        gtvn_dsc = dsc_of_case(*_counts(self.gtvn), failed=without, rule=rules.gtvn_empty)
+        return replace(self, gtvp_dsc=dsc, gtvp_precision=precision, gtvp_recall=recall, gtvn_dsc=gtvn_dsc)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for metrics.json, with volumes in voxels and in mm3."""
+        flat: dict[str, Any] = {
+            "case": self.case,
+            "error": self.error,
+            "failed": self.failed,
+            "voxel_volume_mm3": self.voxel_volume_mm3,
+            "gtvp_dsc": self.gtvp_dsc,
+            "gtvp_precision": self.gtvp_precision,
+            "gtvp_recall": self.gtvp_recall,
+            "gtvn_dsc": self.gtvn_dsc,
+        }
+        for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
+            for part, voxels in vars(overlap).items():
+                flat[f"{name}_{part}_voxels"] = voxels
+                flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
+        lesions = zip(LESION_KEYS, vars(self.gtvn_lesions).values(), strict=True)
+        flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
+        if self.gtvn_lesion_voxels is not None and self.gtvn_lesion_dsc is not None:
+            flat |= {"gtvn_lesion_voxels": list(self.gtvn_lesion_voxels), "gtvn_lesion_dsc": list(self.gtvn_lesion_dsc)}
+        for name, row in self.surfaces.items():
+            flat |= row.as_json(name)
+        return flat
+
+
+@dataclass(frozen=True)
+class CaseValue:
+    """A value of one case for tables of cases: its key in the rows of metrics.json, and how to show it."""
+
+    key: str
+    title: str
+    higher_is_better: bool
+    digits: int
+
+
+CASE_VALUES: Final = (
+    CaseValue("gtvp_dsc", "GTVp DSC", higher_is_better=True, digits=3),
+    CaseValue("gtvn_dsc", "GTVn DSC", higher_is_better=True, digits=3),
+    CaseValue("gtvp_hd95_mm", "GTVp HD95 (mm)", higher_is_better=False, digits=1),
+    CaseValue("gtvn_hd95_mm", "GTVn HD95 (mm)", higher_is_better=False, digits=1),
+    CaseValue("gtvn_lesions_fn", "GTVn lesions missed", higher_is_better=False, digits=0),
+    CaseValue("gtvn_lesions_fp", "GTVn lesions false", higher_is_better=False, digits=0),
+)
+
+
+def _counts(overlap: Overlap) -> tuple[int, int, int]:
+    return overlap.intersection, overlap.reference, overlap.predicted
+
+
+# Rows read back from metrics.json
+
+
+def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
+    """The row whose form in metrics.json is `raw`.
+
+    Raises:
+        HecktorError: a figure is absent, impossible, or contradicts the counts of voxels and lesions.
+    """
+    error, failed = raw.outcome()
+    overlaps = {name: _overlap(raw, name) for name in LABELS}
+    lesions = LesionCounts(*(raw.count(f"gtvn_lesions_{part}") for part in LESION_KEYS))
+    _check_lesions(raw, overlaps["gtvn"], lesions)
+    if error is not None and any(overlap.predicted for overlap in overlaps.values()):
+        raise raw.fault("predicted voxels in a case without a usable prediction", "none")
+    sizes, lesion_dsc = _lesion_lists(raw, overlaps["gtvn"], lesions)
+    row = MaskRow(
+        case=raw.case,
+        voxel_volume_mm3=raw.number("voxel_volume_mm3", *_VOXEL_MM3),
+        gtvp=overlaps["gtvp"],
+        gtvn=overlaps["gtvn"],
+        gtvn_lesions=lesions,
+        gtvp_dsc=None,
+        error=error,
+        failed=failed,
+        gtvn_lesion_voxels=sizes,
+        gtvn_lesion_dsc=lesion_dsc,
+        surfaces={
+            name: surface.without_prediction() if error is not None else _surface(raw, name, overlaps[name], rules)
+            for name in SURFACES_OF[rules.surfaces]
+        },
+    ).with_scores(rules)
+    for key, value in row.as_json().items():
+        if key not in _LESION_LISTS and (key in raw.content or key not in _ABSENT_IN_OLDER_FILES):
+            raw.check(key, value, "its counts")
+    return row
+
+
+def _overlap(raw: RawRow, name: str) -> Overlap:
+    keys = [f"{name}_{part}_voxels" for part in ("intersection", "reference", "predicted")]
+    overlap = Overlap(*map(raw.count, keys))
+    smaller = min(overlap.reference, overlap.predicted)
+    if overlap.intersection > smaller:
+        sizes = f"{overlap.reference} reference and {overlap.predicted} predicted voxels"
+        raise raw.fault(f"{keys[0]} {overlap.intersection} of {sizes}", f"at most {smaller}")
+    return overlap
+
+
+def _check_lesions(raw: RawRow, gtvn: Overlap, lesions: LesionCounts) -> None:
+    """Each lesion has a voxel of its own, and each detected one a voxel in common; this holds for every matching."""
+    for side, voxels, count in (
+        ("reference", gtvn.reference, lesions.true_positives + lesions.false_negatives),
+        ("predicted", gtvn.predicted, lesions.true_positives + lesions.false_positives),
+    ):
+        if count > voxels or (count == 0 and voxels > 0):
+            raise raw.fault(f"{count} {side} lesions in {voxels} {side} voxels", f"from {min(1, voxels)} to {voxels}")
+    if lesions.true_positives > gtvn.intersection:
+        found = f"{lesions.true_positives} detected lesions in {gtvn.intersection} common voxels"
+        raise raw.fault(found, f"at most {gtvn.intersection}")
+
+
+def _lesion_lists(
+    raw: RawRow, gtvn: Overlap, lesions: LesionCounts
+) -> tuple[tuple[int, ...] | None, tuple[float | None, ...] | None]:
+    """Size and DSC of each lesion of the reference; None in files of older versions."""
+    if not any(key in raw.content for key in _LESION_LISTS):
+        return None, None
+    sizes, dsc = (raw.content.get(key) for key in _LESION_LISTS)
+    if not isinstance(sizes, list) or not all(is_integer(size) and size > 0 for size in sizes):
+        raise raw.fault(f"{_LESION_LISTS[0]} {described(sizes)}", "a list of voxels")
+    if not isinstance(dsc, list) or not all(one is None or (is_number(one) and 0 <= one <= 1) for one in dsc):
+        raise raw.fault(f"{_LESION_LISTS[1]} {described(dsc)}", "a list of DSCs and nulls")
+    if len(sizes) != len(dsc) or sum(sizes) != gtvn.reference or dsc.count(None) != lesions.false_negatives:
+        found = f"{len(sizes)} GTVn lesions of {sum(sizes)} voxels and {len(dsc)} DSCs, {dsc.count(None)} null"
+        raise raw.fault(found, f"{gtvn.reference} voxels and {lesions.false_negatives} missed lesions")
+    return tuple(sizes), tuple(dsc)
+
+
+def _surface(raw: RawRow, label: str, overlap: Overlap, rules: MaskRules) -> surface.SurfaceRow:
+    if not (overlap.reference and overlap.predicted):
+        sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
+        return surface.row_of_empty_mask(**sides, rules=rules)
+    known = {f"{label}_{metric.key}": metric for metric in surface.SURFACE_METRICS}
+    values = {
+        metric.key: raw.number(name, *metric.bounds)
+        for name, metric in known.items()
+        if metric.in_all_files or name in raw.content
+    }
+    return surface.SurfaceRow(surface.MEASURED, values)
+
+
+# Metrics
+
+
+@dataclass(frozen=True)
+class MaskCohort:
+    """The rows of a cohort as columns, shape (cases,), under the rules of an evaluation."""
+
+    rows: Sequence[MaskRow]
+    rules: MaskRules
+
+    def values(self, name: str) -> Floats:
+        """A value of each row, NaN for a case that does not count."""
+        return column(getattr(row, name) for row in self.rows)
+
+    def counts(self, part: str) -> Floats:
+        """The three counts of an overlap or of lesions, shape (3, cases)."""
+        counts = [tuple(vars(getattr(row, part)).values()) for row in self.rows]
+        return np.array(counts, dtype=np.float64).reshape(-1, 3).T.copy()
+
+    def dsc_agg(self, label: str) -> WeightedMetric:
+        in_mm3 = self.rules.volume_unit == "mm3"
+        unit = np.array([row.voxel_volume_mm3 if in_mm3 else 1.0 for row in self.rows])
+        intersections, references, predictions = self.counts(label)
+        return dsc_agg_metric(intersections * unit, references * unit, predictions * unit)
+
+    def lesion_ratio(self, other: int) -> WeightedMetric:
+        """Detected lesions by these and the false (`other` 1) or missed (2) ones."""
+        counts = self.counts("gtvn_lesions")
+        return lambda weights: weighted_ratio(weights, counts[0], counts[0] + counts[other])
+
+    def surface_metric(self, label: str, metric: surface.SurfaceMetric) -> WeightedMetric | None:
+        """A metric of a label's surfaces; None if rows of an older file lack its value."""
+        values = [row.surfaces[label].values for row in self.rows]
+        if not all(metric.key in of_row for of_row in values):
+            return None
+        return metric.over_cases(column(of_row[metric.key] for of_row in values))
+
+
+def column(values: Iterable[float | None]) -> Floats:
+    """Values of cases as an array, NaN for None."""
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _mean(name: str, title: str, value: str, rule: str) -> Metric:
+    return Metric(name, title, "mask", lambda cohort: mean_metric(cohort.values(value)), is_mean=True, rules=(rule,))
+
+
+def _aggregate(name: str, title: str, of: Callable[[MaskCohort], WeightedMetric], *rules: str) -> Metric:
+    return Metric(name, title, "mask", of, rules=rules)
+
+
+_LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
+MASK_METRICS: tuple[Metric, ...] = (
+    _mean("gtvp_dsc_mean", "GTVp mean DSC", "gtvp_dsc", "gtvp_empty"),
+    _mean("gtvn_dsc_mean", "GTVn mean DSC", "gtvn_dsc", "gtvn_empty"),
+    _aggregate("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn"), "volume_unit"),
+    _aggregate(
+        "gtvn_f1_agg",
+        "GTVn aggregated F1",
+        lambda cohort: f1_agg_metric(*cohort.counts("gtvn_lesions")),
+        *_LESION_RULES,
+    ),
+    _aggregate("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp"), "volume_unit"),
+    _aggregate(
+        "dsc_agg_mean",
+        "Mean of aggregated DSC",
+        lambda cohort: average_metric(*map(cohort.dsc_agg, LABELS)),
+        "volume_unit",
+    ),
+    _aggregate(
+        "gtvn_precision_agg", "GTVn aggregated precision", lambda cohort: cohort.lesion_ratio(1), *_LESION_RULES
+    ),
+    _aggregate("gtvn_recall_agg", "GTVn aggregated recall", lambda cohort: cohort.lesion_ratio(2), *_LESION_RULES),
+    _mean("gtvp_precision_mean", "GTVp mean precision", "gtvp_precision", "gtvp_empty"),
+    _mean("gtvp_recall_mean", "GTVp mean recall", "gtvp_recall", "gtvp_empty"),
+    _aggregate(
+        "gtvp_f1",
+        "GTVp F1",
+        lambda cohort: harmonic_mean_metric(
+            *(mean_metric(cohort.values(value)) for value in ("gtvp_precision", "gtvp_recall"))
+        ),
+        "gtvp_empty",
+    ),
+)
+
+
+def mask_metrics(surfaces: str) -> tuple[Metric, ...]:
+    """Every metric of masks, with those of the surfaces that this value of the rule `surfaces` measures."""
+    of_surfaces = (_surface_metric(label, one) for label in SURFACES_OF[surfaces] for one in surface.SURFACE_METRICS)
+    return (*MASK_METRICS, *of_surfaces)
+
+
+def _surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
+    title = f"{labels.NAMES[LABELS[label]]} {metric.title}"
+    return Metric(
+        f"{label}_{metric.name}",
+        title,
+        "mask",
+        lambda cohort: cohort.surface_metric(label, metric),
+        unit=metric.unit,
+        bounds=metric.bounds,
+        best=metric.best,
+        is_mean=metric.over_cases is mean_metric,
+        rules=metric.rules,
+    )

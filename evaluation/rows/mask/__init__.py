@@ -1,1 +1,0 @@
-"""Masks: one row for each pair of a reference and a prediction, and the metrics of the rows."""

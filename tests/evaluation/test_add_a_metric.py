@@ -1,0 +1,92 @@
+"""A new metric is one record and a profile: the surface DSC at 1 mm, as in CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from contract.images.volumes import write_mask
+from evaluation import evaluate, rank
+from evaluation.metrics import surface
+from evaluation.metrics.overlap import mean_metric
+
+AT_1_MM = surface.SurfaceMetric(
+    "surface_dsc_1mm",
+    "surface_dsc_1mm_mean",
+    "mean surface DSC at 1 mm",
+    lambda surfaces, _: surfaces.fraction_within(1.0),
+    mean_metric,
+)
+METRICS = ("gtvp_surface_dsc_mean", "gtvp_surface_dsc_1mm_mean")
+PROFILE = {
+    "format": 1,
+    "name": "mine",
+    "title": "Mine",
+    "tasks": {
+        "segmentation": {
+            "kind": "segmentation",
+            "metrics": {name: {"title": name, "higher_is_better": True} for name in METRICS},
+            "rules": {
+                "missing": "worst",
+                "geometry": "exact",
+                "gtvp_empty": "skip",
+                "volume_unit": "mm3",
+                "connectivity": 26,
+                "iou_threshold": 0.3,
+                "iou_strict": True,
+                "matching": "one_to_one",
+                "surfaces": "gtvp",
+                "hd95": "max_directed",
+                "surface_tolerance_mm": 2.0,
+                "bounding_box": "optional",
+            },
+            "ranking": {
+                "official": "at_1_mm",
+                "ties": "min",
+                "schemes": {"at_1_mm": METRICS[1], "at_2_mm": METRICS[0]},
+            },
+        }
+    },
+}
+
+
+@pytest.fixture
+def ground_truth(tmp_path, grid):
+    """Two cases with one plane of GTVp and one voxel of GTVn, and the predictions of two teams, shifted by 1 mm and by 2 mm."""
+    for team, (rows, columns) in {"truth": (4, 3), "near": (4, 4), "far": (5, 3)}.items():
+        mask = np.zeros(grid.array_shape, dtype=np.uint8)
+        mask[2:6, rows, columns : columns + 4] = 1
+        mask[0, 0, 0] = 2
+        for case in ("A", "B"):
+            (tmp_path / team).mkdir(exist_ok=True)
+            write_mask(tmp_path / team / f"{case}.mha", mask, grid)
+    (tmp_path / "mine.json").write_text(json.dumps(PROFILE))
+    return tmp_path / "truth"
+
+
+def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch):
+    """Within 2 mm both teams are perfect. Within 1 mm only `near` is; every voxel of `far` is 2 mm away."""
+    monkeypatch.setattr(surface, "SURFACE_METRICS", (*surface.SURFACE_METRICS, AT_1_MM))
+    profile = str(ground_truth.parent / "mine.json")
+    results = {
+        team: evaluate(
+            ground_truth, task="segmentation", predictions=ground_truth.parent / team, edition=profile, bootstraps=20
+        )
+        for team in ("far", "near")
+    }
+    values = {team: [one.metrics[name].value for name in METRICS] for team, one in results.items()}
+    assert values == {"far": [1.0, 0.0], "near": [1.0, 1.0]}
+    assert [row["gtvp_surface_dsc_1mm"] for row in results["far"].rows] == [0.0, 0.0]
+    board = rank(results, edition=profile, bootstraps=20)
+    assert board.ranks == {"near": 1.0, "far": 2.0}
+    assert board.content["comparisons"][METRICS[1]]["test"] == "wilcoxon_signed_rank"
+
+
+def test_rows_of_files_that_lack_a_new_value_still_rank(ground_truth, monkeypatch):
+    old = evaluate(
+        ground_truth, task="segmentation", predictions=ground_truth, options={"surfaces": "gtvp"}, bootstraps=0
+    )
+    monkeypatch.setattr(surface, "SURFACE_METRICS", (*surface.SURFACE_METRICS, AT_1_MM))
+    assert rank({"old": old}, bootstraps=0).ranks == {"old": 1.0}
