@@ -1,42 +1,42 @@
-"""Command line of training: `hecktor train`, `python -m baseline`; one sub-command per step, and `all`."""
+"""Command line of training: `hecktor train`, `python -m baseline`; one sub-command per step, and `all`.
+
+Only a step that runs imports the libraries of the steps, so that `--help` answers at once.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from algorithm.heads.trees import check_installed
-from baseline.arguments import REFERENCE, Step, machine_of, parser, plan_of, prepare_options
-from baseline.decisions.record import decision_lines
-from baseline.experiments.listing import as_table, listed
-from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
-from baseline.network.planning import plan_networks, with_spacing
-from baseline.network.plans import PRESETS
-from baseline.outcome.folds import train_outcome
-from baseline.outcome.presets import default_size
-from baseline.package.description import read_description
-from baseline.package.existing import use_networks
-from baseline.pipeline import (
-    TrainingOptions,
-    decide_lesions,
-    estimate_of_prepared,
-    export_model,
-    features_for_heads,
-    fit_heads,
-    measure_masks,
-    measure_out_of_fold,
-    measure_references,
-    train,
-)
-from baseline.release.prepare import check_release, prepare_release, summary
-from baseline.release.problems import as_text
-from baseline.release.spacing import chosen_spacing
-from baseline.report.report import make_report
-from baseline.work import DEFAULT_PLAN, JOINED, WorkFolders
+from baseline.network.plans import OPTIMISERS, PET_NORMALISATIONS, PRESETS
+from baseline.outcome.presets import OUTCOME_PRESETS
+from baseline.package.description import DEFAULTS
+from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
+from contract import labels
+from contract.cpus import usable_cpus
 from contract.errors import HecktorError
+from contract.options import (
+    add_edition_option,
+    distinct_numbers,
+    number_within,
+    package_output,
+    positive_number,
+    whole_number,
+)
+
+# NumPy takes seeds below 2**32, and each network adds its own number.
+_LARGEST_SEED: Final = 2**31
+_PLANS: Final = "name of the plan, or A+B for an ensemble of plans"
+# These steps refuse an ensemble.
+_OF_ONE_PLAN: Final = ("all", "prepare", "plan", "fold")
+_DEFAULT_SIZES: Final = "default: small on a CPU, full on a GPU"
+# The value of LesionTracer in autoPET III.
+_MISALIGN: Final = 0.1
+_SWITCH: Final = {"on": True, "off": False}
+# Name of a step, its options, and what it does.
+_AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,168 +45,265 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         HecktorError: a step failed or was interrupted by Ctrl-C.
     """
-    arguments = parser(_STEPS).parse_args(argv)
+    arguments = parser().parse_args(argv)
+    from baseline.steps import STEPS
+
     try:
         name = getattr(arguments, "name", DEFAULT_PLAN)  # the list and the comparison concern every plan
-        status: int = arguments.run(arguments, WorkFolders(arguments.work.resolve(), name))
+        return STEPS[arguments.step](arguments, WorkFolders(arguments.work.resolve(), name))
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
-    return status
 
 
-def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    prepare, plan, machine = prepare_options(arguments), plan_of(arguments), machine_of(arguments)
-    _require_one_plan(work)
-    description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
-    if outcome is True:  # without a size
-        outcome = default_size(arguments.device)
-    options = TrainingOptions(
-        work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
+    steps = train.add_subparsers(dest="step", required=True)
+    work, jobs = _work_arguments(), _jobs_arguments()
+    of_one_plan, of_plans = _name_arguments("name of the plan"), _name_arguments(_PLANS)
+    # The list and the comparison concern every plan; the list has no work to share among processes.
+    common = {"list": [work], "compare": [work, jobs]}
+
+    def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
+        name_of_plan = of_one_plan if name in _OF_ONE_PLAN else of_plans
+        parents = [*common.get(name, [work, name_of_plan, jobs]), *parents]
+        return steps.add_parser(name, parents=parents, help=about, description=f"{about[0].upper()}{about[1:]}.")
+
+    _add_networks(step)
+    _add_heads(step)
+    _add_comparisons(step)
+    return train
+
+
+def _add_networks(step: _AddStep) -> None:
+    """All steps at once, and those up to trained networks."""
+    prepare, plan, preset = _prepare_arguments(), _plan_arguments(), _preset_arguments()
+    device, gpus = _device_arguments(), _gpu_arguments()
+    everything = step(
+        "all",
+        [preset, prepare, plan, device, gpus, _network_arguments(), _export_arguments()],
+        "run all steps in order; continues an interrupted run",
     )
-    train(options, _show)
-    return 0
+    everything.add_argument(
+        "--outcome-network",
+        nargs="?",
+        const=True,
+        choices=tuple(OUTCOME_PRESETS),
+        help=f"also train the outcome network, of this size ({_DEFAULT_SIZES}); off without this option",
+    )
+    first = step("prepare", [preset, prepare], "check the release and write the data set")
+    first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
+    of_plan = step("plan", [preset, plan], "plan and preprocess with nnU-Net")
+    of_plan.add_argument(
+        "--spacing-mm",
+        dest="plan_spacing_mm",
+        type=positive_number(),
+        nargs=3,
+        metavar=("X", "Y", "Z"),
+        help="prepare the images of a named plan at this voxel size in mm (default: that of prepare)",
+    )
+    fold = step("fold", [device, gpus], "train one network, or all unfinished ones")
+    fold.add_argument(
+        "--fold", type=whole_number(0), help="number of a fold: first the balanced folds, then the left-out centres"
+    )
+    fold.add_argument("--backbone", choices=tuple(CONFIGURATIONS), help="one backbone of the plan (default: all)")
+    fold.add_argument("--list", action="store_true", help="only print fold and backbone of unfinished networks")
 
 
-def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if work.name != DEFAULT_PLAN:
-        raise HecktorError("--name", f"found {work.name} for prepare", "none: all plans share the prepared data")
-    options = prepare_options(arguments)
-    if not arguments.check_only:
-        spacing_mm = chosen_spacing(work, options.spacing_mm, PRESETS[arguments.preset].spacing_mm, _show)
-        options = replace(options, spacing_mm=spacing_mm)
-    checked = check_release(options, work, arguments.jobs)
-    _show(as_text(checked.problems))
-    if arguments.check_only:
-        return int(checked.has_errors)
-    _show(summary(prepare_release(options, checked, work, arguments.jobs)))
-    return 0
+def _add_heads(step: _AddStep) -> None:
+    """The steps from out-of-fold masks to the package."""
+    device, networks = _device_arguments(), _network_arguments()
+    step("decide", [device, networks], "find rules that keep or drop lesions of the out-of-fold masks")
+    outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
+    outcome.add_argument(
+        "--size",
+        choices=tuple(OUTCOME_PRESETS),
+        help=f"size of cube and network ({_DEFAULT_SIZES})",
+    )
+    heads = step("heads", [device, networks], "measure out-of-fold masks and fit the heads")
+    heads.add_argument(
+        "--masks",
+        metavar=f"DIR|{REFERENCE}",
+        help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
+        "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
+    )
+    heads.add_argument(
+        "--labels",
+        type=distinct_numbers(labels.LESIONS),
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels in your own masks, if they differ from these; other labels become background",
+    )
+    heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
+    step("report", [], "write the training report")
+    last = step("export", [_export_arguments(), device], "write the model package")
+    last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
 
 
-def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    _require_one_plan(work)
-    if arguments.plan_spacing_mm is not None:
-        work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
-    plan = plan_of(arguments)
-    if arguments.plan_spacing_mm is not None:
-        plan = replace(plan, spacing_mm=tuple(arguments.plan_spacing_mm))
-    _show(estimate_of_prepared(work, plan, arguments.jobs))
-    plan_networks(work, plan, arguments.jobs)
-    _show(f"plans in {work.plans}")
-    return 0
+def _add_comparisons(step: _AddStep) -> None:
+    step("list", [], "list the plans with their folds, hours and out-of-fold figures")
+    against = step("compare", [], "compare plans on the out-of-fold patients")
+    against.add_argument(
+        "experiments",
+        nargs="+",
+        metavar="EXPERIMENT",
+        help="name of a plan, NAME:undecided for its masks before `decide`, or A+B for an ensemble",
+    )
+    against.add_argument(
+        "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"
+    )
 
 
-def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    _require_one_plan(work)
-    jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
-    if arguments.list:
-        print("".join(f"{job.fold} {job.backbone}\n" for job in unfinished(work, jobs)), end="", flush=True)
-        return 0
-    checkpoints = train_jobs(work, jobs, machine_of(arguments))
-    if len(checkpoints) == 1:
-        _show(str(checkpoints[0]))
-    return 0
+def _work_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--work", type=Path, required=True, help="working directory of the training")
+    return parser
 
 
-def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if arguments.networks is not None:
-        _require_one_plan(work)
-        use_networks(work, arguments.networks)
-    has_networks = any(path.exists() for one in work.members for path in (one.networks, one.plan_json))
-    if not has_networks and work.features_json.is_file():  # of `heads --masks`
-        _show("no decisions on lesions: there are no networks to compute probabilities")
-        return 0
-    decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
-    _show(decision_lines(work))
-    return 0
+def _name_arguments(about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--name", default=DEFAULT_PLAN, help=f"{about} (default: %(default)s)")
+    return parser
 
 
-def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    train_outcome(work, arguments.size or default_size(arguments.device), arguments.device, arguments.jobs, _show)
-    return 0
+def _jobs_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--jobs",
+        type=whole_number(1),
+        default=usable_cpus(),
+        help="number of processes or threads (default: %(default)s)",
+    )
+    return parser
 
 
-def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if arguments.trees:
-        check_installed("--trees")
-    if arguments.masks is not None and arguments.networks is not None:
-        raise HecktorError("--masks", "found with --networks", "one of them")
-    if arguments.labels is not None and arguments.masks in (None, REFERENCE):
-        raise HecktorError("--labels", "found without masks of your own", "--masks DIR")
-    if arguments.networks is not None:
-        _require_one_plan(work)
-    jobs, target = arguments.jobs, work
-    if arguments.masks == REFERENCE:
-        target, features = work.of_reference_masks(), measure_references(work, jobs)
-    elif arguments.masks is not None:
-        _show("no decisions on lesions: masks of your own have no probabilities")
-        features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
-    else:
-        if arguments.networks is not None:
-            use_networks(work, arguments.networks)
-        features = features_for_heads(work, measure_out_of_fold(work, arguments.device), jobs)
-    _show(fit_heads(target, features, jobs, arguments.trees))
-    return 0
+def _preset_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        default="short",
+        help="defaults of the spacing and of the plan's other options (default: short)",
+    )
+    return parser
 
 
-def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    _show(f"report: {make_report(work, arguments.jobs)}")
-    return 0
+def _device_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (default: %(default)s)"
+    )
+    return parser
 
 
-def _list(_: argparse.Namespace, work: WorkFolders) -> int:
-    _require_folder(work)
-    _show(as_table(listed(work.shared)))
-    return 0
+def _gpu_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
+    add("--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)")
+    add("--compile", action="store_true", help="train through torch.compile, on a GPU")
+    add("--deterministic", action="store_true", help="reproducible GPU algorithms instead of the fastest ones")
+    return parser
 
 
-def _compare(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    from baseline.experiments.compare import compare
-
-    _require_folder(work)
-    summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs)
-    _show(f"{summary}\nwritten: {page}")
-    return 0
-
-
-def _require_folder(work: WorkFolders) -> None:
-    if not work.shared.is_dir():
-        raise HecktorError("--work", f"no folder {work.shared.name}")
+def _network_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--networks",
+        type=Path,
+        metavar="PACKAGE",
+        help="use the networks of a model package (folder or .tar.gz), trained without any of these patients",
+    )
+    return parser
 
 
-def _require_one_plan(work: WorkFolders) -> None:
-    if work.is_ensemble:
-        expected = "one plan: an ensemble has no networks of its own"
-        raise HecktorError("--name", f"found {work.name}", expected)
+def _prepare_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
+    add("--release", "--cohort", type=Path, required=True, help="folder of the release")
+    add(
+        "--spacing-mm",
+        type=positive_number(),
+        nargs=3,
+        metavar=("X", "Y", "Z"),
+        help="voxel size of the prepared images in mm (default: that of earlier prepared images; else 3 3 3 "
+        "for the preset short, 1 1 1 for the others)",
+    )
+    add(
+        "--folds",
+        type=whole_number(2),
+        default=5,
+        help="number of balanced folds (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=whole_number(0, _LARGEST_SEED),
+        default=0,
+        help="seed of splits, training and heads (default: %(default)s)",
+    )
+    add("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
+    add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")
+    add("--estimate-suv", action="store_true", help="scale a PET in Bq/ml without a factor by its muscle and fat")
+    add_edition_option(parser)
+    return parser
 
 
-def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if arguments.plans is not None:
-        if work.name != DEFAULT_PLAN:
-            raise HecktorError("--plans", "found with --name", "one of them")
-        work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
-        # Unchanged steps are skipped; networks trained since then are measured again.
-        features = decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
-        _show(decision_lines(work))
-        _show(fit_heads(work, features, arguments.jobs))
-    package = export_model(work, arguments.output, read_description(arguments.description))
-    _show(f"model package in {package}")
-    return 0
+def _plan_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
+    add("--epochs", type=whole_number(1), help="number of epochs of each network")
+    add("--iterations", type=whole_number(1), help="training steps per epoch")
+    add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
+    add("--base-features", type=whole_number(1), help="channels at the finest resolution")
+    add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
+    add("--optimiser", choices=OPTIMISERS, help="optimiser of the training")
+    add("--learning-rate", type=positive_number(), help="initial learning rate")
+    add("--batch-size", type=whole_number(1), help="patches per training step")
+    add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
+    add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
+    add("--batch-dice", type=_switch, metavar="on|off", help="compute Dice over the batch, or for each patch")
+    add("--trainer", metavar="MODULE:CLASS", help="your subclass of nnU-Net's trainer, in a folder of PYTHONPATH")
+    add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
+    _add_pet_options(parser)
+    return parser
 
 
-def _show(text: str) -> None:
-    print(text, flush=True)
+def _add_pet_options(parser: argparse.ArgumentParser) -> None:
+    add, probability = parser.add_argument, number_within(0, 1)
+    add(
+        "--misalign",
+        type=probability,
+        nargs="?",
+        const=_MISALIGN,
+        metavar="P",
+        help="turn and shift the PET against the CT, each with this probability (default without P: %(const)s)",
+    )
+    add(
+        "--misalign-by",
+        type=number_within(0, 90),
+        nargs=2,
+        metavar=("DEGREES", "VOXELS"),
+        help="largest rotation about each axis in degrees, and largest shift in plane in whole voxels (default: 5 2)",
+    )
+    add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
+    add(
+        "--pet-normalisation",
+        choices=PET_NORMALISATIONS,
+        help="scale the PET by each image's mean and spread, or by fixed values of the data set (default: image)",
+    )
 
 
-_STEPS: Final[dict[str, Step]] = {
-    "all": _all,
-    "prepare": _prepare,
-    "plan": _plan,
-    "fold": _fold,
-    "decide": _decide,
-    "outcome": _outcome,
-    "heads": _heads,
-    "report": _report,
-    "export": _export,
-    "list": _list,
-    "compare": _compare,
-}
+def _switch(text: str) -> bool:
+    if text not in _SWITCH:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected on or off")
+    return _SWITCH[text]
+
+
+def _path(text: str) -> str:
+    return str(Path(text).resolve())
+
+
+def _export_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    add = parser.add_argument
+    add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
+    add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
+    return parser

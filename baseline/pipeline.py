@@ -24,11 +24,11 @@ from baseline.heads.document import cross_validation_document, metrics_only, sum
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
 from baseline.heads.models.extra import with_extra_families
 from baseline.heads.models.targets import targets_of
+from baseline.network.estimate import as_text as estimate_text
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
-from baseline.network.nnunet import Machine
+from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
-from baseline.network.training.estimate import as_text as estimate_text
 from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
 from baseline.package.card.card import model_card
 from baseline.package.description import DEFAULTS, read_description
@@ -88,11 +88,12 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     work, jobs = WorkFolders(options.work.resolve(), options.name), options.machine.threads
     # Problems of the last steps end the first one already.
     check_device(options.machine)
+    check_trainer(work, options.plan)
     description = read_description(options.description)
     if work.images != work.shared:
         raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     spacing_mm = chosen_spacing(work, options.prepare.spacing_mm, options.plan.spacing_mm, show)
-    prepared, planned = replace(options.prepare, spacing_mm=spacing_mm), replace(options.plan, spacing_mm=spacing_mm)
+    prepared, planned = replace(options.prepare, spacing_mm=spacing_mm), options.plan.changed(spacing_mm=spacing_mm)
     options = replace(options, prepare=prepared, plan=planned)
     if options.networks is not None:
         use_networks(work, options.networks, spacing_mm)
@@ -128,7 +129,7 @@ def _estimate(options: TrainingOptions, work: WorkFolders) -> str:
 
 def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:
     """Hours and disk of a plan on the prepared images, on the device that it is meant for: GPU, or CPU for `short`."""
-    plan = replace(plan, spacing_mm=prepared_spacing(work))
+    plan = plan.changed(spacing_mm=prepared_spacing(work))
     machine = Machine("cpu" if plan.network == PRESETS["short"].network else "cuda", threads=jobs)
     return estimate_text(plan, len(read_cases(work)), len(read_splits(work).folds), machine, work)
 

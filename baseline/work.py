@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.network.backbones import BACKBONES
 from contract.errors import HecktorError
 from contract.files import read_json
 
@@ -15,10 +16,17 @@ DATASET_ID: Final = 101
 DATASET_NAME: Final = f"Dataset{DATASET_ID}_HECKTOR"
 PLANS_NAME: Final = "hecktorPlans"
 CONFIGURATION: Final = "3d_fullres"
-# Backbone -> nnU-Net configuration; all but the first inherit everything except the architecture.
-CONFIGURATIONS: Final = {"unet": CONFIGURATION, "segresnet": f"{CONFIGURATION}_segresnet"}
+# Backbone -> nnU-Net configuration; those that nnU-Net does not plan inherit everything except the architecture.
+CONFIGURATIONS: Final = {
+    name: f"{CONFIGURATION}_{name}" if backbone.design else CONFIGURATION for name, backbone in BACKBONES.items()
+}
+# Name of the trainer's class in nnU-Net's results folder, and of the file with the time of a network's epochs.
+TRAINER: Final = "HecktorTrainer"
+TRAINING_TIME: Final = "training_time.json"
 # The plan whose files lie in the working directory itself; those of other plans lie below `plans`.
 DEFAULT_PLAN: Final = "plan"
+# In place of a folder of masks: the release's own.
+REFERENCE: Final = "reference"
 # Between the plans of an ensemble.
 JOINED: Final = "+"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -64,7 +72,6 @@ class WorkFolders:
         self.prepare_json = images / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"
         self.networks = root / "networks"  # a copy of the package given with --networks
-        self.training = root / "training"  # the training page and each network's curves
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"
         self.cross_validation_json = root / "cross_validation.json"
@@ -134,7 +141,7 @@ class WorkFolders:
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:
         """Folder of the checkpoints of one network."""
-        return self.results / f"ShortTrainer__{self.plans_name}__{CONFIGURATIONS[backbone]}" / f"fold_{fold}"
+        return self.results / f"{TRAINER}__{self.plans_name}__{CONFIGURATIONS[backbone]}" / f"fold_{fold}"
 
     def final(self, fold: int, backbone: str = "unet") -> Path:
         """The checkpoint that exists once a network is trained."""
@@ -166,12 +173,6 @@ def planned(root: Path) -> list[WorkFolders]:
     folders = sorted(path for path in (root / "plans").glob("*") if path.is_dir())
     names = [path.name for path in folders if all(_NAME.fullmatch(one) for one in path.name.split(JOINED))]
     return [WorkFolders(root, name) for name in (DEFAULT_PLAN, *names)]
-
-
-def work_of_results(folder: Path) -> WorkFolders:
-    """The plan of a network's folder `nnunet/results/<data set>/<network>/fold_<number>`."""
-    root = folder.parents[4]
-    return WorkFolders(root.parents[1], root.name) if root.parent.name == "plans" else WorkFolders(root)
 
 
 def fineness(spacing_mm: Sequence[float]) -> tuple[float, ...]:

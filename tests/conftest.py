@@ -191,7 +191,7 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     plans = tiny_plans()
     plans["configurations"]["segresnet"] = plans["configurations"]["3d_fullres"] | {
         "patch_size": [24, 16, 20],
-        "architecture": segresnet_architecture() | {"enhance": ["ct_cube_root"]},
+        "architecture": segresnet_architecture(),
     }
     plans["configurations"] = {name: plans["configurations"][name] for name in dict.fromkeys(folds)}
     write_json(root / "plans.json", plans)
@@ -247,7 +247,7 @@ def combined_package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Pat
 
 @pytest.fixture(scope="session")
 def pair_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A valid package of two members with two folds each: a U-Net with 16^3 patches and an enhanced SegResNet."""
+    """A valid package of two members with two folds each: a U-Net with 16^3 patches and a SegResNet."""
     return write_tiny_package(tmp_path_factory.mktemp("pair"), ("3d_fullres", "segresnet") * 2)
 
 

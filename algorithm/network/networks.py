@@ -1,35 +1,29 @@
-"""Networks from a package's plans and weights. Plans are data: they choose among the classes listed here."""
+"""Networks from a package's plans and weights. Plans are data: they choose among `algorithm.network.backbones`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
-from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from algorithm.network.backbones import backbone_of
 from algorithm.network.devices import GIB, release
-from algorithm.network.enhance import Enhanced, enhancements
-from algorithm.network.organs import organ_count, organs_as_background
 from algorithm.network.package import ModelPackage
+from contract import labels
 from contract.errors import ModelPackageError
 
-_MODULES: Final[dict[str, type[nn.Module]]] = {
-    "torch.nn.modules.conv.Conv3d": nn.Conv3d,
-    "torch.nn.modules.instancenorm.InstanceNorm3d": nn.InstanceNorm3d,
-    "torch.nn.LeakyReLU": nn.LeakyReLU,
-    "torch.nn.ReLU": nn.ReLU,
-}
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
 LARGEST_KEPT_BYTES: Final = 3 * GIB
 # More than any card has, so that nothing is refused that could run.
 LARGEST_TILE_BYTES: Final = 512 * GIB
-_SEGRESNET: Final = ("act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode")
+# Labels are stored in one byte.
+_MOST_ORGANS: Final = 250
 
 
 class Networks:
@@ -126,14 +120,39 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
-    """The network of one fold without its weights and without deep supervision."""
+    """The network of one fold without its weights and without deep supervision; organs count as background."""
     channels, classes = len(package.manifest.channels), len(package.manifest.labels)
     configuration = package.configuration_of(fold)
     organs = organ_count(configuration)
     network = untrained_network(configuration, channels, classes + organs)
     if organs:
-        organs_as_background(network)
+        network.register_forward_hook(organs_as_background)
     return network
+
+
+def organ_count(configuration: Mapping[str, Any]) -> int:
+    """Number of organs behind background, GTVp and GTVn in the outputs of a user's own network.
+
+    Raises:
+        ModelPackageError: the architecture's `organs` is no list of names.
+    """
+    names = configuration["architecture"].get("organs", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > _MOST_ORGANS:
+        raise ModelPackageError("plans.json", f"organs {names!r}", f"a list of at most {_MOST_ORGANS} names")
+    return len(names)
+
+
+def organs_as_background(_module: nn.Module, _inputs: Any, logits: torch.Tensor) -> torch.Tensor:
+    """Logits of background, GTVp and GTVn, from those with organs; a forward hook, tile by tile.
+
+    The background's logit becomes the logarithm of the sum over background and organs. The softmax of the three then
+    gives each tumour the probability that it had among all labels. Omitting the organs' outputs would not: inside an
+    organ the background alone is improbable, too.
+    """
+    tumours = len(labels.NAMES)
+    values = logits.float()
+    background = torch.cat([values[:, :1], values[:, tumours:]], dim=1).logsumexp(1, keepdim=True)
+    return torch.cat([background, values[:, 1:tumours]], dim=1)
 
 
 def untrained_network(
@@ -142,59 +161,30 @@ def untrained_network(
     """The network of an nnU-Net configuration, with PyTorch's random weights.
 
     Args:
-        configuration: `architecture` as nnU-Net writes it, or with MONAI's SegResNet; its optional `enhance` names
-            functions of the CT that become further channels (`algorithm.network.enhance`).
+        configuration: its `architecture` names one of `algorithm.network.backbones`.
         channels: number of image channels.
         classes: number of labels.
-        deep_supervision: output at every resolution, as nnU-Net's loss expects; SegResNet has only one.
+        deep_supervision: output at every resolution, as nnU-Net's loss expects; ignored by a backbone without.
 
     Raises:
         ModelPackageError: the plans name an unknown network or module, or it cannot be built.
     """
     try:
         architecture = configuration["architecture"]
-        name = str(architecture["network_class_name"]).rsplit(".", 1)[-1]
-        if name not in _BUILDERS:
-            raise ModelPackageError("plans.json", f"network {name!r}", f"one of {', '.join(_BUILDERS)}")
-        more = enhancements(architecture.get("enhance", []))
-        network = _BUILDERS[name](configuration, channels + len(more), classes, deep_supervision)
+        if architecture.get("enhance"):
+            expected = "CT and PET alone: version 0.2 was the last with derived channels"
+            raise ModelPackageError("plans.json", f"enhance {architecture['enhance']!r}", expected)
+        network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
         _check_memory(configuration["patch_size"], network)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
         raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
-    return Enhanced(network, more) if more else network
+    return network
 
 
 def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter and buffer once: nnU-Net's decoder also lists the encoder's under a second name."""
     yield from network.named_parameters()
     yield from network.named_buffers()
-
-
-def _u_net(network: type[nn.Module]) -> Callable[[Mapping[str, Any], int, int, bool], nn.Module]:
-    def build(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
-        architecture = configuration["architecture"]
-        arguments = dict(architecture["arch_kwargs"])
-        for key in architecture["_kw_requires_import"]:
-            if (name := arguments[key]) is not None and name not in _MODULES:
-                raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
-            arguments[key] = None if name is None else _MODULES[name]
-        _check_patch(configuration["patch_size"], arguments)
-        return network(input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments)
-
-    return build
-
-
-def _check_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> None:
-    """Check that a U-Net returns the patch's own shape: strides divide it, and a norm has more than one voxel."""
-    strides, stages = arguments["strides"], int(arguments["n_stages"])
-    per_stage = [strides] * stages if isinstance(strides, int) else strides
-    per_axis = zip(*([stage] * 3 if isinstance(stage, int) else stage for stage in per_stage), strict=True)
-    multiples = [math.prod(axis) for axis in per_axis]
-    if any(int(n) % multiple for n, multiple in zip(patch, multiples, strict=True)):
-        raise ModelPackageError("plans.json", f"patch_size {list(patch)}", f"multiples of {multiples} for this U-Net")
-    if arguments.get("norm_op") is not None and list(patch) == multiples:
-        fault = f"patch_size {list(patch)} with one voxel at the lowest resolution"
-        raise ModelPackageError("plans.json", fault, "two or more, which instance normalisation needs")
 
 
 def _check_memory(patch: Sequence[int], network: nn.Module) -> None:
@@ -204,29 +194,3 @@ def _check_memory(patch: Sequence[int], network: nn.Module) -> None:
     if size > LARGEST_TILE_BYTES:
         found = f"patch_size {list(patch)}, whose first layer needs {size / GIB:,.0f} GiB"
         raise ModelPackageError("plans.json", found, f"at most {LARGEST_TILE_BYTES // GIB} GiB: no card holds more")
-
-
-def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
-    """MONAI's SegResNet, with arguments that keep the image's shape."""
-    arguments = dict(configuration["architecture"]["arch_kwargs"])
-    odd = sorted(arguments.keys() - _SEGRESNET)
-    if odd:
-        raise ModelPackageError("plans.json", f"argument {odd[0]!r} of SegResNet", f"{', '.join(_SEGRESNET)}")
-    from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do not need it
-
-    network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
-    down, up = len(network.down_layers), len(network.up_layers)
-    if down != up + 1:
-        fault = f"{down} entries of blocks_down and {up} of blocks_up"
-        raise ModelPackageError("plans.json", fault, "one more down than up")
-    multiple, patch = 2**up, list(configuration["patch_size"])
-    if any(int(n) % multiple for n in patch):
-        raise ModelPackageError("plans.json", f"patch_size {patch}", f"multiples of {multiple} for this SegResNet")
-    return cast(nn.Module, network)
-
-
-_BUILDERS: Final = {
-    "PlainConvUNet": _u_net(PlainConvUNet),
-    "ResidualEncoderUNet": _u_net(ResidualEncoderUNet),
-    "SegResNet": _segresnet,
-}

@@ -11,9 +11,8 @@ from baseline.heads.cross_validation import METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import package_jobs, unfinished
-from baseline.network.progress.curves import CURVES, read_curves
 from baseline.release.prepare import edition_of
-from baseline.work import WorkFolders, planned
+from baseline.work import TRAINING_TIME, WorkFolders, planned
 from contract.errors import HecktorError
 from contract.files import read_json
 
@@ -78,7 +77,7 @@ def _networks(work: WorkFolders) -> str:
 
 
 def _hours(work: WorkFolders) -> float:
-    return sum(sum(read_curves(path).seconds) for path in work.training.glob(f"*/*/{CURVES}")) / _HOUR_S
+    return sum(float(read_json(path)["seconds"]) for path in work.results.rglob(TRAINING_TIME)) / _HOUR_S
 
 
 def _figures(work: WorkFolders) -> dict[str, float | None]:

@@ -88,8 +88,7 @@ def train_network(
     os.environ["nnUNet_compile"] = "t" if machine.compile else "f"  # noqa: SIM112
     import torch
 
-    from baseline.network.trainer import ShortTrainer
-    from baseline.network.training.inputs import with_organ_labels
+    from baseline.network.trainer import trainer_class
 
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = not machine.deterministic
@@ -102,16 +101,27 @@ def train_network(
             partial.unlink()
     latest = work.fold(fold, backbone) / "checkpoint_latest.pth"
     plans = read_json(work.plans) | {"continue_training": latest.is_file()}
-    # That of the preprocessed images lists the organs of a plan that is being made, or was interrupted.
-    dataset = with_organ_labels(read_json(work.raw / "dataset.json"), plans)
-    device = torch.device(machine.device)
-    trainer = ShortTrainer(plans, CONFIGURATIONS[backbone], fold, dataset, device)
-    trainer.use_plan(plan, device)
+    dataset, device = read_json(work.raw / "dataset.json"), torch.device(machine.device)
+    trainer = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+    trainer.use_plan(plan, backbone, device)
     with explained_failures(f"fold {fold} ({backbone})"):
         if latest.is_file():
             trainer.load_checkpoint(str(latest))
         trainer.run_training()
     return final
+
+
+def check_trainer(work: WorkFolders, plan: NetworkPlan) -> None:
+    """Check that the user's trainer, if the plan names one, can be imported.
+
+    Raises:
+        HecktorError: it is not found, or is no subclass of nnU-Net's trainer.
+    """
+    if plan.trainer is not None:
+        set_environment(work, augmentation_workers=1)
+        from baseline.network.trainer import trainer_class
+
+        trainer_class(plan.trainer)
 
 
 @contextmanager

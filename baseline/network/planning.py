@@ -1,29 +1,50 @@
-"""Plan and preprocess the prepared patients, unless networks already train by the same plan."""
+"""Plan with nnU-Net and preprocess the prepared patients, unless networks already train by the same plan."""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import shutil
+import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
 
+from algorithm.network.backbones import BACKBONES
 from baseline.cache import key_of
 from baseline.network.interruption import end_at_once
 from baseline.network.jobs import package_jobs, unfinished
-from baseline.network.nnunet import set_environment
-from baseline.network.plans import INPUTS, NetworkPlan, read_plan
-from baseline.network.training.inputs import digest_of_inputs, forget_organ_labels, write_plans_and_labels
+from baseline.network.nnunet import check_trainer, set_environment
+from baseline.network.plans import NetworkPlan, read_plan, read_stored, store_plan
 from baseline.release.cases import read_cases
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release
 from baseline.release.spacing import DEFAULT_MM, as_text, new_spacing_advice, prepared_spacing
 from baseline.release.splits import as_nnunet_splits, read_splits
-from baseline.work import CONFIGURATION, DATASET_ID, DEFAULT_PLAN, WorkFolders
-from contract.errors import HecktorError
+from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, DEFAULT_PLAN, WorkFolders
+from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
+from contract.packages import CHANNELS, file_entry
 
 LOGGER = logging.getLogger("hecktor")
+# More stages than any plan has; nnU-Net takes as many entries as it needs.
+_MOST_STAGES: Final = 13
+_MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
+_DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
+_RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
+# A single convolution at the finest resolution halves the cost of a step on a CPU.
+_SHALLOW: Final = {
+    "UNet_blocks_per_stage_encoder": (1, *(2,) * _MOST_STAGES),
+    "UNet_blocks_per_stage_decoder": (1,) * _MOST_STAGES,
+}
+# Network -> module and name of nnU-Net's planner, and the attributes to change.
+_PLANNERS: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
+    "shallow": (_DEFAULT, "ExperimentPlanner", _SHALLOW),
+    "plain": (_DEFAULT, "ExperimentPlanner", {}),
+    "resenc-m": (_RESIDUAL, "nnUNetPlannerResEncM", {}),
+    "resenc-l": (_RESIDUAL, "nnUNetPlannerResEncL", {}),
+}
 
 
 def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPlan:
@@ -38,13 +59,15 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     if work.networks.is_dir():
         expected = "another --name, or a new working directory, to train"
         raise HecktorError(work.networks.name, "found the networks of a package", expected)
+    check_trainer(work, plan)
     plan = at_prepared_spacing(work, plan)
-    plan = replace(plan, inputs=_inputs(work, plan))
+    plan = plan.changed(starting_weights_digest=_digest(work, plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
-        if read_json(work.plan_json).get("key") == key:
-            if read_plan(work) != plan:  # the same files elsewhere
-                write_json(work.plan_json, {"key": key, "options": asdict(plan)})
+        stored = read_stored(work)
+        if stored.key == key:
+            if stored.plan != plan:  # the same starting weights elsewhere
+                store_plan(work, key, plan)
             return plan
         _check_replaceable(work, "a network has been trained with other options, images or splits")
         work.plan_json.unlink()
@@ -53,21 +76,35 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     splits = as_nnunet_splits(read_splits(work), with_mask)
     with end_at_once("the plan will be made again next time"):
         plan_and_preprocess(work, plan, splits, jobs)
-    write_json(work.plan_json, {"key": key, "options": asdict(plan)})
+    store_plan(work, key, plan)
     return plan
 
 
-def _inputs(work: WorkFolders, plan: NetworkPlan) -> str | None:
-    """Digest of the files that the plan names.
+def _digest(work: WorkFolders, plan: NetworkPlan) -> str | None:
+    """Digest of the plan's starting weights.
 
-    Trained networks no longer need them: if all of the plan's are trained, files of the same paths are not read again,
+    Trained networks no longer need them: if all of the plan's are trained, weights of the same path are not read again,
     and may be absent.
     """
     if work.plan_json.is_file() and not unfinished(work, package_jobs(work)):
         trained = read_plan(work)
-        if all(getattr(plan, name) == getattr(trained, name) for name in INPUTS):
-            return trained.inputs
-    return digest_of_inputs(plan)
+        if plan.starting_weights == trained.starting_weights:
+            return trained.starting_weights_digest
+    return None if plan.starting_weights is None else digest_of_contents(Path(plan.starting_weights))
+
+
+def digest_of_contents(path: Path) -> str:
+    """Digest of a file, or of all files of a folder by their names in it.
+
+    The path itself and modification times do not count, so that the files may be moved or copied.
+
+    Raises:
+        InputError: the path does not exist.
+    """
+    if not path.exists():
+        raise InputError(str(path), "not found", "the file or folder that the plan names")
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    return key_of((), {file.relative_to(path).as_posix(): file_entry(file)["sha256"] for file in files})
 
 
 def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
@@ -76,7 +113,7 @@ def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
     if prepared == DEFAULT_MM != plan.spacing_mm:
         found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
         LOGGER.warning("*** WARNING *** spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
-    return replace(plan, spacing_mm=prepared)
+    return plan.changed(spacing_mm=prepared)
 
 
 def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs: int) -> WorkFolders:
@@ -111,10 +148,9 @@ def _check_replaceable(work: WorkFolders, found: str) -> None:
 
 def _remove_remains(work: WorkFolders) -> None:
     """Remove files of an interrupted plan, or of another one without a checkpoint, but nothing that other plans use."""
-    shutil.rmtree(work.training, ignore_errors=True)
     others = sharing_images(work)
     for other in others:
-        if read_json(other.plan_json).get("key") != plan_key(other, read_plan(other)):
+        if read_stored(other).key != plan_key(other, read_plan(other)):
             _check_replaceable(other, f"images or splits have changed since its networks (plan {other.name})")
             other.plan_json.unlink()
     work.plans.unlink(missing_ok=True)
@@ -135,11 +171,67 @@ def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[
 
     if not work.plans.is_file():
         DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False).run(overwrite_existing=False)
-        write_plans_and_labels(work, plan)
+        write_plans(plan, work.plans)
     write_json(work.preprocessed / "splits_final.json", splits)
     if not share_preprocessed(work):
         preprocess_dataset(DATASET_ID, work.plans_name, (CONFIGURATION,), (jobs,), verbose=False)
-    forget_organ_labels(work)
+
+
+def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
+    """Let nnU-Net plan its fingerprinted data set into `path`, then add our options and backbones; returns the plans.
+
+    Raises:
+        HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
+    """
+    _planner(plan, path.stem).plan_experiment()
+    plans: dict[str, Any] = read_json(path)
+    own = plans["configurations"][CONFIGURATION]
+    own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
+    if plan.pet_normalisation == "fixed":
+        own["normalization_schemes"][CHANNELS.index("PET")] = "CTNormalization"
+    for name in plan.backbones:
+        if (design := BACKBONES[name].design) is not None:
+            architecture = design(plan.base_features, own["patch_size"])
+            plans["configurations"][CONFIGURATIONS[name]] = {
+                "inherits_from": CONFIGURATION,
+                "architecture": architecture,
+            }
+    write_json(path, plans)
+    return plans
+
+
+def _planner(plan: NetworkPlan, plans_name: str) -> Any:
+    from nnunetv2.preprocessing.resampling.resample_torch import resample_torch_fornnunet
+
+    module, name, changes = _PLANNERS[plan.network]
+    base: Any = getattr(importlib.import_module(module), name)
+
+    options = {"is_seg": False, "force_separate_z": False, "memefficient_seg_resampling": False}
+    image = resample_torch_fornnunet, options
+
+    class FastPlanner(base):  # type: ignore[misc]
+        """nnU-Net's planner with torch resampling."""
+
+        def determine_resampling(self, *_: Any, **__: Any) -> Any:
+            return *image, resample_torch_fornnunet, {**image[1], "is_seg": True}
+
+        def determine_segmentation_softmax_export_fn(self, *_: Any, **__: Any) -> Any:
+            return image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # raised for every memory target but the planner's default
+        planner = FastPlanner(
+            DATASET_ID,
+            gpu_memory_target_in_gb=plan.memory_gb,
+            plans_name=plans_name,
+            overwrite_target_spacing=[float(v) for v in plan.spacing_mm[::-1]],
+            suppress_transpose=True,
+        )
+    planner.UNet_base_num_features = plan.base_features
+    planner.UNet_max_features_3d = plan.most_features
+    for attribute, value in changes.items():
+        setattr(planner, attribute, value)
+    return planner
 
 
 def sharing_images(work: WorkFolders) -> list[WorkFolders]:
@@ -177,7 +269,7 @@ def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
         if key in ("spacing", "preprocessor_name", "normalization_schemes", "use_mask_for_norm")
         or key.startswith(("resampling_fn_data", "resampling_fn_seg"))
     }
-    keys = ("transpose_forward", "foreground_intensity_properties_per_channel", "organ_masks")
+    keys = ("transpose_forward", "foreground_intensity_properties_per_channel")
     return of_configuration | {key: plans.get(key) for key in keys}
 
 

@@ -1,51 +1,42 @@
-"""nnU-Net's trainer with the options of our plan. Import it after `set_environment`: it imports nnU-Net."""
+"""nnU-Net's trainer with the options of our plan. Import it after `set_environment`: it imports nnU-Net.
+
+A network is trained by `Supervision`, the user's trainer if the plan names one, and `Recipe`, in this order of
+inheritance: what the user's class overrides wins over the plan's recipe, and calls it through `super()`.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import matplotlib as mpl
 import torch
 from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from algorithm.network.enhance import Enhanced
+from algorithm.network.backbones import BACKBONES
 from algorithm.network.networks import untrained_network
+from baseline.network.augmentation import absent_pet, with_pet_augmentations
 from baseline.network.interruption import SAVE_EVERY
 from baseline.network.plans import NetworkPlan
-from baseline.network.progress.watch import TrainingPage
+from baseline.network.progress import epoch_line, epoch_seconds
 from baseline.network.seeding import OrderedAugmenter, seeded_workers
-from baseline.network.training.augmentation import absent_pet, with_pet_augmentations
-from baseline.network.training.organs import load_with_tumours
-from baseline.network.training.segresnet import monai_recipe
-from baseline.network.training.starting_weights import load_starting_weights
-from baseline.work import CONFIGURATIONS
-from contract.files import atomic_path
+from baseline.network.starting_weights import load_starting_weights
+from baseline.work import TRAINER, TRAINING_TIME
+from contract.errors import HecktorError
+from contract.files import atomic_path, write_json
+
+_EXPECTED: Final = "module:Class, a subclass of nnU-Net's nnUNetTrainer in a folder that PYTHONPATH names"
 
 
-class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
-    """nnU-Net's trainer for any network of `algorithm.network.networks`; uses bfloat16 on a CPU that supports it.
-
-    The name is part of nnU-Net's results folder and stays for the sake of existing working directories.
-    """
+class Recipe(nnUNetTrainer):  # type: ignore[misc]
+    """The plan's network, augmentation, optimiser and first weights; uses bfloat16 on a CPU that supports it."""
 
     plan: NetworkPlan
-    page: TrainingPage
-    augmenters: Sequence[OrderedAugmenter] = ()
-
-    def use_plan(self, plan: NetworkPlan, device: torch.device) -> None:
-        """Apply the options of the plan; call it before anything is initialised."""
-        self.plan, self.page = plan, TrainingPage()
-        self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
-        self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
-        self.initial_lr = plan.learning_rate
-        # SegResNet has an output at one resolution only.
-        self.enable_deep_supervision = self.configuration_name != CONFIGURATIONS["segresnet"]
-        if device.type == "cpu":  # with DDP nnU-Net expects a GPU for each process
-            self.device, self.grad_scaler = device, None
+    backbone: str
 
     def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self) -> Any:  # noqa: N802
         """Mirror only along the plan's axes."""
@@ -62,20 +53,6 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         )
         return with_pet_augmentations(super().get_training_transforms(*args, **options), self.plan, absent)
 
-    def get_tr_and_val_datasets(self) -> Any:
-        """nnU-Net's data sets, whose patches with foreground hold a tumour: organs are in nearly every patch anyway."""
-        datasets = super().get_tr_and_val_datasets()
-        for dataset in datasets:
-            dataset.load_case = partial(load_with_tumours, dataset.load_case)
-        return datasets
-
-    def _build_loss(self) -> Any:
-        """nnU-Net's loss, with the Dice smoothed or not."""
-        loss = super()._build_loss()
-        if not self.plan.dice_smoothing:
-            (loss.loss if self.enable_deep_supervision else loss).dc.smooth = 0.0
-        return loss
-
     def build_network_architecture(
         self,
         plans_manager: Any,  # noqa: ARG002 - nnU-Net passes it by name
@@ -87,22 +64,52 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
         """Build the network as inference does, with nnU-Net's initial weights if it defines them."""
         configuration = configuration_manager.configuration
         network = untrained_network(configuration, channels, classes, deep_supervision=deep_supervision)
-        inner: Any = network.network if isinstance(network, Enhanced) else network
-        if hasattr(inner, "initialize"):
-            inner.apply(inner.initialize)
+        if hasattr(network, "initialize"):
+            network.apply(network.initialize)  # type: ignore[arg-type]
         return network
 
     def initialize(self) -> None:
         """Start from the plan's weights, unless a checkpoint follows; bfloat16 on a CPU that supports it."""
         super().initialize()
         if self.plan.starting_weights is not None and not Path(self.output_folder, "checkpoint_latest.pth").is_file():
-            network = self.network.module if self.is_ddp else self.network
-            path = Path(self.plan.starting_weights)
-            load_starting_weights(network, path, self.fold, self.print_to_log_file)
+            output_layers = BACKBONES[self.backbone].output_layers
+            load_starting_weights(self.network, Path(self.plan.starting_weights), self.fold, output_layers)
         if self.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             network = self.network.module if self.is_ddp else self.network
             network.forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
             network.register_forward_hook(_as_float32)
+
+    def set_deep_supervision_enabled(self, enabled: bool) -> None:
+        """Ignored for a network with a single output."""
+        if self.enable_deep_supervision:
+            super().set_deep_supervision_enabled(enabled)
+
+    def configure_optimizers(self) -> Any:
+        """The plan's optimiser with nnU-Net's polynomial schedule."""
+        if self.plan.optimiser == "sgd":
+            return super().configure_optimizers()
+        parameters = self.network.parameters()
+        optimiser = torch.optim.AdamW(parameters, lr=self.plan.learning_rate, weight_decay=self.weight_decay)
+        return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
+
+
+class Supervision(nnUNetTrainer):  # type: ignore[misc]
+    """The run of a training: seeds, length, checkpoints, one line for each epoch, and its end."""
+
+    plan: NetworkPlan
+    backbone: str
+    enable_deep_supervision: bool
+    augmenters: Sequence[OrderedAugmenter] = ()
+
+    def use_plan(self, plan: NetworkPlan, backbone: str, device: torch.device) -> None:
+        """Apply the options of the plan; call it before anything is initialised."""
+        self.plan, self.backbone = plan, backbone
+        self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
+        self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
+        self.initial_lr = plan.learning_rate
+        self.enable_deep_supervision = self.enable_deep_supervision and BACKBONES[backbone].deep_supervision
+        if device.type == "cpu":  # with DDP nnU-Net expects a GPU for each process
+            self.device, self.grad_scaler = device, None
 
     def get_dataloaders(self) -> Any:
         """nnU-Net's loaders, with seeds of their own for the augmentation workers."""
@@ -117,21 +124,6 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
             for augmenter in self.augmenters:
                 augmenter.close()
 
-    def set_deep_supervision_enabled(self, enabled: bool) -> None:
-        """Ignored for a network with a single output."""
-        if self.enable_deep_supervision:
-            super().set_deep_supervision_enabled(enabled)
-
-    def configure_optimizers(self) -> Any:
-        """The plan's optimiser with nnU-Net's polynomial schedule, or SegResNet's own recipe."""
-        if self.plan.segresnet_recipe == "monai" and self.configuration_name == CONFIGURATIONS["segresnet"]:
-            return monai_recipe(self.network, self.plan.epochs)
-        if self.plan.optimiser == "sgd":
-            return super().configure_optimizers()
-        parameters = self.network.parameters()
-        optimiser = torch.optim.AdamW(parameters, lr=self.plan.learning_rate, weight_decay=self.weight_decay)
-        return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
-
     def save_checkpoint(self, filename: str) -> None:
         """Write the checkpoint whole or not at all."""
         if self.local_rank == 0:
@@ -139,13 +131,46 @@ class ShortTrainer(nnUNetTrainer):  # type: ignore[misc]
                 super().save_checkpoint(str(partial))
 
     def on_epoch_end(self) -> None:
-        """End the epoch, then update the training page."""
+        """End the epoch, then print one line about it and store the time of all epochs."""
         with mpl.rc_context():  # nnU-Net sets seaborn's style for the whole process
             super().on_epoch_end()
-        self.page.after_epoch(self)
+        if self.local_rank == 0:
+            seconds = epoch_seconds(self.logger)
+            write_json(Path(self.output_folder) / TRAINING_TIME, {"seconds": sum(seconds)})
+            job = f"fold {self.fold} ({self.backbone})"
+            sys.stdout.write(epoch_line(job, self.num_epochs, self.logger, seconds) + "\n")
+            sys.stdout.flush()
+
+    def print_to_log_file(self, *args: Any, also_print_to_console: bool = True, add_timestamp: bool = True) -> None:
+        """Write to the training log alone; the console has one line for each epoch."""
+        del also_print_to_console
+        super().print_to_log_file(*args, also_print_to_console=False, add_timestamp=add_timestamp)
 
     def plot_network_architecture(self) -> None:
         """Nothing: nnU-Net's plot needs a package that is not installed."""
+
+
+class HecktorTrainer(Supervision, Recipe):
+    """nnU-Net's trainer for any of our backbones. Its name is part of nnU-Net's results folder."""
+
+
+def trainer_class(name: str | None) -> type[Supervision]:
+    """Our trainer, or with the user's class `module:Class` between its run and its recipe.
+
+    Raises:
+        HecktorError: the module or class is not found, or is no subclass of nnU-Net's trainer.
+    """
+    if name is None:
+        return HecktorTrainer
+    module, _, attribute = name.partition(":")
+    try:
+        user = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as problem:
+        raise HecktorError("--trainer", f"found {name} ({problem})", _EXPECTED) from None
+    if not isinstance(user, type) or not issubclass(user, nnUNetTrainer) or user is nnUNetTrainer:
+        raise HecktorError("--trainer", f"found {name}, which is none", _EXPECTED)
+    bases = (user,) if issubclass(user, HecktorTrainer) else (Supervision, user, Recipe)
+    return type(TRAINER, bases, {})
 
 
 def _as_float32(_module: Any, _inputs: Any, output: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from algorithm.network.backbones import backbone_of
 from contract.errors import ModelPackageError
 
 IDENTITY: Final = (0, 1, 2)
@@ -34,8 +35,8 @@ def turned_configuration(configuration: Mapping[str, Any], axes: tuple[int, ...]
     """The configuration with spacing, patch, kernels and strides in (z, y, x)."""
     architecture, arguments = configuration["architecture"], configuration["architecture"]["arch_kwargs"]
     spatial = {key: _turned(configuration[key], axes) for key in _SPATIAL if key in configuration}
-    # SegResNet has neither: its kernels are cubes.
-    stages = {key: _turned_stages(arguments[key], axes) for key in ("kernel_sizes", "strides") if key in arguments}
+    kernels = backbone_of(architecture).kernels
+    stages = {key: _turned_stages(arguments[key], axes) for key in kernels if key in arguments}
     return {**configuration, **spatial, "architecture": {**architecture, "arch_kwargs": {**arguments, **stages}}}
 
 

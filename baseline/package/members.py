@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from algorithm.network.networks import own_tensors, untrained_network
-from algorithm.network.organs import organ_count
+from algorithm.network.networks import organ_count, own_tensors, untrained_network
 from algorithm.network.package import INTENSITIES, PLANS, ModelPackage
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from algorithm.network.backbones import backbone_of
 from algorithm.network.package import INTENSITIES
 from baseline.package.comparison import channel_names
 from contract import labels
@@ -77,11 +78,7 @@ def trained_order(
 
 
 def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    """Plans whose normalisation and intensities are those of CT and PET, in this order.
-
-    Raises:
-        ModelPackageError: a network that computes functions of its first channel, which it takes for the CT.
-    """
+    """Plans whose normalisation and intensities are those of CT and PET, in this order."""
     if order.organs:
         configurations = {name: _with_organs(one, order) for name, one in plans["configurations"].items()}
         plans = {**plans, "configurations": configurations}
@@ -102,20 +99,14 @@ def ordered_weights(
     if order.permutes_channels:
         first = f"{convolutions[0]}.weight"
         permuted[first] = weights[first][:, list(order.channels)]
-    for head in _heads(convolutions):
+    output_layers = backbone_of({"network_class_name": type(network).__name__}).output_layers
+    for head in (name for name in convolutions if output_layers in name):
         for name in (f"{head}.weight", f"{head}.bias"):
             permuted[name] = weights[name][list(order.labels)]
     return permuted
 
 
-def _heads(convolutions: Sequence[str]) -> Sequence[str]:
-    """Names of the segmentation heads: a U-Net has one for each resolution (deep supervision), a SegResNet one."""
-    return [name for name in convolutions if "seg_layers" in name] or convolutions[-1:]
-
-
 def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    if enhance := configuration["architecture"].get("enhance"):
-        raise ModelPackageError("plans.json", f"enhance {enhance!r} of channel 0", f"{CHANNELS[0]} as channel 0")
     lists = ("normalization_schemes", "use_mask_for_norm")
     permuted = {
         key: [configuration[key][number] for number in order.channels] for key in lists if configuration.get(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ import torch
 
 from baseline.network.nnunet import Machine, train_network
 from baseline.network.planning import plan_and_preprocess
-from baseline.network.plans import PRESETS, NetworkPlan
+from baseline.network.plans import PRESETS, NetworkPlan, store_plan
 from baseline.work import WorkFolders
 from benchmarks.harness.memory import peak_memory_mib, reset_peak
 from benchmarks.harness.timing import Timing
@@ -42,11 +42,11 @@ _LESION_HU: Final = 60
 
 def plan_of_preset(preset: str, *, quick: bool) -> NetworkPlan:
     """The preset at 1 mm with a few epochs; `quick` is a tiny network."""
-    plan = replace(PRESETS[preset], spacing_mm=(1.0, 1.0, 1.0), epochs=EPOCHS)
+    plan = PRESETS[preset].changed(spacing_mm=(1.0, 1.0, 1.0), epochs=EPOCHS)
     if not quick:
         return plan
-    tiny = replace(plan, memory_gb=0.3, base_features=4, most_features=8, batch_size=2)
-    return replace(tiny, epochs=2, iterations=1, validation_iterations=1)
+    tiny = plan.changed(memory_gb=0.3, base_features=4, most_features=8, batch_size=2)
+    return tiny.changed(epochs=2, iterations=1, validation_iterations=1)
 
 
 def time_training(preset: str, way: str | None, device: str, quick: bool, scratch: Path) -> Timing:
@@ -59,7 +59,7 @@ def time_training(preset: str, way: str | None, device: str, quick: bool, scratc
     write_noise(work, patients, (24, 24, 24) if quick else (310, 200, 200))
     folds = [[patients[0]], list(patients[1:])]
     write_json(work.splits_json, {"format_version": 1, "seed": 0, "folds": folds, "centres": {"A": list(patients)}})
-    write_json(work.plan_json, {"key": "smoke", "options": asdict(plan)})
+    store_plan(work, "smoke", plan)
     splits = [{"train": list(patients[1:]), "val": [patients[0]]}]
     plan_and_preprocess(work, plan, splits, 1 if quick else usable_cpus())
     machine = Machine(device, 1, usable_cpus(), compile=way == "compile", deterministic=way == "deterministic")

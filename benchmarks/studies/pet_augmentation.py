@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,7 +99,7 @@ def train_variant(data: WorkFolders, name: str, plan: NetworkPlan) -> Path:
     for shared in ("raw", "preprocessed"):
         if not (work.nnunet / shared).exists():
             (work.nnunet / shared).symlink_to(data.nnunet / shared)
-    return train_network(work, replace(plan, **VARIANTS[name]), 0, "unet", Machine(), seed=_SEED)
+    return train_network(work, plan.changed(**VARIANTS[name]), 0, "unet", Machine(), seed=_SEED)
 
 
 def measure(data: WorkFolders, name: str, final: Path, held_out: Sequence[str]) -> dict[str, list[Overlap]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from baseline.heads.models.targets import targets_of
-from baseline.network.plans import NetworkPlan
+from baseline.network.plans import NetworkPlan, store_plan
 from baseline.release.cases import ReleaseCase, head_answers, write_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
@@ -46,6 +45,6 @@ def planned_work(
     write_json(work.splits_json, {"format_version": 1, "seed": 0, **splits})
     write_json(work.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
     if plan is not None:
-        write_json(work.plan_json, {"key": "any", "options": asdict(plan)})
+        store_plan(work, "any", plan)
         write_json(work.plans, {"configurations": {"2d": {"batch_size": 90}, "3d_fullres": {"batch_size": 2}}})
     return work

@@ -7,9 +7,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from baseline.arguments import parser, plan_of
-from baseline.cli import _STEPS, main
+from baseline.cli import main, parser
 from baseline.network.plans import NetworkPlan
+from baseline.steps import STEPS, plan_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import write_json
@@ -19,7 +19,7 @@ def test_as_many_jobs_as_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -
     """On a cluster's node the cores of the task, not the node's."""
     monkeypatch.setattr("os.cpu_count", lambda: 128)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert parser(_STEPS).parse_args(["report", "--work", "x"]).jobs == 1
+    assert parser().parse_args(["report", "--work", "x"]).jobs == 1
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_errors_of_the_last_steps_end_the_first_one(
 def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     """`all` has both kinds of options. A plan takes the spacing of the prepared images later."""
     places = ["--release", "release", "--work", "work", "--output", "package"]
-    arguments = parser(_STEPS).parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
+    arguments = parser().parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
     assert arguments.spacing_mm == [1, 1, 3]
     assert plan_of(arguments) == NetworkPlan(mirror_axes=(0, 2))
 
@@ -77,11 +77,11 @@ def test_decisions_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: 
 
 def test_help_offers_an_ensemble_only_where_it_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     offered = []
-    for step in _STEPS:
+    for step in STEPS:
         with pytest.raises(SystemExit):
-            parser(_STEPS).parse_args([step, "--help"])
+            parser().parse_args([step, "--help"])
         offered += [step] * ("A+B for an ensemble of plans" in " ".join(capsys.readouterr().out.split()))
-    assert offered == [step for step in _STEPS if step not in {"all", "prepare", "plan", "fold", "list", "compare"}]
+    assert offered == [step for step in STEPS if step not in {"all", "prepare", "plan", "fold", "list", "compare"}]
 
 
 def test_decide_needs_networks_unless_the_masks_are_the_users_own(
@@ -98,7 +98,7 @@ def test_decide_needs_networks_unless_the_masks_are_the_users_own(
 @pytest.mark.parametrize("command", [["list", "--name", "a"], ["list", "--jobs", "2"], ["compare", "a", "--name", "b"]])
 def test_options_without_an_effect_are_not_taken(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parser(_STEPS).parse_args([*command, "--work", "x"])
+        parser().parse_args([*command, "--work", "x"])
     assert "unrecognized arguments: " + " ".join(command[-2:]) in capsys.readouterr().err
 
 
@@ -115,8 +115,8 @@ def test_the_size_of_the_outcome_network_follows_the_device(
 ) -> None:
     """A size that is named counts; without the option a whole training has no outcome network."""
     train, train_outcome = MagicMock(), MagicMock()
-    monkeypatch.setattr("baseline.cli.train", train)
-    monkeypatch.setattr("baseline.cli.train_outcome", train_outcome)
+    monkeypatch.setattr("baseline.steps.train", train)
+    monkeypatch.setattr("baseline.steps.train_outcome", train_outcome)
     places = ["--work", str(tmp_path), "--device", device]
     for options in ([], ["--outcome-network"], ["--outcome-network", "full"]):
         main(["all", *places, "--release", "r", "--output", "p", *options])

@@ -72,8 +72,7 @@ def options(cohort: Path, root: Path, *more: str) -> list[str]:
     return [
         "all", "--release", str(cohort), "--work", str(root / "work"), "--output", str(root / "package"),
         "--epochs", "1", "--iterations", "2", "--memory-gb", "0.1", "--base-features", "8", "--most-features", "16",
-        "--folds", "2", "--jobs", "1", "--spacing-mm", "6", "6", "6", "--backbones", "unet", "segresnet",
-        "--enhance", "ct_square", *more,
+        "--folds", "2", "--jobs", "1", "--spacing-mm", "6", "6", "6", "--backbones", "unet", "segresnet", *more,
     ]  # fmt: skip
 
 
@@ -86,7 +85,6 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     package = load_package(tmp_path / "package")
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     assert package.fold_configurations == ("3d_fullres", "3d_fullres_segresnet") * 2
-    assert package.configuration_of(1)["architecture"]["enhance"] == ["ct_square"]
     training = package.manifest.training
     assert training["patients"] == PATIENTS
     assert training["plan"]["iterations"] == 2
@@ -96,7 +94,8 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
     assert str(tmp_path) not in "".join(texts)
     check_card(package.manifest.files, texts[-1])
     check_folds(tmp_path / "work", release)
-    check_page(tmp_path / "work")
+    progress = [line for line in done.stdout.splitlines() if ": epoch 1 of 1, loss " in line]
+    assert len(progress) == 4  # two folds of two backbones
     check_heads(tmp_path / "work", release)
     check_report(tmp_path / "work")
     check_answers(package.root, platform_input, tmp_path / "output")
@@ -163,15 +162,6 @@ def check_folds(work: Path, release: Path) -> None:
         assert sorted(patient for split in kind for patient in split["val"]) == patients
     centres = [{patient.split("-")[0] for patient in split["val"]} for split in splits[2:]]
     assert [len(centre) for centre in centres] == [1] * len({patient.split("-")[0] for patient in patients})
-
-
-def check_page(work: Path) -> None:
-    """All networks (two folds, two backbones) have left curves and pictures on the page, which calls them finished."""
-    page = (work / "training" / "index.html").read_text()
-    assert "4 started, 4 finished" in page
-    assert page.count("<svg") == page.count("<img") == 4
-    assert page.count("1 of 1") == 8  # above and at each network
-    assert str(work) not in page
 
 
 def check_heads(work: Path, release: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
 from baseline.heads.fitting import stand_ins_of
 from baseline.network import planning
-from baseline.network.plans import NetworkPlan, read_plan
+from baseline.network.plans import NetworkPlan, read_plan, store_plan
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
 from tests.baseline.prepared import planned_work
 
 PLAN = NetworkPlan(spacing_mm=(2.0, 2.0, 4.0))
-OTHER = replace(PLAN, epochs=7)
+OTHER = PLAN.changed(epochs=7)
 # B-1 has no reference mask, so it is on neither side of nnU-Net's splits.
 NNUNET_SPLITS = [
     {"train": ["A-2"], "val": ["A-1"]},
@@ -61,7 +60,6 @@ def start_fold(work: WorkFolders, *files: str) -> None:
     folder.mkdir(parents=True)
     for name in files:
         (folder / name).touch()
-    write_text(work.training / folder.parent.name / folder.name / "curves.json", "of a first epoch")
 
 
 def snapshot(folder: Path) -> dict[Path, tuple[int, bytes]]:
@@ -73,14 +71,13 @@ def snapshot(folder: Path) -> dict[Path, tuple[int, bytes]]:
 def test_a_plan_may_change_until_a_network_has_a_checkpoint(
     tmp_path: Path, planned: Planned, files: tuple[str, ...]
 ) -> None:
-    """Files of the earlier plan and its curves are removed."""
+    """Files of the earlier plan are removed."""
     work = planned_work(tmp_path)
-    assert plan_networks(work, replace(PLAN, spacing_mm=NetworkPlan.spacing_mm), 1) == PLAN
+    assert plan_networks(work, PLAN.changed(spacing_mm=NetworkPlan().spacing_mm), 1) == PLAN
     start_fold(work, *files)
     assert plan_networks(work, OTHER, 1) == OTHER == read_plan(work)
     assert planned == [(45, NNUNET_SPLITS), (7, NNUNET_SPLITS)]
     assert [path.name for path in work.preprocessed.iterdir()] == ["7.npz"]
-    assert not work.training.exists()
 
 
 @pytest.mark.parametrize("checkpoint", ["checkpoint_latest.pth", "checkpoint_best.pth", "checkpoint_final.pth"])
@@ -123,7 +120,7 @@ def test_missing_out_of_fold_files_are_made_again(
         return rows
 
     monkeypatch.setattr("baseline.network.out_of_fold.segment_out_of_fold", segment_out_of_fold)
-    write_json(work.plan_json, {"key": "any", "options": asdict(PLAN)})
+    store_plan(work, "any", PLAN)
     for fold in (0, 1):
         write_text(work.final(fold), "network")
     assert measure_out_of_fold(work) == rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.work import WorkFolders, planned, work_of_results
+from baseline.work import WorkFolders, planned
 from contract.errors import HecktorError
 from contract.files import write_json
 
@@ -18,7 +18,7 @@ def test_the_default_plan_lies_in_the_working_directory_itself(tmp_path: Path) -
     assert work.masks == tmp_path / "out_of_fold" / "masks"
     assert work.plans == tmp_path / "nnunet/preprocessed/Dataset101_HECKTOR/hecktorPlans.json"
     assert work.fold(1) == (
-        tmp_path / "nnunet/results/Dataset101_HECKTOR/ShortTrainer__hecktorPlans__3d_fullres/fold_1"
+        tmp_path / "nnunet/results/Dataset101_HECKTOR/HecktorTrainer__hecktorPlans__3d_fullres/fold_1"
     )
 
 
@@ -26,7 +26,7 @@ def test_a_named_plan_shares_patients_and_images_and_owns_the_rest(tmp_path: Pat
     plain, wide = WorkFolders(tmp_path), WorkFolders(tmp_path, "wide")
     for shared in ("cases_json", "splits_json", "prepare_json", "checks", "raw", "preprocessed"):
         assert getattr(wide, shared) == getattr(plain, shared)
-    for own in ("plan_json", "features_json", "heads_json", "masks", "report", "training", "results", "networks"):
+    for own in ("plan_json", "features_json", "heads_json", "masks", "report", "results", "networks"):
         assert getattr(wide, own).is_relative_to(tmp_path / "plans" / "wide")
     assert wide.plans == plain.preprocessed / "hecktorPlans_wide.json"
 
@@ -65,12 +65,6 @@ def test_an_ensemble_has_the_images_with_the_smallest_voxels(
         write_json(WorkFolders(tmp_path, name).prepare_json, {"options": {"spacing_mm": list(spacing)}})
     assert WorkFolders(tmp_path, "a+b").images == WorkFolders(tmp_path, finest).images
     assert WorkFolders(tmp_path, "a+b").raw == WorkFolders(tmp_path, finest).raw
-
-
-@pytest.mark.parametrize("name", ["plan", "wide"])
-def test_the_plan_of_a_networks_folder(tmp_path: Path, name: str) -> None:
-    work = work_of_results(WorkFolders(tmp_path, name).fold(3))
-    assert (work.name, work.shared) == (name, tmp_path)
 
 
 def test_every_plan_is_found_and_ensembles_are_no_others(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ import torch
 
 from baseline.cli import main
 from baseline.network import nnunet
+from baseline.network.plans import store_plan
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, run_main
 from contract.files import read_json, write_json
 from contract.patient import Patient
-from tests.baseline.network.test_nnunet import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
+from tests.baseline.network.conftest import PATIENTS, PLAN, planned  # noqa: F401 - a fixture
 from tests.faults.fake_card import FULL, FakeCard, fake_card
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -39,8 +39,7 @@ def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
     write_cases(planned, [ReleaseCase(name, "A", image, image, image, Patient()) for name in PATIENTS])
     splits = {"folds": [[PATIENTS[1]], [PATIENTS[0]]], "centres": {"A": list(PATIENTS)}}
     write_json(planned.splits_json, {"format_version": 1, "seed": 3, **splits})
-    options = asdict(replace(PLAN, epochs=EPOCHS, backbones=("unet",)))
-    write_json(planned.plan_json, {"key": "any", "options": options})
+    store_plan(planned, "any", PLAN.changed(epochs=EPOCHS, backbones=("unet",)))
     for checkpoint in planned.results.rglob("checkpoint_*.pth"):
         checkpoint.unlink()
     return planned
@@ -90,7 +89,7 @@ def test_a_network_is_compiled_only_if_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A whole training through `torch.compile`, whose graphs the CPU runs one operation at a time. Checkpoints hold
-    the network's own names, and the training page uses the network as it is.
+    the network's own names.
     """
     compiled: list[str] = []
     compile_network = torch.compile
@@ -102,7 +101,7 @@ def test_a_network_is_compiled_only_if_asked(
     monkeypatch.setattr(torch, "compile", compile_simply)
     status, lines = train("--compile")
     assert status == 0, lines
-    assert compiled == ["Enhanced", "MemoryEfficientSoftDiceLoss"]  # nnU-Net compiles its Dice too
+    assert compiled == ["PlainConvUNet", "MemoryEfficientSoftDiceLoss"]  # nnU-Net compiles its Dice too
     assert not any("WARNING" in line for line in lines)
     assert not any(name.startswith("_orig_mod") for name in weights(work))
     assert os.environ["nnUNet_compile"] == "t"  # noqa: SIM112
@@ -116,14 +115,14 @@ def test_a_full_card_ends_a_training_in_one_line(
     train: Callable[..., tuple[int, list[str]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An epoch brings one image for training, one for validation and one for the training page. The fourth does not
+    """An epoch brings one image for training and one for validation. The third does not
     fit, and the checkpoint of the first epoch stays; nor does that fit when the training resumes. With more room, on a
     slow card, the training ends.
     """
     from baseline.network import trainer
 
     monkeypatch.setattr(trainer, "SAVE_EVERY", 1)
-    card.full_at(card.images + 4)
+    card.full_at(card.images + 3)
     status, lines = train()
     expected = "a free GPU, or a `plan` with a smaller --memory-gb or --batch-size"
     assert (status, lines[-1]) == (1, f"error: fold 0 (unet): {FULL.partition('. ')[0]}, expected {expected}")
@@ -152,13 +151,13 @@ def test_a_lost_card_ends_a_training_in_one_line(card: FakeCard, train: Callable
 def full_member(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
     """A process of a shared training whose second card is full; the first waits for it."""
     nnunet.set_environment(work, augmentation_workers=0)
-    from baseline.network.trainer import ShortTrainer
+    from baseline.network.trainer import HecktorTrainer
 
     def full(_: Any) -> None:
         raise torch.OutOfMemoryError(FULL)
 
     if rank == 1:
-        ShortTrainer.run_training = full  # type: ignore[method-assign]
+        HecktorTrainer.run_training = full  # type: ignore[method-assign]
     MEMBER(rank, group, work, *rest)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from dynamic_network_architectures.architectures.unet import PlainConvUNet
+from monai.networks.nets.segresnet import SegResNet
 from scipy.ndimage import gaussian_filter
 from torch import nn
 
@@ -23,7 +24,6 @@ from algorithm.network import networks as networks_module
 from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.enhance import Enhanced
 from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
@@ -105,7 +105,7 @@ def test_the_other_network_is_let_go_before_one_is_built(
     original = networks_module.build_network
     monkeypatch.setattr(networks_module, "build_network", build)
     kinds = [type(networks.of(fold, CPU)) for fold in (0, 2, 1, 3, 0)]
-    assert kinds == [PlainConvUNet, PlainConvUNet, Enhanced, Enhanced, PlainConvUNet]
+    assert kinds == [PlainConvUNet, PlainConvUNet, SegResNet, SegResNet, PlainConvUNet]
     assert alive == [[], [], []]
 
 
@@ -168,9 +168,9 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 def test_each_pass_has_its_own_tiles(timed: Callable[..., Progress]) -> None:
     """Two folds and two mirrors of each member: four passes of 8 tiles and four of 4."""
-    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 2.0})
+    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 2.0})
     assert timed(tiles, 600.0).done == 8
-    assert (tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (4 * 8, 4 * 4)
+    assert (tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (4 * 8, 4 * 4)
 
 
 def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(timed: Callable[..., Progress]) -> None:
@@ -179,9 +179,9 @@ def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(timed: Call
     After its second tile two are left, 60 s, and 22 s remain: given up, for good. Then the U-Net makes a second pass,
     8 s; of the 14 s left a third takes 8 s (1.2 x 8 fit), and the 6 s after it are too few for the fourth.
     """
-    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 30.0})
+    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 30.0})
     found = timed(tiles, 100.0)
-    assert (found.done, tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (3, 3 * 8, 2)
+    assert (found.done, tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (3, 3 * 8, 2)
 
 
 def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(timed: Callable[..., Progress]) -> None:
@@ -189,9 +189,9 @@ def test_a_member_that_is_faster_is_not_judged_by_the_slower_one(timed: Callable
 
     The order is U-Net, SegResNet, U-Net, SegResNet, then the same mirrored.
     """
-    tiles = Tiles({PlainConvUNet: 5.0, Enhanced: 1.0})
+    tiles = Tiles({PlainConvUNet: 5.0, SegResNet: 1.0})
     found = timed(tiles, 100.0)
-    assert (found.done, tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (1 + 4, 8, 4 * 4)
+    assert (found.done, tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (1 + 4, 8, 4 * 4)
 
 
 @pytest.mark.parametrize(("limit_s", "begun"), [(60.9, False), (61.1, True)])
@@ -202,9 +202,9 @@ def test_the_first_pass_of_a_member_is_reckoned_by_voxels(
 
     1.2 times that, 27 s, must fit what the first pass leaves of all but 10 s: 26.9 s of 60.9, and 27.1 of 61.1.
     """
-    tiles = Tiles({PlainConvUNet: 3.0, Enhanced: 0.0})
+    tiles = Tiles({PlainConvUNet: 3.0, SegResNet: 0.0})
     timed(tiles, limit_s, [Pass(U_NET), Pass(SEGRESNET)])
-    assert (tiles.of(Enhanced) > 0) is begun
+    assert (tiles.of(SegResNet) > 0) is begun
 
 
 def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
@@ -220,6 +220,6 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
 
     monkeypatch.setattr(passes_module, "backends", lambda *_: ladder)
     monkeypatch.setattr(passes_module, "slide", slide)
-    found = timed(Tiles({PlainConvUNet: 1.0}, {Enhanced: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
+    found = timed(Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
     assert found.done == 4
-    assert used == [(PlainConvUNet, 0), (Enhanced, 0), (Enhanced, 1), *[(PlainConvUNet, 0)] * 3]
+    assert used == [(PlainConvUNet, 0), (SegResNet, 0), (SegResNet, 1), *[(PlainConvUNet, 0)] * 3]

@@ -20,7 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from algorithm.network.networks import Networks, build_network, load_weights, own_tensors, untrained_network
+from algorithm.network.networks import (
+    Networks,
+    build_network,
+    load_weights,
+    organ_count,
+    organs_as_background,
+    own_tensors,
+    untrained_network,
+)
 from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
 
@@ -215,34 +223,32 @@ def test_a_segresnet_that_cannot_be(
         untrained_network(changed(package, segresnet), 2, 3)
 
 
-@pytest.mark.parametrize("name", ["PlainConvUNet", "SegResNet"])
-def test_an_enhanced_network_still_takes_two_channels(
-    package: ModelPackage, segresnet: dict[str, Any], name: str
-) -> None:
-    """Its answer is that of the network inside to what is enhanced by hand; that network has four channels."""
-    architecture = segresnet if name == "SegResNet" else copy.deepcopy(package.configuration["architecture"])
-    architecture["enhance"] = ["ct_square", "ct_cube_root"]
-    network = untrained_network(changed(package, architecture), 2, 3).eval()
-    data = torch.randn(1, 2, 16, 16, 16)
-    ct = data[:, :1].double()
-    by_hand = torch.cat([data, (ct**2).float(), (ct.sign() * ct.abs() ** (1 / 3)).float()], dim=1)
-    with torch.inference_mode():
-        torch.testing.assert_close(network(data), network.network(by_hand), atol=1e-5, rtol=1e-5)
-    assert next(tensor for _, tensor in own_tensors(network) if tensor.ndim == 5).shape[1] == 4
-
-
-def test_an_enhancement_that_is_not_known(package: ModelPackage) -> None:
-    architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": ["ct_log"]}
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_log'\], expected some of ct_square, "):
+def test_derived_channels_are_refused(package: ModelPackage) -> None:
+    architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": ["ct_square"]}
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_square'\], expected CT and PET alone"):
         untrained_network(changed(package, architecture), 2, 3)
 
 
-@pytest.mark.parametrize("enhance", [[], ["ct_square"]], ids=str)
-def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(
-    package: ModelPackage, enhance: list[str]
-) -> None:
+def test_each_tumour_keeps_its_probability_beside_organs() -> None:
+    """Weights 1, 2, 1 and 3 of background, GTVp, GTVn and an organ: the background gets 1 + 3 of 7, GTVp 2, GTVn 1."""
+    network = torch.nn.Identity()
+    network.register_forward_hook(organs_as_background)
+    logits = torch.log(torch.tensor([1.0, 2.0, 1.0, 3.0])).reshape(1, 4, 1, 1, 1)
+    assert network(logits).softmax(1).flatten().tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+    assert network(logits)[0, 0].item() == pytest.approx(math.log(4))
+
+
+@pytest.mark.parametrize("organs", [3, "brain", [1], ["brain"] * 251])
+def test_organs_are_a_list_of_names(organs: Any) -> None:
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: organs "):
+        organ_count({"architecture": {"organs": organs}})
+    assert organ_count({"architecture": {"organs": ["brain", "spine"]}}) == 2
+    assert organ_count({"architecture": {}}) == 0
+
+
+def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: ModelPackage) -> None:
     """Three stages answer at two resolutions in training, at one afterwards."""
-    architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": enhance}
+    architecture = copy.deepcopy(package.configuration["architecture"])
     architecture["arch_kwargs"] |= {
         "n_stages": 3,
         "features_per_stage": [4, 8, 8],
@@ -258,14 +264,11 @@ def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(
     assert network(data).shape == (1, 3, 16, 16, 16)
 
 
-@given(
-    st.sampled_from(["PlainConvUNet", "SegResNet", "SegResNet of one activation"]),
-    st.lists(st.sampled_from(["ct_square", "ct_cube_root"]), unique=True),
-)
-def test_weights_there_and_back(tiny_package: Path, name: str, enhance: list[str]) -> None:
+@pytest.mark.parametrize("name", ["PlainConvUNet", "SegResNet", "SegResNet of one activation"])
+def test_weights_there_and_back(tiny_package: Path, name: str) -> None:
     """Each tensor once in the file, also where MONAI lists the last activation's under two names."""
     configuration = load_package(tiny_package).configuration
-    architecture = copy.deepcopy(dict(configuration["architecture"])) | {"enhance": enhance}
+    architecture = copy.deepcopy(dict(configuration["architecture"]))
     if name != "PlainConvUNet":
         arguments: dict[str, Any] = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
         arguments |= {"act": "PRELU"} if "activation" in name else {}

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from dynamic_network_architectures.architectures.unet import PlainConvUNet
+from monai.networks.nets.segresnet import SegResNet
 from torch import nn
 
 from algorithm.case.read import Case
@@ -21,7 +22,6 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.enhance import Enhanced
 from algorithm.network.images import MemberImage, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
@@ -101,7 +101,7 @@ def test_the_mean_by_hand(
     0.5) and 13 (-1.5). Probabilities of GTVp behave alike: sigmoid(8) = 0.9997, so voxel 11 has 0.7498 and voxel 12
     0.2502; with sigmoid(1) = 0.731 the means are 0.740 and 0.491, with sigmoid(5) = 0.993 0.622 at 12 and 0.497 at 13.
     """
-    monkeypatch.setattr(windows, "_tile_logits", Ct({PlainConvUNet: 1.0, Enhanced: 1.0}))
+    monkeypatch.setattr(windows, "_tile_logits", Ct({PlainConvUNet: 1.0, SegResNet: 1.0}))
     package = replace(package, manifest=package.manifest.model_copy(update={"average": average}))
     observed: dict[Pass, np.ndarray] = {}
     found = Passes(
@@ -146,7 +146,7 @@ def test_members_that_agree_answer_as_one_alone(
 
     The coarse network's CT is divided by 200 and not by 400: its own normalisation doubles it, its factor halves it.
     """
-    factors = {PlainConvUNet: 1.0, Enhanced: 0.5}
+    factors = {PlainConvUNet: 1.0, SegResNet: 0.5}
     monkeypatch.setattr(windows, "_tile_logits", Ct(factors))
     package = replace(package, manifest=package.manifest.model_copy(update={"resampling": resampling}))
     case, region = ramp_case(), Region((40.0, 40.0, 40.0), (220.0, 190.0, 215.0), "test")
@@ -235,9 +235,9 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 def test_each_image_has_its_own_tiles(timed: Callable[..., Progress]) -> None:
-    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 2.0})
+    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 2.0})
     assert timed(tiles, 600.0).done == 4
-    assert (tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (2 * 8, 2 * 1)
+    assert (tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (2 * 8, 2 * 1)
 
 
 @pytest.mark.parametrize(("limit_s", "begun"), [(40.7, False), (40.8, True)])
@@ -248,7 +248,7 @@ def test_the_coarse_image_is_made_only_for_a_pass_that_fits(
 
     1.2 times that, 6.75 s, must fit what the first pass leaves of all but 10 s: 6.7 s of 40.7, and 6.8 of 40.8.
     """
-    tiles, made = Tiles({PlainConvUNet: 3.0, Enhanced: 0.0}), []
+    tiles, made = Tiles({PlainConvUNet: 3.0, SegResNet: 0.0}), []
 
     def channels() -> np.ndarray:
         made.append(True)
@@ -256,7 +256,7 @@ def test_the_coarse_image_is_made_only_for_a_pass_that_fits(
 
     timed(tiles, limit_s, [Pass(U_NET), Pass(SEGRESNET)], channels=channels)
     assert made == [True] * begun
-    assert tiles.of(Enhanced) == begun
+    assert tiles.of(SegResNet) == begun
 
 
 def test_making_the_image_is_no_part_of_the_cost_of_a_pass(timed: Callable[..., Progress]) -> None:
@@ -264,7 +264,7 @@ def test_making_the_image_is_no_part_of_the_cost_of_a_pass(timed: Callable[..., 
 
     SegResNet's second pass is reckoned at 1.2 s, and fits; with the image it would be 25 s.
     """
-    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 1.0})
+    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 1.0})
     found = timed(tiles, 49.0, channels=lambda: tiles.image(20.0))
     assert (found.done, tiles.now) == (4, 38.0)
 
@@ -273,9 +273,9 @@ def test_a_coarse_image_too_large_for_memory_is_left_out(timed: Callable[..., Pr
     def channels() -> np.ndarray:
         raise MemoryError
 
-    tiles = Tiles({PlainConvUNet: 1.0, Enhanced: 1.0})
+    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 1.0})
     assert timed(tiles, 600.0, channels=channels).done == 2
-    assert tiles.of(Enhanced) == 0
+    assert tiles.of(SegResNet) == 0
 
 
 def test_every_image_shrinks_to_its_own_box(timed: Callable[..., Progress]) -> None:
@@ -288,10 +288,10 @@ def test_every_image_shrinks_to_its_own_box(timed: Callable[..., Progress]) -> N
     and by symmetry it ends at 14.
     """
     fine, coarse = (slice(8, 24),) * 3, (slice(4, 8),) * 3
-    tiles = Tiles({PlainConvUNet: 20.0, Enhanced: 1.0})
+    tiles = Tiles({PlainConvUNet: 20.0, SegResNet: 1.0})
     found = timed(tiles, 140.0, [Pass(U_NET), Pass(SEGRESNET)], lambda: fine, focus=lambda: coarse)
     assert found.plan == "the PET-avid part, tiles 0.5 of a patch apart"
-    assert (found.done, tiles.of(PlainConvUNet), tiles.of(Enhanced)) == (2, 2 + 1, 1)
+    assert (found.done, tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (2, 2 + 1, 1)
     assert np.argwhere(found.logits.argmax(0)[12, 12] == 1).ravel().tolist() == list(range(9, 15))
     assert np.unique(found.logits.argmax(0)).tolist() == [0, 1]
 
@@ -307,5 +307,5 @@ def test_each_network_has_the_devices_that_its_own_image_needs(
         return (Backend(CPU, CPU),)
 
     monkeypatch.setattr(passes_module, "backends", backends)
-    assert timed(Tiles({PlainConvUNet: 1.0, Enhanced: 1.0}), 600.0).done == 4
+    assert timed(Tiles({PlainConvUNet: 1.0, SegResNet: 1.0}), 600.0).done == 4
     assert sorted(sizes) == [4 * 6 * 12**3, 4 * 6 * 24**3]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from baseline.experiments.listing import as_table, listed
-from baseline.network.plans import NetworkPlan
-from baseline.network.progress.curves import Curves, write_curves
-from baseline.work import WorkFolders
+from baseline.network.plans import NetworkPlan, store_plan
+from baseline.work import TRAINING_TIME, WorkFolders
 from contract.errors import HecktorError
 from contract.files import write_json
 
@@ -21,18 +19,14 @@ def train(work: WorkFolders, fold: int, seconds: tuple[float, ...]) -> None:
     """A network of one fold with the times of its epochs; it is finished."""
     work.final(fold).parent.mkdir(parents=True)
     work.final(fold).touch()
-    values = (None,) * len(seconds)
-    curves = Curves("network", f"fold {fold}", fold, len(seconds), 0.0, seconds, values, values, values, {})
-    folder = work.training / "network" / f"fold_{fold}"
-    folder.mkdir(parents=True)
-    write_curves(folder / "curves.json", curves)
+    write_json(work.fold(fold) / TRAINING_TIME, {"seconds": sum(seconds)})
 
 
 def test_folds_hours_figures_and_package(work: WorkFolders) -> None:
     """Of two folds one is trained, in 1.5 hours; an ensemble counts the networks and hours of its plans."""
     b = WorkFolders(work.shared, "b")
     for one in (work, b):
-        write_json(one.plan_json, {"key": "any", "options": asdict(NetworkPlan())})
+        store_plan(one, "any", NetworkPlan())
     train(work, 0, (3600.0, 1800.0))
     train(b, 0, (3600.0,))
     train(b, 1, (3600.0,))

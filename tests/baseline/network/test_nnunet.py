@@ -2,126 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 import torch
 
 from algorithm.network.networks import untrained_network
 from baseline.network.checkpoint import read_checkpoint
-from baseline.network.nnunet import Machine, explained_failures, set_environment, train_network, train_with_ddp
-from baseline.network.plans import NetworkPlan, write_plans
-from baseline.work import CONFIGURATIONS, PLANS_NAME, WorkFolders
+from baseline.network.nnunet import Machine, explained_failures, train_network, train_with_ddp
+from baseline.work import CONFIGURATIONS, PLANS_NAME, TRAINING_TIME, WorkFolders
 from contract.errors import HecktorError
-from contract.files import write_json
-from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_volume
+from contract.files import read_json
+from tests.baseline.network.conftest import PLAN
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
-EDGE = 16
-PATIENTS = ("A-1", "A-2")
-PLAN = NetworkPlan(
-    epochs=1,
-    iterations=1,
-    validation_iterations=1,
-    base_features=4,
-    most_features=8,
-    batch_size=2,
-    backbones=("unet", "segresnet"),
-    enhance=("ct_square", "ct_cube_root"),
-)
 SHARED = Machine("cpu", gpus=2, threads=2)
-
-
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
-    """Two patients of noise, preprocessed by nnU-Net without its pools of processes."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
-            patch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
-        work = WorkFolders(tmp_path_factory.mktemp("nnunet"))
-        set_environment(work, augmentation_workers=1)
-        write_raw(work)
-        write_plans(PLAN, work.plans)
-        preprocess(work)
-        yield work
-
-
-def write_raw(work: WorkFolders) -> None:
-    raw, grid = work.raw, Geometry((EDGE,) * 3, (3.0,) * 3, (0.0,) * 3)
-    random = np.random.default_rng(0)
-    for patient in PATIENTS:
-        mask = np.zeros((EDGE,) * 3, np.uint8)
-        mask[2:6, 2:6, 2:6], mask[9:12, 9:12, 9:12] = 1, 2
-        for channel in (0, 1):
-            noise = random.normal(100 * mask, 50).astype(np.float32)
-            write_volume(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz", Volume(noise, grid))
-        write_volume(raw / "labelsTr" / f"{patient}.nii.gz", Volume(mask, grid))
-    dataset = {
-        "channel_names": {"0": "CT", "1": "PET"},
-        "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
-        "numTraining": len(PATIENTS),
-        "file_ending": ".nii.gz",
-        "overwrite_image_reader_writer": "SimpleITKIO",
-    }
-    channel_statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
-    fingerprint = {
-        "spacings": [[3.0] * 3] * 2,
-        "shapes_after_crop": [[EDGE] * 3] * 2,
-        "median_relative_size_after_cropping": 1.0,
-        "foreground_intensity_properties_per_channel": {"0": channel_statistics, "1": channel_statistics},
-    }
-    write_json(raw / "dataset.json", dataset)
-    write_json(work.plans.parent / "dataset_fingerprint.json", fingerprint)
-    splits = [{"train": [one], "val": [other]} for one, other in (PATIENTS, PATIENTS[::-1])]
-    write_json(work.plans.parent / "splits_final.json", splits)
-
-
-def preprocess(work: WorkFolders) -> None:
-    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
-    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
-
-    plans = PlansManager(str(work.plans))
-    configuration = plans.get_configuration(CONFIGURATIONS["segresnet"])
-    target, raw = work.plans.parent / configuration.data_identifier, work.raw
-    target.mkdir()
-    for patient in PATIENTS:
-        images = [str(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz") for channel in (0, 1)]
-        mask = str(raw / "labelsTr" / f"{patient}.nii.gz")
-        dataset = str(raw / "dataset.json")
-        DefaultPreprocessor(verbose=False).run_case_save(
-            str(target / patient), images, mask, plans, configuration, dataset
-        )
 
 
 @pytest.mark.parametrize(
     ("backbone", "optimiser", "keeps"), [("unet", "adamw", "exp_avg"), ("segresnet", "sgd", "momentum_buffer")]
 )
 def test_every_backbone_trains_on_the_same_data(
-    planned: WorkFolders, backbone: str, optimiser: str, keeps: str
+    planned: WorkFolders, capsys: pytest.CaptureFixture[str], backbone: str, optimiser: str, keeps: str
 ) -> None:
-    """The weights fit the network that inference builds from the plans, with two enhanced channels more in its first
-    layer. Each optimiser is recognised by its state of a weight.
+    """The weights fit the network that inference builds from the plans. Each optimiser is recognised by its state of a
+    weight.
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    final = train_network(planned, replace(PLAN, optimiser=optimiser), 0, backbone, Machine(), seed=3)
+    final = train_network(planned, PLAN.changed(optimiser=optimiser), 0, backbone, Machine(), seed=3)
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if "epoch" in line.casefold()]  # nnU-Net's own are in the training log
+    assert line.startswith(f"fold 0 ({backbone}): epoch 1 of 1, loss ")
+    assert line.endswith("; 0 s left")
+    assert 0 < read_json(final.with_name(TRAINING_TIME))["seconds"] < 600
+    assert final.with_name("progress.png").is_file()
     assert mpl.rcParams["font.size"] == mpl.rcParamsDefault["font.size"]  # nnU-Net's seaborn is gone again
     assert keeps in torch.load(final, weights_only=False)["optimizer_state"]["state"][0]
     checkpoint = read_checkpoint(final)
     configuration = PlansManager(str(planned.plans)).get_configuration(CONFIGURATIONS[backbone]).configuration
     network = untrained_network(configuration, 2, 3)
     network.load_state_dict(dict(checkpoint.weights))
-    assert next(weights for weights in network.parameters() if weights.ndim == 5).shape[1] == 4
     assert checkpoint.mirror_axes == (2,)
     assert checkpoint.configuration == CONFIGURATIONS[backbone]
-    assert planned.final(0, backbone).parts[-3] == f"ShortTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
+    assert planned.final(0, backbone).parts[-3] == f"HecktorTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
 
 
 def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:
@@ -129,16 +56,15 @@ def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    from baseline.network.trainer import ShortTrainer
+    from baseline.network.trainer import HecktorTrainer
 
     manager = PlansManager(str(planned.plans))
     configuration = manager.get_configuration("3d_fullres")
-    configuration.configuration["architecture"].pop("enhance")
     names = configuration.network_arch_class_name, configuration.network_arch_init_kwargs
     torch.manual_seed(5)
     theirs = get_network_from_plans(*names, configuration.network_arch_init_kwargs_req_import, 2, 3)
     torch.manual_seed(5)
-    ours = ShortTrainer.build_network_architecture(None, manager, configuration, 2, 3, True)
+    ours = HecktorTrainer.build_network_architecture(None, manager, configuration, 2, 3, True)
     assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
@@ -148,16 +74,16 @@ def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypa
     """
     from baseline.network import trainer
 
-    plan, third = replace(PLAN, epochs=3), [0]
+    plan, third = PLAN.changed(epochs=3), [0]
 
     def interrupted(self: Any) -> None:
         third[0] += 1
         if third[0] == 3:
             raise KeyboardInterrupt
-        super(trainer.ShortTrainer, self).on_epoch_start()
+        super(trainer.HecktorTrainer, self).on_epoch_start()
 
     monkeypatch.setattr(trainer, "SAVE_EVERY", 2)
-    monkeypatch.setattr(trainer.ShortTrainer, "on_epoch_start", interrupted, raising=False)
+    monkeypatch.setattr(trainer.HecktorTrainer, "on_epoch_start", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
         train_network(planned, plan, 1, "unet", Machine(), seed=3)
     latest = planned.fold(1, "unet") / "checkpoint_latest.pth"
@@ -180,7 +106,7 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     """
     from baseline.network import trainer
 
-    plan, save = replace(PLAN, epochs=2), torch.save
+    plan, save = PLAN.changed(epochs=2), torch.save
 
     def full(content: Any, filename: str) -> None:
         if content["current_epoch"] == 2:
@@ -209,7 +135,7 @@ def test_a_full_gpu_is_one_line(planned: WorkFolders, monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
 
     planned.final(0, "segresnet").unlink(missing_ok=True)
-    monkeypatch.setattr(trainer.ShortTrainer, "run_training", full)
+    monkeypatch.setattr(trainer.HecktorTrainer, "run_training", full)
     with pytest.raises(
         HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory, expected .* smaller --memory-gb"
     ):

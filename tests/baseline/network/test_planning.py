@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def preprocessed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def named(work: WorkFolders, name: str, **changes: Any) -> WorkFolders:
     """Another plan of the same working directory, planned."""
     other = WorkFolders(work.shared, name)
-    plan_networks(other, replace(PLAN, **changes), 1)
+    plan_networks(other, PLAN.changed(**changes), 1)
     return other
 
 
@@ -65,7 +64,7 @@ def test_a_changed_plan_leaves_the_images_of_other_plans(tmp_path: Path, preproc
     work = planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     wide = named(work, "wide", base_features=32)
-    plan_networks(work, replace(PLAN, optimiser="sgd"), 1)
+    plan_networks(work, PLAN.changed(optimiser="sgd"), 1)
     assert preprocessed == ["hecktorPlans_3d_fullres", "hecktorPlans_3d_fullres_2"]
     assert (wide.preprocessed / data_identifier(wide) / "image.b2nd").is_file()
     plan_networks(work, PLAN, 1)
@@ -95,12 +94,12 @@ def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[
     work, weights, other = planned_work(tmp_path), tmp_path / "weights.pth", tmp_path / "other.pth"
     weights.write_text("weights")
     other.write_text("other weights")
-    plan, others = (replace(PLAN, starting_weights=str(path)) for path in (weights, other))
+    plan, others = (PLAN.changed(starting_weights=str(path)) for path in (weights, other))
     plan_networks(work, plan, 1)
     *finals, last = [work.final(job.fold, job.backbone) for job in package_jobs(work)]
     for final in finals:
         write_text(final, "network")
-    copied = replace(PLAN, starting_weights=str(weights.rename(tmp_path / "copy.pth")))
+    copied = PLAN.changed(starting_weights=str(weights.rename(tmp_path / "copy.pth")))
     plan_networks(work, copied, 1)
     assert read_plan(work).starting_weights == copied.starting_weights
     with pytest.raises(HecktorError, match=r"weights\.pth: not found"):
@@ -151,7 +150,7 @@ def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: 
     plan_networks(work, PRESETS["nnunet"], 1)
     assert caplog.text == ""
     write_json(work.prepare_json, {"options": {"spacing_mm": [3.0, 3.0, 3.0]}, "data": "images"})
-    plan_networks(work, replace(PRESETS["nnunet"], spacing_mm=(3.0, 3.0, 3.0)), 1)
+    plan_networks(work, PRESETS["nnunet"].changed(spacing_mm=(3.0, 3.0, 3.0)), 1)
     assert caplog.text == ""
     assert plan_networks(work, PRESETS["nnunet"], 1).spacing_mm == (3.0, 3.0, 3.0)
     found = "*** WARNING *** spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+import os
+import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from algorithm.network.backbones import BACKBONES
 from algorithm.network.networks import untrained_network
-from baseline.arguments import parser, plan_of
-from baseline.cli import _STEPS
+from baseline.cli import parser
 from baseline.network.nnunet import set_environment
-from baseline.network.plans import ENHANCEMENTS, PRESETS, NetworkPlan, segresnet, write_plans
+from baseline.network.planning import digest_of_contents, write_plans
+from baseline.network.plans import PRESETS, NetworkPlan, read_plan, store_plan
+from baseline.steps import plan_of, prepare_options
 from baseline.work import CONFIGURATIONS, WorkFolders
-from contract.errors import HecktorError
+from contract.errors import HecktorError, InputError
+from contract.files import write_json
 
 DATASET = {
     "channel_names": {"0": "CT", "1": "PET"},
@@ -71,7 +76,7 @@ def test_presets(
     """64 voxels are halved four times before fewer than nnU-Net's least edge of four are left, 48 three times: five
     stages, whose features double up to the most. All presets have room for the whole image as their patch.
     """
-    plan = replace(PRESETS[preset], spacing_mm=(3.0, 3.0, 3.0))
+    plan = PRESETS[preset].changed(spacing_mm=(3.0, 3.0, 3.0))
     assert PRESETS[preset].spacing_mm == ((3.0,) * 3 if preset == "short" else (1.0,) * 3)
     assert plan.memory_gb == memory_gb
     own = planned(work, plan)["3d_fullres"]
@@ -86,8 +91,8 @@ def test_presets(
 
 
 def test_options_override_nnunets_plan(work: WorkFolders) -> None:
-    plan = replace(
-        PRESETS["nnunet"], spacing_mm=(3.0, 3.0, 3.0), batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1
+    plan = PRESETS["nnunet"].changed(
+        spacing_mm=(3.0, 3.0, 3.0), batch_size=7, batch_dice=True, most_features=100, memory_gb=0.1
     )
     own = planned(work, plan)["3d_fullres"]
     assert (own["batch_size"], own["batch_dice"]) == (7, True)
@@ -99,14 +104,13 @@ def test_two_backbones_on_the_same_data(work: WorkFolders) -> None:
     """48 = 2^4 x 3: the patch could be halved four times, and SegResNet's four resolutions need three. Both networks
     answer with the patch's shape, and the second configuration has nothing of its own but the network.
     """
-    plan = NetworkPlan(base_features=4, most_features=8, backbones=("unet", "segresnet"), enhance=("ct_square",))
+    plan = NetworkPlan(base_features=4, most_features=8, backbones=("unet", "segresnet"))
     found = planned(work, plan)
     other = found[CONFIGURATIONS["segresnet"]]
     assert set(other) == {"inherits_from", "architecture"}
     assert other["inherits_from"] == "3d_fullres"
     assert other["architecture"]["arch_kwargs"]["blocks_down"] == [1, 2, 2, 4]
     for configuration in (found["3d_fullres"], found["3d_fullres"] | other):
-        assert configuration["architecture"]["enhance"] == ["ct_square"]
         network = untrained_network(configuration, 2, 3).eval()
         with torch.inference_mode():
             assert network(torch.zeros(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
@@ -118,31 +122,24 @@ def test_two_backbones_on_the_same_data(work: WorkFolders) -> None:
 )
 def test_segresnet_is_as_deep_as_the_patch_allows(patch: list[int], down: list[int], up: list[int]) -> None:
     """28 = 4 x 7 is halved twice, 6 = 2 x 3 once."""
-    arguments = segresnet(8, patch)["arch_kwargs"]
+    arguments = design(8, patch)["arch_kwargs"]
     assert (arguments["blocks_down"], arguments["blocks_up"]) == (down, up)
+
+
+def design(filters: int, patch: list[int]) -> dict[str, Any]:
+    made = BACKBONES["segresnet"].design
+    assert made is not None
+    return made(filters, patch)
 
 
 def test_segresnet_of_an_odd_patch() -> None:
     with pytest.raises(HecktorError, match=r"^--backbones segresnet: the planned patch is \[7, 8, 8\], expected even"):
-        segresnet(8, [7, 8, 8])
-
-
-KNOBS: dict[str, Any] = {
-    "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1, "pet_normalisation": "fixed",
-    "dice_smoothing": False, "inputs": "digest",
-}  # fmt: skip
-
-
-def test_segresnets_options_count_where_it_is_trained() -> None:
-    """The presets set them for a network that few train."""
-    assert (
-        replace(NetworkPlan(), segresnet_recipe="monai", segresnet_memory_gb=8.0).identity() == NetworkPlan().identity()
-    )
+        design(8, [7, 8, 8])
 
 
 def test_a_package_names_no_folder() -> None:
-    record = NetworkPlan(starting_weights="/home/me/a.pth", organs="/home/me/organs").record()
-    assert (record["starting_weights"], record["organs"]) == ("a.pth", "organs")
+    assert NetworkPlan(starting_weights="/home/me/a.pth").record()["starting_weights"] == "a.pth"
+    assert NetworkPlan().record() == {**NetworkPlan().identity(), "starting_weights": None}
 
 
 def test_fixed_normalisation_of_the_pet(work: WorkFolders) -> None:
@@ -153,37 +150,64 @@ def test_fixed_normalisation_of_the_pet(work: WorkFolders) -> None:
     assert fixed[schemes] == ["CTNormalization", "CTNormalization"]
 
 
-def test_a_smaller_patch_for_segresnet(work: WorkFolders) -> None:
-    found = planned(work, replace(BOTH, segresnet_memory_gb=0.1))[CONFIGURATIONS["segresnet"]]
-    assert found["patch_size"] != [48, 64, 64]
-    assert all(edge % 8 == 0 for edge in found["patch_size"])
-    assert "patch_size" not in planned(work, replace(BOTH, segresnet_memory_gb=80.0))[CONFIGURATIONS["segresnet"]]
-
-
-def test_the_identity_of_a_plan() -> None:
-    """Any option makes another plan, files by their digest alone. Those that `short` leaves alone are not in the
-    identity, so that it stays what it was before they could be chosen.
-    """
-    assert NetworkPlan().identity() == {
-        "spacing_mm": (3.0, 3.0, 3.0), "memory_gb": 0.3, "base_features": 16, "most_features": 96, "epochs": 45,
-        "iterations": 50, "validation_iterations": 4, "learning_rate": 1e-3, "mirror_axes": (2,),
+def test_any_option_makes_another_plan() -> None:
+    """Starting weights count by their digest alone."""
+    plan, full = NetworkPlan(), dict(PRESETS["nnunet"])
+    other = {name: value for name, value in full.items() if value != getattr(plan, name)}
+    other |= {
+        "batch_size": 2, "backbones": ("segresnet",), "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1,
+        "pet_normalisation": "fixed", "trainer": "mine:Trainer", "starting_weights_digest": "digest",
     }  # fmt: skip
-    others = [
-        replace(NetworkPlan(), **{name: value})
-        for name, value in asdict(PRESETS["nnunet"]).items()
-        if value != asdict(NetworkPlan())[name] and not name.startswith("segresnet")
-    ]
-    others += [replace(BOTH, segresnet_recipe="monai"), replace(BOTH, segresnet_memory_gb=8.0)]
-    others += [NetworkPlan(**{name: value}) for name, value in KNOBS.items()]
-    others += [
-        NetworkPlan(batch_size=2),
-        NetworkPlan(backbones=("segresnet",)),
-        NetworkPlan(enhance=("ct_square",)),
-        NetworkPlan(),
-    ]
-    assert NetworkPlan(starting_weights="/a.pth", organs="/organs").identity() == NetworkPlan().identity()
-    identities = [json.dumps(plan.identity(), sort_keys=True) for plan in others]
-    assert len(set(identities)) == len(others)
+    assert other.keys() == full.keys() - {"starting_weights"}
+    plans = [plan, *(plan.changed(**{name: value}) for name, value in other.items())]
+    assert len({json.dumps(one.identity(), sort_keys=True) for one in plans}) == len(plans)
+    assert plan.changed(starting_weights="/a.pth").identity() == plan.identity()
+
+
+@pytest.mark.parametrize("plan", [*PRESETS.values(), NetworkPlan(batch_size=3, trainer="a:B", mirror_axes=())])
+def test_a_plan_is_stored_whole(tmp_path: Path, plan: NetworkPlan) -> None:
+    work = WorkFolders(tmp_path)
+    store_plan(work, "any", plan)
+    assert read_plan(work) == plan
+    assert json.loads(work.plan_json.read_text())["plan"].keys() == dict(plan).keys()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"key": "a", "options": {"epochs": 3}}, r"^plan\.json: found a plan of version 0\.2, expected a new working"),
+        ({"key": "a", "plan": {"epochs": "many"}}, r'^plan\.json\.plan\.epochs: found "many", expected a whole number'),
+        ({"key": "a", "plan": {"enhance": []}}, r"^plan\.json\.plan\.enhance: found \[\], expected no such key"),
+    ],
+)
+def test_unusable_plans(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+    work = WorkFolders(tmp_path)
+    write_json(work.plan_json, content)
+    with pytest.raises(HecktorError, match=message):
+        read_plan(work)
+
+
+def test_starting_weights_count_by_their_contents(tmp_path: Path) -> None:
+    """Another content of the same size, and one more file, are others; a copy elsewhere with another time is not."""
+    package = tmp_path / "package"
+    package.mkdir()
+    digests = []
+    for name, content in (("a", "1"), ("a", "2"), ("b", "1")):
+        (package / name).write_text(content)
+        digests.append(digest_of_contents(package))
+    assert len(set(digests)) == 3
+    assert digest_of_contents(Path(shutil.copytree(package, tmp_path / "copy"))) == digests[-1]
+    copied = Path(shutil.copy(package / "a", tmp_path / "other.pth"))
+    os.utime(copied, (1, 1))
+    assert digest_of_contents(copied) == digest_of_contents(package / "a")
+    with pytest.raises(InputError, match=r"weights\.pth: not found"):
+        digest_of_contents(tmp_path / "weights.pth")
+
+
+def test_defaults_of_prepare() -> None:
+    """The help does not import the options of `prepare`, and states their defaults itself."""
+    options = prepare_options(parser().parse_args(["prepare", "--work", "w", "--release", "r"]))
+    assert all(getattr(options, one.name) == one.default for one in fields(options) if one.name != "release")
 
 
 @pytest.mark.parametrize(
@@ -191,21 +215,22 @@ def test_the_identity_of_a_plan() -> None:
     [
         ("", NetworkPlan()),
         ("--preset nnunet", PRESETS["nnunet"]),
-        ("--epochs 3 --preset resenc-l --batch-size 4", replace(PRESETS["resenc-l"], epochs=3, batch_size=4)),
+        ("--epochs 3 --preset resenc-l --batch-size 4", PRESETS["resenc-l"].changed(epochs=3, batch_size=4)),
         ("--optimiser sgd --learning-rate 0.1", NetworkPlan(optimiser="sgd", learning_rate=0.1)),
         ("--mirror-axes 2 0 0", NetworkPlan(mirror_axes=(0, 2))),
-        ("--preset nnunet --mirror-axes", replace(PRESETS["nnunet"], mirror_axes=())),
-        ("--backbones segresnet unet --enhance ct_cube_root ct_square", replace(BOTH, enhance=ENHANCEMENTS)),
+        ("--preset nnunet --mirror-axes", PRESETS["nnunet"].changed(mirror_axes=())),
+        ("--backbones segresnet unet", BOTH),
         ("--misalign --pet-dropout 0.2", NetworkPlan(misalign=0.1, pet_dropout=0.2)),
         ("--misalign 0.3 --misalign-by 2 4", NetworkPlan(misalign=0.3, misalign_by=(2.0, 4.0))),
         ("--pet-normalisation fixed --batch-dice off", NetworkPlan(pet_normalisation="fixed", batch_dice=False)),
-        ("--no-dice-smoothing --segresnet-recipe monai", NetworkPlan(dice_smoothing=False, segresnet_recipe="monai")),
-        ("--segresnet-memory-gb 4 --batch-dice on", NetworkPlan(segresnet_memory_gb=4.0)),
-        ("--organs /a --starting-weights /b.pth", NetworkPlan(organs="/a", starting_weights="/b.pth")),
+        (
+            "--trainer mine:Trainer --starting-weights /b.pth",
+            NetworkPlan(trainer="mine:Trainer", starting_weights="/b.pth"),
+        ),
     ],
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
-    assert plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()])) == expected
+    assert plan_of(parser().parse_args(["plan", "--work", "w", *words.split()])) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,4 +243,4 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
 )
 def test_limits_of_the_misalignment_without_effect(words: str, message: str) -> None:
     with pytest.raises(HecktorError, match=message):
-        plan_of(parser(_STEPS).parse_args(["plan", "--work", "w", *words.split()]))
+        plan_of(parser().parse_args(["plan", "--work", "w", *words.split()]))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from baseline.network.plans import NetworkPlan
+from baseline.network.plans import NetworkPlan, store_plan
 from baseline.package.joined_plans import (
     described_plans,
     ensemble_members,
@@ -31,8 +30,8 @@ REFERENCE = np.array([1, 1, 1, 1, 2, 2, 0, 0, 0, 0], np.uint8).reshape(1, 1, 10)
 
 def write_plan(shared: Path, name: str, **changes: Any) -> WorkFolders:
     work = WorkFolders(shared, name)
-    plan = replace(PLAN, **changes)
-    write_json(work.plan_json, {"key": "any", "options": asdict(plan)})
+    plan = PLAN.changed(**changes)
+    store_plan(work, "any", plan)
     own = {"spacing": list(plan.spacing_mm), "normalization_schemes": ["CTNormalization", "ZScoreNormalization"]}
     write_json(work.plans, {"configurations": {"3d_fullres": own}})
     return work
@@ -83,7 +82,7 @@ def test_plans_of_two_spacings_are_compared_on_the_finer_grid(tmp_path: Path) ->
     reference; GTVn in coarse voxel 2 is 0.25, 0.75, 0.75, 0.25 in fine ones 3 to 6, so 4 and 5. Its masks are exact.
     `fine` lacks one voxel of GTVp.
     """
-    plain = planned_work(tmp_path, plan=replace(PLAN, spacing_mm=(4.0, 2.0, 4.0)))
+    plain = planned_work(tmp_path, plan=PLAN.changed(spacing_mm=(4.0, 2.0, 4.0)))
     write_json(plain.prepare_json, {"options": {"spacing_mm": [4.0, 2.0, 4.0]}})
     write_json(tmp_path / "plans" / "fine" / "spacing.json", {"spacing_mm": [2.0, 2.0, 4.0]})
     fine = WorkFolders(tmp_path, "fine")
@@ -116,4 +115,4 @@ def test_an_ensemble_is_mirrored_as_all_plans_are_and_describes_each(tmp_path: P
     both = WorkFolders(tmp_path, "a+b")
     assert shared_mirror_axes(both) == (2,)
     assert list(described_plans(both)["plans"]) == ["a", "b"]
-    assert described_plans(WorkFolders(tmp_path, "b"))["plan"]["mirror_axes"] == (2,)
+    assert described_plans(WorkFolders(tmp_path, "b"))["plan"]["mirror_axes"] == [2]

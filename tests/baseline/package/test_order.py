@@ -71,7 +71,7 @@ def test_the_heads_of_every_resolution_are_permuted(swapped: tuple[Path, Path], 
             answers.append(network(data[:, list(channels)]))
     assert len(answers[0]) > 1
     for of_source, of_target in zip(*answers, strict=True):
-        torch.testing.assert_close(of_target, of_source[:, [0, 2, 1]], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(of_target, of_source[:, [0, 2, 1]], atol=1e-4, rtol=1e-4)
 
 
 def different_channels(plans: Any) -> None:
@@ -124,13 +124,6 @@ def test_options_that_contradict_the_names(channels: tuple[int, ...], lesions: t
     with pytest.raises(ModelPackageError) as error:
         trained_order(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
     assert str(error.value) == message
-
-
-def test_functions_of_the_ct_belong_to_channel_0() -> None:
-    plans = {"configurations": {"3d": {"architecture": {"enhance": ["ct_square"]}}}, INTENSITIES: {"0": {}, "1": {}}}
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_square'\] of channel 0, expected CT as"):
-        ordered_plans(plans, TrainedOrder(channels=(1, 0)))
-    assert ordered_plans(plans, TrainedOrder(labels=(0, 2, 1))) == plans
 
 
 @pytest.mark.parametrize("option", ["--channels", "--labels"])

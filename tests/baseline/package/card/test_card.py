@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from baseline.network.plans import NetworkPlan
+from baseline.network.plans import NetworkPlan, store_plan
 from baseline.package.card.card import model_card
 from baseline.package.card.results import NO_REPORT, STALE_REPORT
 from baseline.package.description import DEFAULTS, read_description
@@ -115,7 +115,7 @@ def work(tmp_path: Path) -> WorkFolders:
     problem = {"severity": "error", "kind": "suv", "patient_id": "CHA-004", "file": "", "found": "", "expected": ""}
     others = [problem | {"patient_id": "CHA-005"}, problem | {"patient_id": "CHA-001", "severity": "warning"}]
     write_json(work.root / "problems.json", [problem, problem, *others])
-    write_json(work.plan_json, {"key": "", "options": asdict(NetworkPlan())})
+    store_plan(work, "", NetworkPlan())
     architecture = {"network_class_name": "networks.PlainConvUNet"}
     write_json(work.plans, {"configurations": {"3d_fullres": {"architecture": architecture}}})
     write_json(work.heads_json, {"rfs": HEAD})

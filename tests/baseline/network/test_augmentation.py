@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +11,12 @@ import torch
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 
 from algorithm.network.segment import normalise
+from baseline.network.augmentation import AbsentPet, absent_pet, misalignment, with_pet_augmentations
 from baseline.network.plans import NetworkPlan
-from baseline.network.training.augmentation import AbsentPet, absent_pet, misalignment, with_pet_augmentations
 from baseline.work import WorkFolders
 from contract.files import read_json
 from contract.images.volumes import read_volume
-from tests.baseline.network.training.conftest import UNET, MakeTrainer
+from tests.baseline.network.conftest import UNET, MakeTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 INTENSITIES = {
@@ -70,7 +69,7 @@ def test_the_order_of_the_augmentations() -> None:
 
 def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> None:
     for probability, absent in ((1.0, True), (0.0, False)):
-        loader, _ = make_trainer(replace(UNET, pet_dropout=probability)).get_dataloaders()
+        loader, _ = make_trainer(UNET.changed(pet_dropout=probability)).get_dataloaders()
         data = next(loader)["data"]
         assert bool((data[:, 1] == 0).all()) is absent
         assert not bool((data[:, 0] == 0).all())
@@ -84,7 +83,7 @@ def test_the_trainer_misaligns(make_trainer: MakeTrainer, monkeypatch: pytest.Mo
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
     monkeypatch.setattr(nnUNetTrainer, "get_training_transforms", lambda *_, **__: ComposeTransforms([]))
-    plans = UNET, UNET, replace(UNET, misalign=1.0, misalign_by=(0.0, 8.0))
+    plans = UNET, UNET, UNET.changed(misalign=1.0, misalign_by=(0.0, 8.0))
     plain, again, misaligned = (drawn(make_trainer(plan)) for plan in plans)
     np.testing.assert_array_equal(plain["data"], again["data"])
     np.testing.assert_array_equal(misaligned["data"][:, 0], plain["data"][:, 0])

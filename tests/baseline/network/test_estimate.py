@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from baseline.network.estimate import Finished, as_text, estimate, finished_part
 from baseline.network.nnunet import Machine
 from baseline.network.plans import PRESETS
-from baseline.network.training.estimate import Finished, as_text, estimate, finished_part
 from baseline.work import WorkFolders
 from contract.files import write_text
 from tests.baseline.prepared import planned_work
@@ -32,7 +32,7 @@ def test_hours_by_hand(preset: str, changes: dict[str, object], machine: Machine
     """9 h a fold: five folds take 45; 35 x 5 = 175; half the epochs of 12 x 5 = 30; twice the networks on two cards.
     Five networks of 32 minutes, two at a time: three rounds, 1.6 h.
     """
-    found = estimate(replace(PRESETS[preset], **changes), 680, 5, machine).hours  # type: ignore[arg-type]
+    found = estimate(PRESETS[preset].changed(**changes), 680, 5, machine).hours  # type: ignore[arg-type]
     assert found == (None if hours is None else pytest.approx(hours))
 
 
@@ -59,7 +59,7 @@ def test_finished_parts_do_not_count_again(tmp_path: Path) -> None:
     """Two of the five networks are trained: 3 x 9 h are left, and 3 x 0.5 GB of checkpoints. The images are complete,
     though smaller than estimated; of images for another spacing and without a plan, only the size counts.
     """
-    plan = replace(PRESETS["nnunet"], spacing_mm=(2.0, 2.0, 4.0))
+    plan = PRESETS["nnunet"].changed(spacing_mm=(2.0, 2.0, 4.0))
     work = planned_work(tmp_path, plan=plan)
     for fold in (0, 3):
         write_text(work.final(fold), "network")

@@ -65,7 +65,7 @@ class TrainingEstimate:
 def estimate(
     plan: NetworkPlan, patients: int, folds: int, machine: Machine, finished: Finished = _NOTHING
 ) -> TrainingEstimate:
-    """Scale published and measured figures to this training; SegResNet is taken to cost as much as the U-Net."""
+    """Scale published and measured figures to this training; all backbones are taken to cost as much as the U-Net."""
     networks = folds * len(plan.backbones) - finished.networks
     voxels = patients * math.prod(REGION_MM) / math.prod(plan.spacing_mm)
     checkpoints = networks * _CHECKPOINT_GB[plan.network]

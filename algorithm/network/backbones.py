@@ -1,0 +1,162 @@
+"""Networks that plans may name: one record for each backbone. Importing this module imports no network library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from contract.errors import HecktorError, ModelPackageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Configuration of nnU-Net's plans, channels, labels and deep supervision -> network.
+Build = Callable[[Mapping[str, Any], int, int, bool], "nn.Module"]
+# Filters at the finest resolution and patch (z, y, x) -> `architecture` of nnU-Net's plans.
+Design = Callable[[int, Sequence[int]], dict[str, Any]]
+# Modules that plans may name.
+_MODULES: Final = (
+    "torch.nn.modules.conv.Conv3d",
+    "torch.nn.modules.instancenorm.InstanceNorm3d",
+    "torch.nn.LeakyReLU",
+    "torch.nn.ReLU",
+)
+_SEGRESNET_ARGUMENTS: Final = (
+    "act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode",
+)  # fmt: skip
+# Residual blocks of SegResNet's encoder at each resolution, as in MONAI.
+_SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A kind of network.
+
+    Attributes:
+        classes: names of its classes in nnU-Net's plans.
+        build: makes the network with PyTorch's random weights.
+        deep_supervision: whether it has an output at each resolution in training.
+        kernels: arguments that hold one number for each axis of the grid, stage by stage.
+        output_layers: part of the name of each layer whose outputs are the labels.
+        design: architecture for a patch; None if nnU-Net's planner designs it.
+    """
+
+    classes: tuple[str, ...]
+    build: Build
+    deep_supervision: bool
+    kernels: tuple[str, ...]
+    output_layers: str
+    design: Design | None = None
+
+
+def backbone_of(architecture: Mapping[str, Any]) -> Backbone:
+    """The backbone that an `architecture` of nnU-Net's plans names.
+
+    Raises:
+        ModelPackageError: an unknown network.
+    """
+    name = _class_name(architecture)
+    for backbone in BACKBONES.values():
+        if name in backbone.classes:
+            return backbone
+    known = ", ".join(one for backbone in BACKBONES.values() for one in backbone.classes)
+    raise ModelPackageError("plans.json", f"network {name!r}", f"one of {known}")
+
+
+def _class_name(architecture: Mapping[str, Any]) -> str:
+    return str(architecture["network_class_name"]).rsplit(".", 1)[-1]
+
+
+def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:
+    """One of nnU-Net's own networks."""
+    import torch
+    from dynamic_network_architectures.architectures import unet
+
+    architecture = configuration["architecture"]
+    arguments = dict(architecture["arch_kwargs"])
+    for key in architecture["_kw_requires_import"]:
+        if (name := arguments[key]) is not None and name not in _MODULES:
+            raise ModelPackageError("plans.json", f"module {name!r}", f"one of {', '.join(_MODULES)}")
+        arguments[key] = None if name is None else getattr(torch.nn, name.rsplit(".", 1)[-1])
+    _check_unet_patch(configuration["patch_size"], arguments)
+    network: nn.Module = getattr(unet, _class_name(architecture))(
+        input_channels=channels, num_classes=classes, deep_supervision=deep_supervision, **arguments
+    )
+    return network
+
+
+def _check_unet_patch(patch: Sequence[int], arguments: Mapping[str, Any]) -> None:
+    """Check that a U-Net returns the patch's own shape: strides divide it, and a norm has more than one voxel."""
+    strides, stages = arguments["strides"], int(arguments["n_stages"])
+    per_stage = [strides] * stages if isinstance(strides, int) else strides
+    per_axis = zip(*([stage] * 3 if isinstance(stage, int) else stage for stage in per_stage), strict=True)
+    multiples = [math.prod(axis) for axis in per_axis]
+    if any(int(n) % multiple for n, multiple in zip(patch, multiples, strict=True)):
+        raise ModelPackageError("plans.json", f"patch_size {list(patch)}", f"multiples of {multiples} for this U-Net")
+    if arguments.get("norm_op") is not None and list(patch) == multiples:
+        fault = f"patch_size {list(patch)} with one voxel at the lowest resolution"
+        raise ModelPackageError("plans.json", fault, "two or more, which instance normalisation needs")
+
+
+def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _deep_supervision: bool) -> nn.Module:
+    """MONAI's SegResNet, with arguments that keep the image's shape."""
+    arguments = dict(configuration["architecture"]["arch_kwargs"])
+    odd = sorted(arguments.keys() - _SEGRESNET_ARGUMENTS)
+    if odd:
+        raise ModelPackageError("plans.json", f"argument {odd[0]!r} of SegResNet", f"{', '.join(_SEGRESNET_ARGUMENTS)}")
+    from monai.networks.nets.segresnet import SegResNet  # takes seconds, and U-Nets do not need it
+
+    network: Any = SegResNet(spatial_dims=3, in_channels=channels, out_channels=classes, **arguments)
+    down, up = len(network.down_layers), len(network.up_layers)
+    if down != up + 1:
+        fault = f"{down} entries of blocks_down and {up} of blocks_up"
+        raise ModelPackageError("plans.json", fault, "one more down than up")
+    multiple, patch = 2**up, list(configuration["patch_size"])
+    if any(int(n) % multiple for n in patch):
+        raise ModelPackageError("plans.json", f"patch_size {patch}", f"multiples of {multiple} for this SegResNet")
+    built: nn.Module = network
+    return built
+
+
+def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
+    """SegResNet with up to four resolutions, as many as the patch can be halved.
+
+    Raises:
+        HecktorError: an edge of the patch is odd.
+    """
+    halvings = min((edge & -edge).bit_length() - 1 for edge in map(int, patch))
+    if halvings == 0:
+        raise HecktorError("--backbones segresnet", f"the planned patch is {list(patch)}", "even edges")
+    blocks = _SEGRESNET_BLOCKS[: halvings + 1]
+    return {
+        "network_class_name": "monai.networks.nets.segresnet.SegResNet",
+        "arch_kwargs": {
+            "init_filters": filters,
+            "blocks_down": list(blocks),
+            "blocks_up": [1] * (len(blocks) - 1),
+            "norm": ["INSTANCE", {"affine": True}],
+        },
+        "_kw_requires_import": [],
+    }
+
+
+# The first is nnU-Net's planned network; the others have a configuration of their own beside it.
+BACKBONES: Final[Mapping[str, Backbone]] = {
+    "unet": Backbone(
+        classes=("PlainConvUNet", "ResidualEncoderUNet"),
+        build=_unet,
+        deep_supervision=True,
+        kernels=("kernel_sizes", "strides"),
+        output_layers="seg_layers",
+    ),
+    "segresnet": Backbone(
+        classes=("SegResNet",),
+        build=_segresnet,
+        deep_supervision=False,
+        kernels=(),
+        output_layers="conv_final",
+        design=_segresnet_design,
+    ),
+}

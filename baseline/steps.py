@@ -1,0 +1,254 @@
+"""Steps of `hecktor train`, each from its command line to the functions of the pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from algorithm.heads.trees import check_installed
+from algorithm.network.backbones import BACKBONES
+from baseline.decisions.record import decision_lines
+from baseline.experiments.listing import as_table, listed
+from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
+from baseline.network.nnunet import Machine
+from baseline.network.planning import plan_networks, with_spacing
+from baseline.network.plans import PRESETS, NetworkPlan
+from baseline.outcome.folds import train_outcome
+from baseline.outcome.presets import default_size
+from baseline.package.description import read_description
+from baseline.package.existing import use_networks
+from baseline.pipeline import (
+    TrainingOptions,
+    decide_lesions,
+    estimate_of_prepared,
+    export_model,
+    features_for_heads,
+    fit_heads,
+    measure_masks,
+    measure_out_of_fold,
+    measure_references,
+    train,
+)
+from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
+from baseline.release.problems import as_text
+from baseline.release.spacing import chosen_spacing
+from baseline.report.report import make_report
+from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
+from contract.errors import HecktorError
+
+Step = Callable[[argparse.Namespace, WorkFolders], int]
+
+
+def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
+    """The options of `prepare`; a spacing that is not given is None."""
+    return PrepareOptions(
+        str(arguments.release.resolve()),
+        None if arguments.spacing_mm is None else tuple(arguments.spacing_mm),
+        arguments.folds,
+        arguments.seed,
+        arguments.keep_going,
+        arguments.edition,
+        None if arguments.suv_factors is None else str(arguments.suv_factors.resolve()),
+        arguments.estimate_suv,
+    )
+
+
+def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
+    """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal.
+
+    The spacing is that of the prepared images, which `plan_networks` fills in.
+
+    Raises:
+        HecktorError: `--misalign-by` without effect, or with part of a voxel, by which nothing is shifted.
+    """
+    options = {name: getattr(arguments, name, None) for name in NetworkPlan.model_fields if name != "spacing_mm"}
+    given = {name: tuple(one) if isinstance(one, list) else one for name, one in options.items() if one is not None}
+    for name, order in (("backbones", tuple(BACKBONES)), ("mirror_axes", (0, 1, 2))):
+        if name in given:
+            given[name] = tuple(sorted(set(given[name]), key=order.index))
+    plan = PRESETS[arguments.preset].changed(**given)
+    if "misalign_by" in given:
+        _check_misalign_by(plan)
+    return plan
+
+
+def _check_misalign_by(plan: NetworkPlan) -> None:
+    voxels = plan.misalign_by[1]
+    if not plan.misalign:
+        raise HecktorError("--misalign-by", "found without --misalign", "both")
+    if not voxels.is_integer():
+        raise HecktorError("--misalign-by", f"found a shift of {voxels:g} voxels", "a whole number")
+
+
+def machine_of(arguments: argparse.Namespace) -> Machine:
+    """Device, GPUs and threads of the training."""
+    return Machine(
+        arguments.device,
+        arguments.gpus,
+        arguments.jobs,
+        compile=arguments.compile,
+        deterministic=arguments.deterministic,
+    )
+
+
+def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    prepare, plan, machine = prepare_options(arguments), plan_of(arguments), machine_of(arguments)
+    _require_one_plan(work)
+    description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    if outcome is True:  # without a size
+        outcome = default_size(arguments.device)
+    options = TrainingOptions(
+        work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
+    )
+    train(options, _show)
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if work.name != DEFAULT_PLAN:
+        raise HecktorError("--name", f"found {work.name} for prepare", "none: all plans share the prepared data")
+    options = prepare_options(arguments)
+    if not arguments.check_only:
+        spacing_mm = chosen_spacing(work, options.spacing_mm, PRESETS[arguments.preset].spacing_mm, _show)
+        options = replace(options, spacing_mm=spacing_mm)
+    checked = check_release(options, work, arguments.jobs)
+    _show(as_text(checked.problems))
+    if arguments.check_only:
+        return int(checked.has_errors)
+    _show(summary(prepare_release(options, checked, work, arguments.jobs)))
+    return 0
+
+
+def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    _require_one_plan(work)
+    if arguments.plan_spacing_mm is not None:
+        work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
+    plan = plan_of(arguments)
+    if arguments.plan_spacing_mm is not None:
+        plan = plan.changed(spacing_mm=tuple(arguments.plan_spacing_mm))
+    _show(estimate_of_prepared(work, plan, arguments.jobs))
+    plan_networks(work, plan, arguments.jobs)
+    _show(f"plans in {work.plans}")
+    return 0
+
+
+def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    _require_one_plan(work)
+    jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
+    if arguments.list:
+        sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in unfinished(work, jobs)))
+        return 0
+    checkpoints = train_jobs(work, jobs, machine_of(arguments))
+    if len(checkpoints) == 1:
+        _show(str(checkpoints[0]))
+    return 0
+
+
+def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.networks is not None:
+        _require_one_plan(work)
+        use_networks(work, arguments.networks)
+    has_networks = any(path.exists() for one in work.members for path in (one.networks, one.plan_json))
+    if not has_networks and work.features_json.is_file():  # of `heads --masks`
+        _show("no decisions on lesions: there are no networks to compute probabilities")
+        return 0
+    decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+    _show(decision_lines(work))
+    return 0
+
+
+def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    train_outcome(work, arguments.size or default_size(arguments.device), arguments.device, arguments.jobs, _show)
+    return 0
+
+
+def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.trees:
+        check_installed("--trees")
+    if arguments.masks is not None and arguments.networks is not None:
+        raise HecktorError("--masks", "found with --networks", "one of them")
+    if arguments.labels is not None and arguments.masks in (None, REFERENCE):
+        raise HecktorError("--labels", "found without masks of your own", "--masks DIR")
+    if arguments.networks is not None:
+        _require_one_plan(work)
+    jobs, target = arguments.jobs, work
+    if arguments.masks == REFERENCE:
+        target, features = work.of_reference_masks(), measure_references(work, jobs)
+    elif arguments.masks is not None:
+        _show("no decisions on lesions: masks of your own have no probabilities")
+        features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
+    else:
+        if arguments.networks is not None:
+            use_networks(work, arguments.networks)
+        features = features_for_heads(work, measure_out_of_fold(work, arguments.device), jobs)
+    _show(fit_heads(target, features, jobs, arguments.trees))
+    return 0
+
+
+def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    _show(f"report: {make_report(work, arguments.jobs)}")
+    return 0
+
+
+def _list(_: argparse.Namespace, work: WorkFolders) -> int:
+    _require_folder(work)
+    _show(as_table(listed(work.shared)))
+    return 0
+
+
+def _compare(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    from baseline.experiments.compare import compare
+
+    _require_folder(work)
+    summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs)
+    _show(f"{summary}\nwritten: {page}")
+    return 0
+
+
+def _require_folder(work: WorkFolders) -> None:
+    if not work.shared.is_dir():
+        raise HecktorError("--work", f"no folder {work.shared.name}")
+
+
+def _require_one_plan(work: WorkFolders) -> None:
+    if work.is_ensemble:
+        expected = "one plan: an ensemble has no networks of its own"
+        raise HecktorError("--name", f"found {work.name}", expected)
+
+
+def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    if arguments.plans is not None:
+        if work.name != DEFAULT_PLAN:
+            raise HecktorError("--plans", "found with --name", "one of them")
+        work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
+        # Unchanged steps are skipped; networks trained since then are measured again.
+        features = decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+        _show(decision_lines(work))
+        _show(fit_heads(work, features, arguments.jobs))
+    package = export_model(work, arguments.output, read_description(arguments.description))
+    _show(f"model package in {package}")
+    return 0
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+STEPS: Final[Mapping[str, Step]] = {
+    "all": _all,
+    "prepare": _prepare,
+    "plan": _plan,
+    "fold": _fold,
+    "decide": _decide,
+    "outcome": _outcome,
+    "heads": _heads,
+    "report": _report,
+    "export": _export,
+    "list": _list,
+    "compare": _compare,
+}

@@ -1,0 +1,113 @@
+"""A working directory of two patients of noise, planned and preprocessed, and trainers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from baseline.network.nnunet import set_environment
+from baseline.network.planning import write_plans
+from baseline.network.plans import NetworkPlan
+from baseline.work import CONFIGURATIONS, WorkFolders
+from contract.files import read_json, write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+
+EDGE = 16
+PATIENTS = ("A-1", "A-2")
+PLAN = NetworkPlan(
+    epochs=1,
+    iterations=1,
+    validation_iterations=1,
+    base_features=4,
+    most_features=8,
+    batch_size=2,
+    backbones=("unet", "segresnet"),
+)
+UNET = PLAN.changed(backbones=("unet",))
+MakeTrainer = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
+    """Two patients of noise, preprocessed by nnU-Net without its pools of processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
+            patch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
+        work = WorkFolders(tmp_path_factory.mktemp("nnunet"))
+        set_environment(work, augmentation_workers=1)
+        write_raw(work)
+        write_plans(PLAN, work.plans)
+        preprocess(work)
+        yield work
+
+
+def write_raw(work: WorkFolders) -> None:
+    raw, grid = work.raw, Geometry((EDGE,) * 3, (3.0,) * 3, (0.0,) * 3)
+    random = np.random.default_rng(0)
+    for patient in PATIENTS:
+        mask = np.zeros((EDGE,) * 3, np.uint8)
+        mask[2:6, 2:6, 2:6], mask[9:12, 9:12, 9:12] = 1, 2
+        for channel in (0, 1):
+            noise = random.normal(100 * mask, 50).astype(np.float32)
+            write_volume(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz", Volume(noise, grid))
+        write_volume(raw / "labelsTr" / f"{patient}.nii.gz", Volume(mask, grid))
+    dataset = {
+        "channel_names": {"0": "CT", "1": "PET"},
+        "labels": {"background": 0, "GTVp": 1, "GTVn": 2},
+        "numTraining": len(PATIENTS),
+        "file_ending": ".nii.gz",
+        "overwrite_image_reader_writer": "SimpleITKIO",
+    }
+    channel_statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
+    fingerprint = {
+        "spacings": [[3.0] * 3] * 2,
+        "shapes_after_crop": [[EDGE] * 3] * 2,
+        "median_relative_size_after_cropping": 1.0,
+        "foreground_intensity_properties_per_channel": {"0": channel_statistics, "1": channel_statistics},
+    }
+    write_json(raw / "dataset.json", dataset)
+    write_json(work.plans.parent / "dataset_fingerprint.json", fingerprint)
+    splits = [{"train": [one], "val": [other]} for one, other in (PATIENTS, PATIENTS[::-1])]
+    write_json(work.plans.parent / "splits_final.json", splits)
+
+
+def preprocess(work: WorkFolders) -> None:
+    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    plans = PlansManager(str(work.plans))
+    configuration = plans.get_configuration(CONFIGURATIONS["segresnet"])
+    target, raw = work.plans.parent / configuration.data_identifier, work.raw
+    target.mkdir()
+    for patient in PATIENTS:
+        images = [str(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz") for channel in (0, 1)]
+        mask = str(raw / "labelsTr" / f"{patient}.nii.gz")
+        dataset = str(raw / "dataset.json")
+        DefaultPreprocessor(verbose=False).run_case_save(
+            str(target / patient), images, mask, plans, configuration, dataset
+        )
+
+
+@pytest.fixture
+def make_trainer(planned: WorkFolders) -> MakeTrainer:
+    """A trainer of nnU-Net's by a plan, with its network, loss and optimiser; by nnU-Net's `plans` of that plan, or
+    those of the working directory.
+    """
+
+    def made(plan: NetworkPlan, backbone: str = "unet", fold: int = 0, plans: dict[str, Any] | None = None) -> Any:
+        set_environment(planned, augmentation_workers=0)
+        from baseline.network.trainer import trainer_class
+
+        plans = (plans or read_json(planned.plans)) | {"continue_training": False}
+        dataset, device = read_json(planned.raw / "dataset.json"), torch.device("cpu")
+        trainer: Any = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+        trainer.use_plan(plan, backbone, device)
+        trainer.initialize()
+        return trainer
+
+    return made

@@ -1,0 +1,151 @@
+"""The trainer by a plan: loss, first weights, and the user's own class."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from algorithm.network.networks import build_network, own_tensors
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from baseline.network.nnunet import check_trainer, set_environment
+from baseline.network.planning import write_plans
+from baseline.network.starting_weights import load_starting_weights
+from baseline.work import WorkFolders
+from contract.archives import pack
+from contract.errors import HecktorError
+from contract.files import read_json
+from tests.baseline.network.conftest import UNET, MakeTrainer
+from tests.baseline.network.test_nnunet import PLAN
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: MakeTrainer) -> None:
+    for batch_dice in (True, False):
+        plan = UNET.changed(batch_dice=batch_dice)
+        set_environment(planned, augmentation_workers=1)  # the planner takes it for threads
+        plans = write_plans(plan, planned.preprocessed / "dice.json")
+        images = read_json(planned.plans)["configurations"]["3d_fullres"]["data_identifier"]
+        plans["configurations"]["3d_fullres"]["data_identifier"] = images  # those that are preprocessed already
+        trainer = make_trainer(plan, plans=plans)
+        assert trainer.loss.loss.dc.batch_dice is batch_dice
+
+
+def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    """The tensors that nnU-Net's own function copies, whose output layers start at random; of a SegResNet none fits."""
+    from nnunetv2.run.load_pretrained_weights import load_pretrained_weights
+
+    source, path = make_trainer(UNET), tmp_path / "checkpoint.pth"
+    source.save_checkpoint(str(path))
+    ours, theirs = make_trainer(UNET.changed(starting_weights=str(path)), fold=1), make_trainer(UNET, fold=1)
+    load_pretrained_weights(theirs.network, str(path))
+    own = theirs.network.state_dict()
+    for name, tensor in ours.network.state_dict().items():
+        if ".seg_layers." not in name:
+            assert torch.equal(tensor, own[name]), name
+        elif name.endswith("weight"):
+            assert not torch.equal(tensor, source.network.state_dict()[name]), name
+    other = make_trainer(PLAN, "segresnet").network
+    with pytest.raises(
+        HecktorError, match=r"^--starting-weights: checkpoint\.pth: no .*, expected weights of the same"
+    ):
+        load_starting_weights(other, path, 0, "conv_final")
+
+
+def test_a_layer_of_another_shape_is_named(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    network = make_trainer(UNET).network
+    name = next(iter(network.state_dict()))
+    torch.save({"network_weights": {**network.state_dict(), name: torch.zeros(1)}}, tmp_path / "other.pth")
+    with pytest.raises(HecktorError, match=rf"^--starting-weights: other\.pth: {name} of shape \(1,\) instead of"):
+        load_starting_weights(network, tmp_path / "other.pth", 0, "seg_layers")
+
+
+def test_a_checkpoint_that_runs_code_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    torch.save({"network_weights": {}, "more": Path}, tmp_path / "code.pth")
+    with pytest.raises(HecktorError, match="can run code"):
+        load_starting_weights(make_trainer(UNET).network, tmp_path / "code.pth", 0, "seg_layers")
+
+
+def test_training_starts_from_a_package(tmp_path: Path) -> None:
+    """The shipped package as a folder and as an archive: folds 0 and 1 begin with its two networks, fold 2 again with
+    the first.
+    """
+    package, archive = load_package(DEFAULT_PACKAGE), tmp_path / "model.tar.gz"
+    pack(DEFAULT_PACKAGE, archive)
+    for fold, path in ((0, DEFAULT_PACKAGE), (1, archive), (2, archive)):
+        network = build_network(package)
+        load_starting_weights(network, path, fold, "seg_layers")
+        own, given = dict(own_tensors(network)), load_file(str(package.fold_files[fold % 2]))
+        same = {name for name, tensor in given.items() if torch.equal(own[name], tensor.float())}
+        assert {name for name in given if "seg_layers" not in name} <= same
+
+
+MINE = """
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.training.nnUNetTrainer.variants.loss.nnUNetTrainerDiceLoss import nnUNetTrainerDiceCELoss_noSmooth
+from baseline.network.trainer import HecktorTrainer
+import torch
+
+class Mine(nnUNetTrainerDiceCELoss_noSmooth):
+    def configure_optimizers(self):
+        optimiser, schedule = super().configure_optimizers()
+        optimiser.param_groups[0]["weight_decay"] = 0.5
+        return optimiser, schedule
+
+class Ours(HecktorTrainer):
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.network.parameters()), None
+
+Other = dict
+"""
+
+
+@pytest.fixture
+def _mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "my_trainers.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("my_trainers", None)
+
+
+@pytest.mark.usefixtures("_mine")
+def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer) -> None:
+    """Its loss has no smoothing (1e-5 otherwise), its optimiser is the plan's AdamW with another weight decay; epochs,
+    results folder and checkpoints are ours. A subclass of ours works, too.
+    """
+    assert make_trainer(UNET).loss.loss.dc.smooth == 1e-5
+    trainer = make_trainer(UNET.changed(trainer="my_trainers:Mine"))
+    assert trainer.loss.loss.dc.smooth == 0
+    assert isinstance(trainer.optimizer, torch.optim.AdamW)
+    assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.5
+    assert (trainer.num_epochs, trainer.save_every) == (UNET.epochs, 5)
+    assert Path(trainer.output_folder).parts[-2] == "HecktorTrainer__hecktorPlans__3d_fullres"
+    ours = make_trainer(UNET.changed(trainer="my_trainers:Ours"))
+    assert type(ours.optimizer) is torch.optim.Adam
+
+
+@pytest.mark.usefixtures("_mine")
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("nowhere:Mine", "nowhere:Mine (No module named 'nowhere')"),
+        ("my_trainers:Nobody", "my_trainers:Nobody (module 'my_trainers' has no attribute 'Nobody')"),
+        ("my_trainers", "my_trainers (module 'my_trainers' has no attribute '')"),
+        (":Mine", ":Mine (Empty module name)"),
+        ("my_trainers:Other", "my_trainers:Other, which is none"),
+        ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is none"),
+        ("my_trainers:MINE", "my_trainers:MINE (module"),
+    ],
+)
+def test_a_trainer_that_is_none(planned: WorkFolders, name: str, found: str) -> None:
+    expected = re.escape(f"--trainer: found {found}")
+    with pytest.raises(
+        HecktorError, match=rf"^{expected}.*expected module:Class, a subclass of nnU-Net's nnUNetTrainer"
+    ):
+        check_trainer(planned, PLAN.changed(trainer=name))
