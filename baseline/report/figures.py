@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cohort import Flags, Floats
+from baseline.heads.cohort import Outcomes
 from baseline.heads.cross_validation import KINDS
-from baseline.report.models import Coefficient, ModelEstimates, high_risk
+from baseline.report.models import ModelEstimates, high_risk
 from baseline.report.uncertainty import MEASURES, LabelUncertainty
+from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.classes import confusion_matrices, confusion_row
-from evaluation.analyses.masks.detection import wilson_interval
-from evaluation.analyses.survival import curve_corners
-from evaluation.metrics.classification import calibration_table
-from evaluation.metrics.survival import DAYS_A_YEAR, kaplan_meier, log_rank_p
+from evaluation.analyses.classes import calibration, confusion
+from evaluation.analyses.survival import survival_by_risk
+from evaluation.analyses.tables import AnswerRows
+from evaluation.results.metrics_json import TeamMetrics
 from evaluation.studies.failures.risk_coverage import risk_coverage
 
 Kinds = Mapping[str, Mapping[str, Any]]
 # Both kinds of cross-validation as the page names them.
 KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
 _CHANCE: Final = "random answers"
-_YEARS: Final = (1, 2, 3, 4, 5)
 _INTERVAL: Final = {"ci95_low": "95% interval from", "ci95_high": "to"}
 
 
@@ -55,129 +55,43 @@ def model_intervals(models: Sequence[ModelEstimates], metric: str, chance: float
     )
 
 
-def survival_curves(days: Floats, event: Flags, kinds: Kinds) -> Analysis:
-    """Kaplan-Meier curves of the patients above and up to the median risk of their outer fold."""
-    rows: list[dict[str, Any]] = []
-    for kind, scored in kinds.items():
-        for group, members in _risk_groups(scored).items():
-            curve = kaplan_meier(days[members], event[members])
-            rows += [
-                {"kind": KIND_TITLES[kind], "group": group, "years": time / DAYS_A_YEAR, "free": free}
-                for time, free in curve_corners(curve)
-            ]
-    return Analysis(
-        name="survival",
-        title="Survival by predicted risk",
-        caption="Kaplan-Meier estimate for patients above, and up to, the median risk of their outer fold.",
-        columns={"kind": "Cross-validation", "group": "Predicted", "years": "Years", "free": "Event-free"},
-        rows=rows,
-        chart={
-            "kind": "lines",
-            "x": "years",
-            "y": "free",
-            "series": "group",
-            "facet": "kind",
-            "step": True,
-            "domain": [0, 1],
-        },
-    )
+def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
+    """The evaluation's figures of an answer, for each kind of cross-validation in place of a team.
+
+    Survival of the patients above and up to the median risk of their outer fold, calibration of two classes, or
+    confusion matrices of more.
+    """
+    rows = {KIND_TITLES[kind]: _rows(answer, outcomes, scored) for kind, scored in kinds.items()}
+    teams = tuple(TeamMetrics(kind, {}, of_kind, {}, (), {}) for kind, of_kind in rows.items())
+    cases = tuple(str(number) for number in range(len(outcomes.values)))
+    table = AnswerRows(answer, "", "", teams, cases, tuple(map(tuple, rows.values())), {})
+    if answer.kind == "risk":
+        analyses = survival_by_risk(table)
+    else:
+        analyses = calibration(table) if answer.is_binary else confusion(table)
+    return [_by_kind(analysis) for analysis in analyses]
 
 
-def numbers_at_risk(days: Floats, event: Flags, kinds: Kinds) -> Analysis:
-    """Size of both risk groups, patients still followed after each year, and the log-rank test between the groups."""
-    rows: list[dict[str, Any]] = []
-    for kind, scored in kinds.items():
-        p = log_rank_p(days, event, high_risk(scored))
-        for group, members in _risk_groups(scored).items():
-            counts = {f"at_{year}": int((days[members] >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
-            size, events = int(members.sum()), int(event[members].sum())
-            shared = {"kind": KIND_TITLES[kind], "group": group, "patients": size, "events": events, "p": p}
-            rows.append({**shared, **counts})
-    return Analysis(
-        name="numbers-at-risk",
-        title="Numbers at risk and log-rank test",
-        caption="Patients followed for that long without an event, and the two-sided p of the log-rank test.",
-        columns={
-            "kind": "Cross-validation",
-            "group": "Predicted",
-            "patients": "Patients",
-            "events": "With event",
-            "p": "Log-rank p",
-            **{f"at_{year}": f"At risk after {year} year{'s' * (year > 1)}" for year in _YEARS},
-        },
-        rows=rows,
-    )
+def _rows(answer: Answer, outcomes: Outcomes, scored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows as the evaluation has them; a risk is 1 above the median of the outer fold and 0 up to it."""
+    if answer.kind == "risk":
+        sign = -1.0 if answer.direction == "time" else 1.0
+        groups = zip(outcomes.times_days, outcomes.positive, high_risk(scored), strict=True)
+        return [{"rfs_days": days, "relapse": event, "risk": sign * high} for days, event, high in groups]
+    truth = [{answer.row_key: answer.classes[value]} for value in outcomes.values]
+    if answer.is_binary:
+        more: list[dict[str, Any]] = [{"predicted_probability": value} for value in scored["probability"]]
+    else:
+        more = [{f"predicted_{answer.row_key}": value} for value in scored["class"]]
+    return [row | answers for row, answers in zip(truth, more, strict=True)]
 
 
-def _risk_groups(scored: Mapping[str, Any]) -> dict[str, Flags]:
-    high = high_risk(scored)
-    return {"higher risk": high, "lower risk": ~high}
-
-
-def calibration(positive: Flags, kinds: Kinds, name: str) -> Analysis:
-    """Fraction of positives by predicted probability of `name` in five bins, with 95% Wilson intervals and counts."""
-    rows: list[dict[str, Any]] = []
-    for kind, scored in kinds.items():
-        for one in calibration_table(positive, np.asarray(scored["probability"], dtype=np.float64)):
-            share, patients = one["positive_share"], one["cases"]
-            low, high = wilson_interval(round(share * patients), patients)
-            values = {"predicted": one["probability_mean"], "share": share, "ci95_low": low, "ci95_high": high}
-            rows.append({"kind": KIND_TITLES[kind], "patients": patients, **values})
-    return Analysis(
-        name="calibration",
-        title="Calibration",
-        caption=(
-            f"Fraction of positives against the mean predicted probability of {name} in five equal bins, with 95% "
-            "Wilson intervals; the diagonal is perfect."
-        ),
-        columns={
-            "kind": "Cross-validation",
-            "patients": "Patients",
-            "predicted": "Mean probability",
-            "share": "Fraction of positives",
-            **_INTERVAL,
-        },
-        rows=rows,
-        chart={
-            "kind": "points",
-            "x": "predicted",
-            "y": "share",
-            "low": "ci95_low",
-            "high": "ci95_high",
-            "facet": "kind",
-            "diagonal": True,
-            "domain": [0, 1],
-        },
-    )
-
-
-def confusion(classes: Sequence[str], kinds: Kinds) -> Analysis:
-    """The heads' answers against the reference, for each kind of cross-validation."""
-    rows = [
-        {"kind": KIND_TITLES[kind], **cell}
-        for kind, scored in kinds.items()
-        for actual, counts in zip(classes, scored["confusion"], strict=True)
-        for cell in confusion_row(actual, classes, counts)
-    ]
-    return confusion_matrices(rows, "kind", "Cross-validation")
-
-
-def weights_by_feature(weights: Sequence[Coefficient]) -> Analysis:
-    """Weight of each feature in the shipped head and its mean over the outer folds."""
-    rows: list[dict[str, Any]] = []
-    for one in weights:
-        if one.shipped is not None:
-            rows.append({"feature": one.feature, "head": "shipped head", "weight": one.shipped})
-        if one.folds:
-            rows.append({"feature": one.feature, "head": "mean of outer folds", "weight": float(np.mean(one.folds))})
-    return Analysis(
-        name="weights",
-        title="Weights by feature",
-        caption="Weight per standard deviation of the feature.",
-        columns={"feature": "Feature", "head": "Head", "weight": "Weight"},
-        rows=rows,
-        chart={"kind": "bars", "y": "feature", "x": "weight", "series": "head"},
-    )
+def _by_kind(analysis: Analysis) -> Analysis:
+    """The analysis with the kind of cross-validation in place of the team."""
+    columns = {("kind" if key == "team" else key): title for key, title in analysis.columns.items()}
+    rows = [{("kind" if key == "team" else key): value for key, value in row.items()} for row in analysis.rows]
+    chart = {key: "kind" if value == "team" else value for key, value in analysis.chart.items()}
+    return replace(analysis, columns=columns | {"kind": "Cross-validation"}, rows=rows, chart=chart)
 
 
 def expected_dsc(by_label: Mapping[str, LabelUncertainty], centres: Mapping[str, str]) -> Analysis:

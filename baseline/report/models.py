@@ -1,4 +1,4 @@
-"""Figures of the heads: metrics with intervals, coefficients and their stability, and the level of chance."""
+"""Figures of the heads: metrics with intervals, on reference masks too, and coefficients with their stability."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from baseline.heads.models.targets import COMPARATORS
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras
-from evaluation.studies.chance import DrawScores
 
 GAP: Final = "gap"
 BEHIND: Final = "behind"
 HEADS: Final = "heads"
 TITLES: Final = {HEADS: "heads", **COMPARATORS}
+MASK_KINDS: Final = {"automatic": "automatic masks", "reference": "reference masks", "cost": "reference less automatic"}
 # A head may use all features; the page shows those with the largest weights.
 MOST_SHOWN: Final = 20
-TRIES: Final = (1, 5, 20, 100)
-DRAWS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,40 @@ def difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
     return lambda weights: first(weights) - second(weights)
 
 
+def estimate_on_references(
+    target: Target, automatic: Mapping[str, Any], reference: Mapping[str, Any], bootstraps: int, seed: int
+) -> tuple[int, dict[str, dict[str, Estimate]]]:
+    """Heads on automatic and on reference masks: the number of patients of both records, and estimates by kind.
+
+    The estimates are `automatic`, `reference` and their difference, the `cost` of automatic masks, from samples of
+    these patients. Each head was fitted and cross-validated on masks of its own kind. Empty if no kind has both.
+    """
+    places = _common(automatic, reference)
+    kinds = [kind for kind in available(automatic) if kind in available(reference)]
+    if not kinds or not places[0]:
+        return 0, {}
+    outcomes = outcomes_in(target.answer, [automatic["patients"][place] for place in places[0]])
+    metrics: dict[str, WeightedMetric] = {}
+    for kind in kinds:
+        scored = [_picked(record[kind], chosen) for record, chosen in zip((automatic, reference), places, strict=True)]
+        first, second = (metric_of(target, outcomes, one) for one in scored)
+        metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": difference(second, first)}
+    estimates = estimate_extras(metrics, len(places[0]), bootstraps, seed).by_metric
+    return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
+
+
+def _common(*records: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """Places of the patients of both records, in the order of the first."""
+    first, second = ({row["id"]: place for place, row in enumerate(one["patients"])} for one in records)
+    names = [name for name in first if name in second]
+    return [first[name] for name in names], [second[name] for name in names]
+
+
+def _picked(scored: Mapping[str, Any], places: list[int]) -> dict[str, Any]:
+    """The answers to some patients."""
+    return {key: [scored[key][n] for n in places] for key in ("score", "positive", "class") if key in scored}
+
+
 @dataclass(frozen=True)
 class Coefficient:
     """A feature's weight per standard deviation in the shipped head and each outer fold; None and 0 if unused."""
@@ -145,22 +177,3 @@ def coefficients(head: Mapping[str, Any] | None, folds: Sequence[Mapping[str, An
         for name in names
     ]
     return sorted(weights, key=lambda one: -one.size)
-
-
-@dataclass(frozen=True)
-class Chance:
-    """Metric of random answers to a cohort: standard deviation, and expected best of k tries by k."""
-
-    sd: float
-    best_of: Mapping[int, float]
-
-
-def best_of_random(scores: DrawScores, rng: np.random.Generator, draws: int = DRAWS) -> Chance:
-    """Draw `draws` random answers, and compute the expected highest metric of k answers for each k of `TRIES`.
-
-    The expectation is exact for k independent draws from these answers: the i-th lowest of n is the highest of k with
-    probability (i/n)^k - ((i-1)/n)^k.
-    """
-    values = np.sort(scores(draws, rng))
-    share = np.arange(draws + 1) / draws
-    return Chance(float(values.std()), {k: float(values @ np.diff(share**k)) for k in TRIES})

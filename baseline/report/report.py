@@ -27,7 +27,7 @@ from evaluation.page.html import paragraph
 from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 

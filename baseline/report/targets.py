@@ -3,48 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cohort import outcomes_in
+from baseline.heads.cohort import Flags, Outcomes, outcomes_in
 from baseline.heads.cross_validation import HEADS, KINDS, METRIC_TITLES, SINGLE_BEST
 from baseline.heads.document import spread_of
 from baseline.heads.models.kinds import Target, direction_in_words, positive_name
 from baseline.heads.models.targets import COMPARATORS
 from baseline.report import page
-from baseline.report.figures import (
-    KIND_TITLES,
-    Kinds,
-    calibration,
-    confusion,
-    model_intervals,
-    numbers_at_risk,
-    survival_curves,
-    weights_by_feature,
-)
+from baseline.report.figures import KIND_TITLES, Kinds, answer_figures, model_intervals
 from baseline.report.models import (
     BEHIND,
-    DRAWS,
     GAP,
+    MASK_KINDS,
     MOST_SHOWN,
     Coefficient,
     ModelEstimates,
     available,
-    best_of_random,
     coefficients,
     estimate_models,
+    estimate_on_references,
 )
-from baseline.report.reference_masks import reference_masks
-from contract.errors import MetricError
 from evaluation.analyses.analysis import Analysis
 from evaluation.metrics.classification import probability_metrics
 from evaluation.page.charts import figure
 from evaluation.page.html import paragraph
 from evaluation.page.tables import Row, table
 from evaluation.statistics.extras import estimate_extras
-from evaluation.studies.chance import DrawScores, random_balanced_accuracy, random_c_index
 
 # Parts of a section, and the same figures as plain data.
 Parts = tuple[list[str], dict[str, Any]]
@@ -81,12 +69,11 @@ def target_section(
     parts: list[str] = []
     kinds = available(record)
     if kinds:
-        extra, figures = _section_of(target)(target, record, bootstraps, seed)
-        chance, random = _chance(target, record, seed)
-        parts += [*_models(target, models), page.side_by_side(_centres(target, record, kinds), chance), *extra]
-        plain |= figures | random
+        extra, figures = _extra_parts(target, record, bootstraps, seed)
+        parts += [*_models(target, models), _centres(target, record, kinds), *extra]
+        plain |= figures
     if on_references is not None:
-        costs, figures = reference_masks(target, record, on_references, bootstraps, seed)
+        costs, figures = _on_references(target, record, on_references, bootstraps, seed)
         parts, plain = [*parts, *costs], plain | figures
     head = None if shipped is None else shipped["head"]
     parts += _coefficients(target, coefficients(head, record["nested"].get("folds", [])))
@@ -155,16 +142,22 @@ def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
     return page.listing("By centre", table(caption, heads, rows))
 
 
-def _risk_section(target: Target, record: Mapping[str, Any], _bootstraps: int, _seed: int) -> Parts:
+def _extra_parts(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> Parts:
+    """The evaluation's figures of the answer, and metrics of the probability of two classes or the recall of more."""
     outcomes, kinds = outcomes_in(target.answer, record["patients"]), available(record)
-    days, event = outcomes.times_days, outcomes.positive
-    analyses = (survival_curves(days, event, kinds), numbers_at_risk(days, event, kinds))
-    return [_chart(target, one) for one in analyses], {}
+    charts = [_chart(target, one) for one in answer_figures(target.answer, outcomes, kinds)]
+    if target.answer.kind == "risk":
+        return charts, {}
+    if target.answer.is_binary:
+        listing, plain = _probability_metrics(target, outcomes.positive, kinds, bootstraps, seed)
+    else:
+        listing, plain = _recall(target, outcomes, kinds)
+    return [page.side_by_side(listing, *charts)], plain
 
 
-def _class_section(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> Parts:
-    positive = outcomes_in(target.answer, record["patients"]).positive
-    kinds, name = available(record), positive_name(target.answer)
+def _probability_metrics(
+    target: Target, positive: Flags, kinds: Kinds, bootstraps: int, seed: int
+) -> tuple[str, dict[str, Any]]:
     estimates = {
         kind: estimate_extras(
             probability_metrics(positive, np.asarray(scored["probability"], np.float64)),
@@ -176,16 +169,13 @@ def _class_section(target: Target, record: Mapping[str, Any], bootstraps: int, s
     }
     rows = [Row([title, *(estimates[kind][key] for kind in kinds)]) for key, title in _PROBABILITY_TITLES.items()]
     heads = ["Metric", *(KIND_TITLES[kind] for kind in kinds)]
-    listing = page.listing(f"Probability of {name}", table("Metrics with 95% intervals", heads, rows))
+    title = f"Probability of {positive_name(target.answer)}"
     values = {kind: {key: one[key].value for key in _PROBABILITY_TITLES} for kind, one in estimates.items()}
-    chart = _chart(target, calibration(positive, kinds, name))
-    return [page.side_by_side(listing, chart)], {"probability": values}
+    return page.listing(title, table("Metrics with 95% intervals", heads, rows)), {"probability": values}
 
 
-def _many_classes_section(target: Target, record: Mapping[str, Any], _bootstraps: int, _seed: int) -> Parts:
+def _recall(target: Target, outcomes: Outcomes, kinds: Kinds) -> tuple[str, dict[str, Any]]:
     classes = [str(value) for value in target.answer.classes]
-    kinds = available(record)
-    outcomes = outcomes_in(target.answer, record["patients"])
     counts = np.bincount(outcomes.values, minlength=len(classes)).tolist()
     rows = [
         Row([name, count, *(scored["recall"][name] for scored in kinds.values())])
@@ -193,37 +183,22 @@ def _many_classes_section(target: Target, record: Mapping[str, Any], _bootstraps
     ]
     caption = "Fraction of a class's patients to whom the heads give it; balanced accuracy is its mean over the classes"
     heads = ["Class", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
-    listing, chart = page.listing("Recall", table(caption, heads, rows)), _chart(target, confusion(classes, kinds))
     values = {kind: {"recall": one["recall"], "confusion": one["confusion"]} for kind, one in kinds.items()}
-    return [page.side_by_side(listing, chart)], {"by_class": values}
+    return page.listing("Recall", table(caption, heads, rows)), {"by_class": values}
 
 
-def _section_of(target: Target) -> Callable[..., Parts]:
-    if target.answer.kind == "risk":
-        return _risk_section
-    return _class_section if target.answer.is_binary else _many_classes_section
-
-
-def _random_scores(target: Target, record: Mapping[str, Any]) -> DrawScores:
-    outcomes = outcomes_in(target.answer, record["patients"])
-    if target.answer.kind == "risk":
-        return random_c_index(outcomes.times_days, outcomes.positive)
-    if target.answer.is_binary:
-        return random_balanced_accuracy(outcomes.positive)
-    return random_balanced_accuracy(outcomes.values, len(target.answer.classes))
-
-
-def _chance(target: Target, record: Mapping[str, Any], seed: int) -> tuple[str, dict[str, Any]]:
-    """The expected best of several random answers, or the reason why the cohort allows none."""
-    try:
-        chance = best_of_random(_random_scores(target, record), np.random.default_rng(seed))
-    except MetricError as problem:
-        return paragraph(problem.message), {}
-    caption = f"From {DRAWS} random answers to these patients; their standard deviation is {chance.sd:.3f}"
-    heads = ["Random answers tried", f"Expected best {METRIC_TITLES[target.metric]}"]
-    rows = [Row([tries, best]) for tries, best in chance.best_of.items()]
-    values = {"best_of_random": {str(tries): best for tries, best in chance.best_of.items()}, "random_sd": chance.sd}
-    return page.listing("Chance", table(caption, heads, rows)), values
+def _on_references(
+    target: Target, record: Mapping[str, Any], on_references: Mapping[str, Any], bootstraps: int, seed: int
+) -> Parts:
+    """Heads on automatic and on reference masks with paired intervals: the cost of automatic masks."""
+    patients, estimates = estimate_on_references(target, record, on_references, bootstraps, seed)
+    if not estimates:
+        return [], {}
+    rows = [Row([title, *(one[name] for one in estimates.values())]) for name, title in MASK_KINDS.items()]
+    caption = f"{METRIC_TITLES[target.metric].capitalize()} of the same {patients} patients, with 95% intervals"
+    listing = page.listing("Reference masks", table(caption, ["Heads on", *(KINDS[kind] for kind in estimates)], rows))
+    values = {kind: {name: vars(value) for name, value in one.items()} for kind, one in estimates.items()}
+    return [listing], {"reference_masks": values}
 
 
 def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
@@ -253,5 +228,4 @@ def _coefficients(target: Target, weights: Sequence[Coefficient]) -> list[str]:
         for one in shown
     ]
     heads = ["Feature", "Shipped head", "Mean of folds", "SD of folds", "Used in", "Same sign in"]
-    listing = page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)
-    return [page.side_by_side(listing, _chart(target, weights_by_feature(shown)))]
+    return [page.listing("Features", table("Weights, and their stability over the outer folds", heads, rows), about)]

@@ -92,10 +92,10 @@ def opened(page: Page, report: Path) -> Page:
 
 
 def test_all_charts_are_drawn(page: Page, report: Path) -> None:
-    """Two of the uncertainty, three of the risk, two each of the status and the stage."""
+    """Two of the uncertainty, and two each of the risk, the status and the stage."""
     opened(page, report)
-    assert len(charts_of(report.read_text(encoding="utf-8"))) == 2 + 3 + 2 + 2
-    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 9
+    assert len(charts_of(report.read_text(encoding="utf-8"))) == 2 + 2 + 2 + 2
+    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 8
 
 
 def test_counts_of_the_confusion_matrix_are_whole(page: Page, report: Path) -> None:

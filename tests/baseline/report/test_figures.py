@@ -7,25 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.report.figures import (
-    calibration,
-    confusion,
-    expected_dsc,
-    model_intervals,
-    numbers_at_risk,
-    risk_by_coverage,
-    survival_curves,
-    weights_by_feature,
-)
-from baseline.report.models import Coefficient, ModelEstimates
+from baseline.heads.cohort import Outcomes
+from baseline.heads.models.targets import targets_of
+from baseline.report.figures import answer_figures, expected_dsc, model_intervals, risk_by_coverage
+from baseline.report.models import ModelEstimates
 from baseline.report.uncertainty import estimate_uncertainty
+from contract.editions import load_edition
 from evaluation.statistics.bootstrap import Estimate
+from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import uncertainty_record
 
 YEAR = 365.25
 # Four patients in one outer fold; the two with the higher scores relapse after one and three years.
 DAYS = np.array([YEAR, 3 * YEAR, 2.5 * YEAR, 4 * YEAR])
-EVENT = np.array([True, True, False, False])
+OUTCOMES = Outcomes(np.array([1, 1, 0, 0]), DAYS)
 KINDS = {"nested": {"score": [4, 3, 2, 1], "fold_of_patient": [0] * 4}}
 
 
@@ -50,49 +45,37 @@ def test_models_have_a_row_for_each_kind_and_one_for_chance() -> None:
 
 
 def test_survival_of_both_risk_groups() -> None:
-    """Of the two at higher risk one relapses after 1 year, the other after 3: 1, 1/2, 0. Nobody else relapses."""
-    rows = survival_curves(DAYS, EVENT, KINDS).rows
-    assert column(rows, "free", group="higher risk") == [1.0, 0.5, 0.0]
-    assert column(rows, "years", group="higher risk") == [0.0, 1.0, 3.0]
-    assert set(column(rows, "free", group="lower risk")) == {1.0}
-
-
-def test_numbers_at_risk() -> None:
-    """Followed for 1 and 3 years: at risk after 1 year 2, after 2 and 3 years 1. For 2.5 and 4 years: 2, 2, 1, 1, 0.
+    """Of the two at higher risk one relapses after 1 year, the other after 3: 1, 1/2, 0. Nobody else relapses.
 
     Log-rank: after 1 year 2 of 4 at risk are in the higher group, after 3 years 1 of 2: expected 1/2 + 1/2 = 1,
     observed 2, variance 2 x 1/4. Chi-square 1 / 0.5 = 2, p = 0.1573.
     """
-    high, low = numbers_at_risk(DAYS, EVENT, KINDS).rows
-    assert [high[f"at_{year}"] for year in range(1, 6)] == [2, 1, 1, 0, 0]
-    assert [low[f"at_{year}"] for year in range(1, 6)] == [2, 2, 1, 1, 0]
-    assert (high["patients"], high["events"], low["patients"], low["events"]) == (2, 2, 2, 0)
-    assert high["p"] == low["p"] == pytest.approx(0.1573, abs=1e-4)
+    for direction in ("risk", "time"):
+        curves, at_risk = answer_figures(RFS.answer.model_copy(update={"direction": direction}), OUTCOMES, KINDS)
+        assert column(curves.rows, "free", group="higher risk") == [1.0, 0.5, 0.0]
+        assert column(curves.rows, "years", group="higher risk") == [0.0, 1.0, 3.0]
+        assert set(column(curves.rows, "free", group="lower risk")) == {1.0}
+        assert {row["kind"] for row in curves.rows} == {"Nested cross-validation"}
+        assert (curves.columns["kind"], curves.chart["facet"]) == ("Cross-validation", "kind")
+        assert column(at_risk.rows, "p") == pytest.approx([0.1573, 0.1573], abs=1e-4)
+        assert column(at_risk.rows, "patients") == [2, 2]
 
 
-def test_calibration_with_wilsons_intervals() -> None:
-    """Five of ten patients at p = 0.9 are positive. Wilson, z 1.96: 0.5 with half width
-    1.96 / (1 + 0.38415) x sqrt(0.025 + 0.0096037) = 0.26340."""
-    positive = np.arange(10) < 5
-    (row,) = calibration(positive, {"nested": {"probability": [0.9] * 10}}, "HPV positive").rows
-    assert (row["patients"], row["share"], row["predicted"]) == (10, 0.5, pytest.approx(0.9))
-    assert (row["ci95_low"], row["ci95_high"]) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+def test_calibration_of_two_classes() -> None:
+    """Five of ten patients at p = 0.9 are positive."""
+    outcomes = Outcomes(np.repeat([1, 0], 5), classes=("False", "True"))
+    (analysis,) = answer_figures(HPV.answer, outcomes, {"nested": {"probability": [0.9] * 10}})
+    (row,) = analysis.rows
+    assert (row["patients"], row["positive_share"], row["probability_mean"]) == (10, 0.5, pytest.approx(0.9))
 
 
-def test_confusion_by_fraction_of_the_row() -> None:
-    """Three of four of class A are called A; a class without patients has no fraction."""
-    rows = confusion(["A", "B"], {"nested": {"confusion": [[3, 1], [0, 0]]}}).rows
-    assert column(rows, "patients", actual="A") == [3, 1]
-    assert column(rows, "fraction", actual="A") == [0.75, 0.25]
-    assert column(rows, "fraction", actual="B") == [None, None]
-
-
-def test_weights_of_shipped_head_and_folds() -> None:
-    """Folds 0.2 and 0.4: mean 0.3. A feature that the shipped head lacks has one bar."""
-    rows = weights_by_feature([Coefficient("volume", 0.5, (0.2, 0.4)), Coefficient("age", None, (-0.1, 0.0))]).rows
-    assert column(rows, "head", feature="volume") == ["shipped head", "mean of outer folds"]
-    assert column(rows, "weight", feature="volume") == [0.5, pytest.approx(0.3)]
-    assert column(rows, "weight", feature="age") == [-0.05]
+def test_confusion_of_many_classes() -> None:
+    """Three of four patients of T1 are called T1."""
+    target = targets_of(load_edition("hecktor2026"))[0]
+    outcomes = Outcomes(np.zeros(4, np.int64), classes=("T1", "T2", "T3", "T4"))
+    (analysis,) = answer_figures(target.answer, outcomes, {"nested": {"class": ["T1", "T1", "T1", "T3"]}})
+    assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
+    assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
 
 
 def test_uncertainty_of_three_patients() -> None:

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-import math
+import copy
 
 import numpy as np
 import pytest
 
-from baseline.report.models import BEHIND, GAP, best_of_random, coefficients, estimate_models, high_risk
-from evaluation.studies.chance import random_balanced_accuracy, random_c_index
+from baseline.report.models import (
+    BEHIND,
+    GAP,
+    coefficients,
+    estimate_models,
+    estimate_on_references,
+    high_risk,
+)
 from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, rfs_record
 from tests.conftest import head_json
-
-
-def test_the_best_of_k_random_risks_on_two_patients() -> None:
-    """One comparable pair: C is 0 or 1, each by half. Of k, the best is 1 but for one in 2^k: 1 - 0.5^k.
-
-    2,000 draws tell a half with a standard error of 0.011; four of these, times the slope k 0.5^(k-1), are allowed.
-    """
-    chance = best_of_random(random_c_index(np.array([1.0, 2.0]), np.array([True, False])), np.random.default_rng(0))
-    assert chance.sd == pytest.approx(0.5, abs=0.001)
-    assert chance.best_of[1] == pytest.approx(0.5, abs=0.045)
-    assert chance.best_of[5] == pytest.approx(1 - 0.5**5, abs=0.045 * 5 * 0.5**4)
-    assert chance.best_of[100] == pytest.approx(1, abs=1e-6)
-
-
-def test_the_best_of_k_grows_as_for_a_normal_distribution() -> None:
-    """300 patients: C is near normal, and the expected highest of 5, 20 and 100 normal draws lies 1.163, 1.867 and 2.508
-    standard deviations above the mean (published tables of order statistics)."""
-    rng = np.random.default_rng(1)
-    days, relapse = rng.permutation(300) + 1.0, rng.random(300) < 0.3
-    chance = best_of_random(random_c_index(days, relapse), rng, draws=4000)
-    assert chance.best_of[1] == pytest.approx(0.5, abs=4 * chance.sd / math.sqrt(4000))
-    for k, deviations in ((5, 1.163), (20, 1.867), (100, 2.508)):
-        assert (chance.best_of[k] - chance.best_of[1]) / chance.sd == pytest.approx(deviations, rel=0.06)
-
-
-def test_the_best_of_k_coins_by_hand() -> None:
-    """One patient of either HPV status: the balanced accuracy of a coin is 0, 1/2 or 1 with 1/4, 1/2 and 1/4.
-
-    The best of 5 is below 1 with (3/4)^5 and below 1/2 with (1/4)^5, so it is expected at
-    1 - ((3/4)^5 + (1/4)^5) / 2 = 0.88086. Four standard errors (0.0079 of a share of 1/4) times the slope 5 (3/4)^4 / 2.
-    """
-    scores = random_balanced_accuracy(np.array([True, False]))
-    chance = best_of_random(scores, np.random.default_rng(0), draws=3000)
-    assert chance.sd == pytest.approx(math.sqrt(1 / 8), abs=0.01)
-    assert chance.best_of[5] == pytest.approx(0.88086, abs=4 * 0.0079 * 5 * 0.75**4 / 2)
 
 
 def test_both_kinds_side_by_side() -> None:
@@ -101,3 +72,24 @@ def test_a_head_of_classes_shows_the_change_from_class_to_class() -> None:
     (volume,) = coefficients(head, [{"coefficients": {"volume": 0.5}}])
     assert volume.shipped == pytest.approx(0.6)
     assert (volume.folds, volume.same_sign) == ((0.5,), 1)
+
+
+def test_the_cost_of_automatic_masks_by_hand() -> None:
+    """Reversed scores have a C-index of 0, perfect ones of 1; only patients of both records count."""
+    automatic, reference = rfs_record(-PERFECT, -PERFECT), rfs_record(PERFECT, PERFECT)
+    fewer = copy.deepcopy(reference)
+    fewer["patients"] = fewer["patients"][1:]
+    for kind in ("nested", "leave_one_centre_out"):
+        fewer[kind]["score"] = fewer[kind]["score"][1:]
+    patients, estimates = estimate_on_references(RFS, automatic, fewer, 100, 0)
+    assert patients == PATIENTS - 1
+    values = {name: one.value for name, one in estimates["nested"].items()}
+    assert values == pytest.approx({"automatic": 0.0, "reference": 1.0, "cost": 1.0})
+
+
+def test_without_a_common_cross_validation_automatic_masks_have_no_cost() -> None:
+    record = rfs_record(PERFECT, PERFECT)
+    nothing = {**record, "nested": {"why_not": "x"}, "leave_one_centre_out": {"why_not": "y"}}
+    assert estimate_on_references(RFS, record, nothing, 100, 0) == (0, {})
+    others = {**record, "patients": [{**row, "id": f"other {n}"} for n, row in enumerate(record["patients"])]}
+    assert estimate_on_references(RFS, record, others, 100, 0) == (0, {})
