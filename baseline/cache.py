@@ -55,10 +55,10 @@ def cache(path: Path, key: str, result: Any) -> None:
     write_json(path, {"key": key, "result": result})
 
 
-def each(
+def map_items(
     work: Callable[[Item], Result], items: Sequence[Item], jobs: int, title: str, unit: str = "patient"
 ) -> Iterator[Result]:
-    """Apply `work` to every item behind a progress bar; yields results in the order in which they are ready.
+    """Apply `work` to every item with a progress bar; yield the results in the order in which they are ready.
 
     `work` is picklable if `jobs`, the number of processes, is above 1.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from algorithm.decisions.rules import NO_DECISIONS, Decisions, read_decisions
 from algorithm.heads.measure import Features
-from baseline.cache import cache, each, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.decisions.cohort import Cohort
 from baseline.decisions.cross_fit import cross_fitted, gains
 from baseline.decisions.masks import decide_patient
@@ -92,7 +92,7 @@ def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dic
         return content | {"patients": len(scored), "why_not": why_not}
     score = score_of(edition, scored)
     measure = partial(tables_of, work=work, with_stages=score.with_stages)
-    tables = {one.patient_id: one for one in each(measure, scored, jobs, "measure lesions")}
+    tables = {one.patient_id: one for one in map_items(measure, scored, jobs, "measure lesions")}
     cohort = Cohort([tables[case.patient_id] for case in scored], score.rules)
     content |= {"patients": len(scored), "weights": dict(score.weights)}
     if not cohort.nodes.any():
@@ -154,7 +154,7 @@ def _apply(
         for case in cases:
             shutil.copyfile(work.undecided_mask(case.patient_id), work.mask(case.patient_id))
         return dict(features), []
-    decided = dict(each(partial(decide_patient, work=work, rules=rules), cases, jobs, "decide"))
+    decided = dict(map_items(partial(decide_patient, work=work, rules=rules), cases, jobs, "decide"))
     rows = {case.patient_id: decided[case.patient_id] for case in cases}
     lesions = [lesion for row in rows.values() for lesion in row.lesions]
     return {name: features[name] if row.features is None else row.features for name, row in rows.items()}, lesions

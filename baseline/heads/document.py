@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.cache import each
+from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, outcome_rows
 from baseline.heads.cross_validation import HEADS, KINDS, SINGLE_BEST, cross_validated, repeated
 from baseline.heads.models.kinds import Target
@@ -37,7 +37,7 @@ def cross_validation_document(
     parts = [*((kind, 0) for kind in KINDS), *((_REPEAT, number) for number in range(1, repeats))]
     # The slowest targets are often the last, so that parts of one kind are started for all targets at once.
     items = [(target, cohort, kind, number) for kind, number in parts for target, cohort in cohorts]
-    results = dict(each(partial(_part, seed=seed), items, jobs, "cross-validate heads", "part"))
+    results = dict(map_items(partial(_part, seed=seed), items, jobs, "cross-validate heads", "part"))
     return {
         "format_version": FORMAT_VERSION,
         "seed": seed,

@@ -19,7 +19,7 @@ from algorithm.heads.features import dose
 from algorithm.heads.linear import LinearHead
 from algorithm.heads.measure import Features, clinical_features
 from algorithm.heads.trees import TreeHead
-from baseline.cache import each
+from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
 from baseline.heads.models.averaging import average, fit_average
@@ -129,7 +129,7 @@ def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1) -> FittedHeads:
     `jobs` is the number of processes.
     """
     items = [(target, cohort, suffix) for target, cohort in cohorts for suffix in ("", CLINICAL_SUFFIX)]
-    results = dict(each(partial(_fit_one, seed=seed), items, jobs, "fit heads", "head"))
+    results = dict(map_items(partial(_fit_one, seed=seed), items, jobs, "fit heads", "head"))
     names = [f"{target.name}{suffix}" for target, _, suffix in items]
     heads = {name: head for name in names if isinstance(head := results[name], FittedHead)}
     return FittedHeads(heads, {name: why for name in names if isinstance(why := results[name], str)})

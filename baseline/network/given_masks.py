@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.heads.measure import Features
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import resample_mask
-from baseline.cache import cache, each, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import CHANNELS, image_path, label_path
@@ -47,7 +47,7 @@ def measure_given_masks(
     rows = {case.patient_id: _load(work, case.patient_id, keys[case.patient_id]) for case in cases}
     waiting = [case for case in cases if rows[case.patient_id] is None]
     rows |= dict(
-        each(partial(_measure, work=work, paths=paths, keys=keys, lesions=lesions), waiting, jobs, "measure masks")
+        map_items(partial(_measure, work=work, paths=paths, keys=keys, lesions=lesions), waiting, jobs, "measure masks")
     )
     return {name: row for name, row in rows.items() if row is not None}, key_of((), keys)
 
@@ -69,7 +69,7 @@ def measure_reference_masks(
     keys = {case.patient_id: _reference_key(case, work) for case in known}
     rows = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     waiting = [case for case in known if rows[case.patient_id] is None]
-    rows |= dict(each(partial(_measure_reference, work=work, keys=keys), waiting, jobs, "measure reference masks"))
+    rows |= dict(map_items(partial(_measure_reference, work=work, keys=keys), waiting, jobs, "measure reference masks"))
     return rows, key_of((), keys)
 
 

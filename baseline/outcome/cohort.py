@@ -15,7 +15,7 @@ from algorithm.heads.measure import clinical_features, clinical_names
 from algorithm.outcome.cube import tumour_cube
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.region.grids import resample_mask
-from baseline.cache import each
+from baseline.cache import map_items
 from baseline.outcome.presets import OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers
 from baseline.release.data_set import CHANNELS, image_path
@@ -115,7 +115,7 @@ def _all_cubes(
     """The patients with a cube in the order of `cases`, and their cubes in one array, filled without a second copy."""
     rows = {case.patient_id: row for row, case in enumerate(cases)}
     cubes, filled = np.zeros(0, np.float16), set[int]()
-    for name, cube in each(cut, cases, jobs, "cut cubes"):
+    for name, cube in map_items(cut, cases, jobs, "cut cubes"):
         if cube is not None:
             if not filled:
                 cubes = np.empty((len(cases), *cube.shape), np.float16)

@@ -15,7 +15,7 @@ from algorithm.case.read import Case, clean_ct, clean_pet
 from algorithm.network.segment import network_channels, network_grid
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region, localise
-from baseline.cache import cache, each, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.suv_factors import scaled_by_factor
 from contract import labels
@@ -79,7 +79,7 @@ def write_data_set(cases: Sequence[ReleaseCase], raw: Path, spacing_mm: Spacing,
     done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, spacing_mm))}
     waiting = [case for case in cases if case.patient_id not in done]
     work = partial(_prepare_case, raw=raw, spacing_mm=spacing_mm)
-    for prepared in each(work, waiting, jobs, "prepare"):
+    for prepared in map_items(work, waiting, jobs, "prepare"):
         done[prepared.patient_id] = prepared
     removed = _remove_others(cases, raw)
     write_json(

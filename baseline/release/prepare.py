@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from baseline.cache import cache, each, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
 from baseline.release.checks.images import check_images
 from baseline.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
@@ -95,7 +95,7 @@ def find_problems(release: Release, checks: Path, jobs: int, estimate_suv: bool 
         else:
             problems += [Problem(**record) for record in cached]
     work = partial(_check_case, root=release.root, checks=checks, estimate_suv=estimate_suv)
-    for of_case in each(work, waiting, jobs, "check"):
+    for of_case in map_items(work, waiting, jobs, "check"):
         problems += of_case
     return in_order(problems)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baseline.cache import cache, each, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from contract.errors import InputError
 
 
@@ -52,20 +52,20 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_item_is_worked_on_once(jobs: int) -> None:
-    assert sorted(each(abs, [-3, 1, -2], jobs, "test")) == [1, 2, 3]
-    assert list(each(abs, [], jobs, "test")) == []
+    assert sorted(map_items(abs, [-3, 1, -2], jobs, "test")) == [1, 2, 3]
+    assert list(map_items(abs, [], jobs, "test")) == []
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failure_comes_through(jobs: int) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        list(each(int, ["1", "x"], jobs, "test"))
+        list(map_items(int, ["1", "x"], jobs, "test"))
 
 
 def test_results_of_processes_are_not_held() -> None:
     """Each result is freed once the next one is taken."""
     earlier: list[weakref.ref[np.ndarray]] = []
-    for array in each(np.zeros, [1000] * 5, 2, "test"):
+    for array in map_items(np.zeros, [1000] * 5, 2, "test"):
         assert all(one() is None for one in earlier[:-1])
         earlier.append(weakref.ref(array))
     assert len(earlier) == 5
