@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.case.hounsfield import missing_intercept
 from algorithm.case.read import SMALLEST_SIZE, overlap
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, in_suv
 from baseline.release.cases import ReleaseCase
@@ -97,14 +98,13 @@ def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
     array = ct.array
     expected = "Hounsfield units: air near -1000, soft tissue near 0"
     air, tissue = _share(array, -np.inf, -700), _share(array, -150, 250)
-    dense, shifted = _share(array, 700, np.inf), _share(array, 850, 1300)
+    dense = _share(array, 700, np.inf)
     lowest, highest = float(array.min()), float(array.max())
     values = f"values from {lowest:g} to {highest:g}"
     if dense > air and tissue > _LEAST_SHARE and lowest < -200:
         yield report.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
-    elif air < _LEAST_SHARE and lowest >= -200 and shifted > _LEAST_SHARE:
-        found = f"soft tissue near 1000 ({values}): the rescale intercept is missing"
-        yield report.error("hounsfield", found, expected)
+    elif missing := missing_intercept(array):
+        yield report.error("hounsfield", f"{missing[1]}: the rescale intercept is missing", expected)
     elif min(air, tissue) < _LEAST_SHARE:
         yield report.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
 
