@@ -12,15 +12,14 @@ from contract import platform
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import read_json
 from contract.images.volumes import find_single_image, list_images
 from evaluation.editions.profile import load_profile
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
-from evaluation.results.board import check_board, with_new_names
+from evaluation.results.board import read_board
 from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path, predictions_folder
-from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics
+from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
 
 GROUND_TRUTH: Final = "ground_truth"
@@ -109,9 +108,7 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 
 def _task_results(folder: Path, results_dir: Path, place: int | None, edition: Edition) -> TaskResults:
-    board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    board = with_new_names(board, f"{folder.name}/{LEADERBOARD_JSON}")
-    check_board(board, f"{folder.name}/{LEADERBOARD_JSON}")
+    board = read_board(folder / LEADERBOARD_JSON)
     task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
     names = _names([*board["teams"], *board["unranked"]])
     paths = {name: _metrics_path(folder, results_dir, name) for name in names}

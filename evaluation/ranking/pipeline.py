@@ -19,7 +19,8 @@ from evaluation.ranking.unranked import (
     observers_entry,
     unranked_entry,
 )
-from evaluation.results.metrics_json import MAX_METRICS_BYTES, TeamMetrics, aggregates, parse_metrics
+from evaluation.results.documents import MAX_METRICS_BYTES
+from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
 from evaluation.statistics.bootstrap import Estimates
 

@@ -16,8 +16,8 @@ import numpy as np
 from contract.errors import HecktorError
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
+from evaluation.results.documents import ObserversDocument, check_document
 from evaluation.results.metrics_json import aggregates, estimate_of
-from evaluation.results.shape import check_figures
 from evaluation.results.teams import ComparableTeams
 from evaluation.results.validation import check_ranges
 from evaluation.statistics.bootstrap import Estimate, Estimates, interval
@@ -25,7 +25,6 @@ from evaluation.statistics.bootstrap import Estimate, Estimates, interval
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"
 _NO_VALUE: Final = Estimate(None, None, None)
-_RULES_OF_OBSERVERS: Final = {"volume_unit": "mm3", "surface_weights": "voxel"}  # unless the file states others
 
 
 @dataclass(frozen=True)
@@ -92,17 +91,17 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
 def _of_observers(content: Mapping[str, Any], where: str, teams: ComparableTeams) -> dict[str, Estimate]:
     profile = teams.profile
     masks = next((one for one in profile.answers.values() if one.answer.kind == "mask"), None)
-    figures = content.get("aggregates")
-    if masks is None or not isinstance(figures, dict):
+    if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
+    document = check_document(content, ObserversDocument, where)
     options = profile.completed(teams.teams[0].provenance.get("options"))
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
-    stated = {**_RULES_OF_OBSERVERS, **content}
-    same = {}
-    for name, metric in masks.metrics.items():
-        if name in figures and all(rules.get(rule) == stated.get(rule) for rule in metric.rules):
-            check_figures(figures[name], f"{where}: {name}")
-            same[f"{masks.prefix}{name}"] = estimate_of(figures[name])
+    stated = {"volume_unit": "mm3", "surface_weights": document.surface_weights, "hd95": document.hd95}
+    same = {
+        f"{masks.prefix}{name}": estimate_of(document.aggregates[name])
+        for name, metric in masks.metrics.items()
+        if name in document.aggregates and all(rules.get(rule) == stated.get(rule) for rule in metric.rules)
+    }
     check_ranges(same, profile, where)
     return {name: estimate for name, estimate in same.items() if name in profile.metrics}
 

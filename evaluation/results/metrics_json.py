@@ -1,8 +1,4 @@
-"""The parts of metrics.json, and reading one back for a ranking or a report.
-
-Leaderboards point at `aggregates.<metric>.value|ci95_low|ci95_high`. `cases` lists the cases that count and the reasons
-why others do not, `provenance` the origin of the figures, and `results` one row for each case.
-"""
+"""Write the parts of metrics.json, and read one back for a ranking or a report."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +17,16 @@ from contract.versions import installed_version
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
+from evaluation.results.documents import (
+    FIGURES,
+    MAX_METRICS_BYTES,
+    METRICS_FORMAT,
+    MetricFigures,
+    MetricsDocument,
+    check_document,
+)
 from evaluation.results.scored import ScoredCohort
-from evaluation.results.shape import FIGURES, METRICS_FORMAT, check_shape
 from evaluation.statistics.bootstrap import Estimate, Estimates
-
-MAX_METRICS_BYTES: Final = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -191,13 +192,13 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
 
 def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
-    check_shape(content, where)
+    document = check_document(content, MetricsDocument, where)
+    _check_cases(document.results, where)
     source = where if team in where else team if where in team else f"{where} ({team})"
-    estimates = {name: estimate_of(figures) for name, figures in content["aggregates"].items()}
     return TeamMetrics(
         team,
-        estimates,
-        content["results"],
+        {name: estimate_of(figures) for name, figures in document.aggregates.items()},
+        document.results,
         content["cases"],
         content["warnings"],
         content["provenance"],
@@ -206,7 +207,17 @@ def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     )
 
 
-def estimate_of(figures: Mapping[str, Any]) -> Estimate:
-    """The estimate from its form in JSON, which `check_figures` has accepted."""
-    infinite = figures.get("infinite", ())
-    return Estimate(*(math.inf if name in infinite else figures[name] for name in FIGURES))
+def _check_cases(rows: Sequence[Mapping[str, Any]], where: str) -> None:
+    cases: set[str] = set()
+    for number, row in enumerate(rows):
+        case = row.get("case")
+        if not isinstance(case, str) or not case.strip():
+            raise HecktorError(f"{where}.results[{number}].case", f"found {case!r:.60}", "the name of a case")
+        if case in cases:
+            raise HecktorError(f"{where}, {case}", "two rows", "one row a case")
+        cases.add(case)
+
+
+def estimate_of(figures: MetricFigures) -> Estimate:
+    """The estimate from its form in JSON."""
+    return Estimate(*(math.inf if name in figures.infinite else getattr(figures, name) for name in FIGURES))

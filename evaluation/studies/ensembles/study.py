@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from contract.editions import Answer
 from contract.errors import HecktorError
-from contract.files import read_json
 from contract.options import add_edition_options, chosen_algorithm, name_path, whole_number
 from evaluation.execution.pool import map_cases
 from evaluation.options import add_workers
-from evaluation.results.metrics_json import MAX_METRICS_BYTES
+from evaluation.results.board import read_board
 from evaluation.studies.ensembles.masks import EnsembleRow, combine_case, find_cases, row_of_dead_worker
 from evaluation.studies.ensembles.risks import RANK_METHODS, combined_risks, read_risks
 from evaluation.studies.ensembles.votes import METHODS
@@ -51,11 +50,7 @@ def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> Selec
     selections = {ALL: tuple(teams)}
     if options.leaderboard is None:
         return selections
-    board = read_json(options.leaderboard, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    entries = board.get("teams") if isinstance(board, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "team" in entry for entry in entries):
-        raise HecktorError(options.leaderboard.name, "expected a leaderboard of `hecktor rank`")
-    best = tuple(str(entry["team"]) for entry in entries[: options.top])
+    best = tuple(entry["team"] for entry in read_board(options.leaderboard)["teams"][: options.top])
     absent = [team for team in best if team not in teams]
     if absent:
         raise HecktorError(options.leaderboard.name, f"no answers of {absent[0]!r} given, which is among its first")

@@ -70,16 +70,23 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (None, ": found an empty list, expected a leaderboard of `hecktor rank`"),
-        ({"task": None}, ": task: found nothing, expected a text"),
-        ({"teams": [5]}, ": teams: found a list, expected a list of objects with a team"),
-        ({"teams": []}, ": teams: found an empty list, expected at least one ranked team"),
-        ({"unranked_entries": 5}, ": unranked_entries: found 5, expected a list of objects with a team"),
-        ({"ties": "first"}, ": ties: found 'first', expected one of min, average, max, dense"),
-        ({"unranked": [{"team": "a", "without": []}]}, ": two entries of 'a', expected one entry a team"),
-        ({"tau": {"x": {"mean": 1}}}, ": tau of x.ci95_low: found nothing, expected a finite number or null"),
-        ({"stability": {"bootstraps": 0}}, ": stability.bootstraps: found 0, expected a whole number above 0"),
-        ({"comparisons": {}}, ": comparisons: x: found nothing, expected an object"),
+        (None, ": found [], expected an object"),
+        ({"task": None}, ".task: found null, expected a text"),
+        ({"teams": [5]}, ".teams[0]: found 5, expected an object"),
+        ({"teams": []}, ": no ranked team or metric, expected at least one"),
+        ({"unranked_entries": 5}, ".unranked_entries: found 5, expected a list"),
+        ({"ties": "first"}, ".ties: found \"first\", expected 'min', 'average', 'max' or 'dense'"),
+        (
+            {"unranked": [{"team": "a", "without": []}]},
+            ": team 'a' twice or not printable, expected one entry with a printable name a team",
+        ),
+        ({"tau": {"x": {"mean": 1}}}, ".tau.x.ci95_low: found nothing, expected this key (1 more faults)"),
+        (
+            {"stability": {"bootstraps": 0}},
+            ".stability.bootstraps: found 0, expected greater than or equal to 1 (2 more faults)",
+        ),
+        ({"kappa": 1}, ".kappa: found 1, expected no such key"),
+        ({"comparisons": {}}, ".comparisons: no x, expected a value for it"),
     ],
 )
 def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] | None, message: str) -> None:

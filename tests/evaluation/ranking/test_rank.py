@@ -148,11 +148,11 @@ def test_two_teams_of_one_name(files, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "no object `aggregates`"),
+        ("[]", r"metrics\.json: found \[\], expected an object"),
         ("{", "not valid JSON"),
-        (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), "no list `results`"),
-        (json.dumps(metrics_of((1, 1, 1), format=9)), "format 9"),
-        (json.dumps(metrics_of((True, 1, 1))), "found True, expected a finite number or null"),
+        (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}, expected a list"),
+        (json.dumps(metrics_of((1, 1, 1), format=9)), r"provenance\.format: found 9, expected 1"),
+        (json.dumps(metrics_of((True, 1, 1))), r"\.value: found true, expected a number"),
     ],
 )
 def test_files_of_another_make(files, tmp_path, text, message):

@@ -1,0 +1,147 @@
+"""The JSON documents of results as models: metrics.json, and the observers.json of `hecktor study observers`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from contract.documents import Document, Text, document_error
+from contract.errors import HecktorError
+from contract.files import MAX_JSON_BYTES
+
+METRICS_FORMAT: Final = 1
+MAX_METRICS_BYTES: Final = 32 * MAX_JSON_BYTES
+FIGURES: Final = ("value", "ci95_low", "ci95_high")
+
+AnyResult = TypeVar("AnyResult", bound=Document)
+Count = Annotated[int, Field(ge=0)]
+
+
+class MetricFigures(Document):
+    """A metric's value and 95% interval. JSON has no infinity: `infinite` names the figures that are infinite."""
+
+    value: float | None
+    ci95_low: float | None
+    ci95_high: float | None
+    infinite: list[Literal["value", "ci95_low", "ci95_high"]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check(self) -> MetricFigures:
+        if any(getattr(self, name) is not None for name in self.infinite):
+            raise ValueError("null in place of each infinite figure")
+        if self.ci95_low is not None and self.ci95_high is not None and self.ci95_low > self.ci95_high:
+            raise ValueError("an interval with its lower end first")
+        return self
+
+
+class CentreValue(Document):
+    """A metric's value in one centre."""
+
+    value: float | None
+
+
+class CentreBlock(Document):
+    """The cases of one centre and every metric of these cases alone. Public files of earlier versions lack `names`."""
+
+    cases: Count
+    names: list[str] = Field(default_factory=list)
+    aggregates: dict[str, CentreValue]
+
+
+class FailedCase(Document):
+    """A case with an unusable prediction, and the reason."""
+
+    case: Text
+    why: str | None = None
+
+
+class CaseCounts(Document):
+    """The number of cases that count, and the names of all others. Public files hold the first two numbers alone."""
+
+    in_ground_truth: Count = 0
+    used: Count = 0
+    answered: Count = 0
+    missing: list[str] = Field(default_factory=list)
+    failed: list[FailedCase] = Field(default_factory=list)
+    skipped: dict[str, list[str] | Count] = Field(default_factory=dict)
+    unknown: list[str] = Field(default_factory=list)
+    duplicate: list[str] = Field(default_factory=list)
+
+
+class Provenance(Document):
+    """Origin of the figures. Public files lack `seed` and the redraws."""
+
+    format: Literal[1]
+    version: str = ""
+    task: Text
+    edition: Text
+    options: dict[str, Any]
+    ranked_metrics: list[str] = Field(default_factory=list)
+    weighted_sums: dict[str, dict[str, float]] = Field(default_factory=dict)
+    case_set_sha256: str = ""
+    seed: Count = 0
+    interval: str = ""
+    bootstraps: Count = 0
+    redraws: Count = 0
+    redraws_of_extra_metrics: Count = 0
+    public_digits: Count | None = None
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Rules by name, or by answer and name."""
+        for rules in options.values():
+            values = rules.values() if isinstance(rules, dict) else [rules]
+            if not all(isinstance(value, str | bool | int | float) for value in values):
+                raise ValueError("a text, a number or a truth value for each rule")
+        return options
+
+
+class MetricsDocument(Document):
+    """metrics.json: leaderboards point at `aggregates.<metric>.value|ci95_low|ci95_high`.
+
+    `results` holds one row for each case; their keys depend on the kinds of answers, which `validate` checks.
+    """
+
+    aggregates: dict[str, MetricFigures]
+    centres: dict[str, CentreBlock] = Field(default_factory=dict)
+    analyses: dict[str, Any] = Field(default_factory=dict)
+    cases: CaseCounts
+    warnings: list[str]
+    provenance: Provenance
+    results: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ObserversDocument(Document):
+    """observers.json; earlier versions lack some keys."""
+
+    study: Literal["observers"]
+    version: str = ""
+    observers: list[str] = Field(default_factory=list)
+    cases: Count = 0
+    cases_of_one_observer: list[str] = Field(default_factory=list)
+    hd95: str = ""
+    surface_weights: str = "voxel"
+    surface_tolerance_mm: float | None = None
+    bootstraps: Count = 0
+    seed: Count = 0
+    redraws: Count = 0
+    aggregates: dict[str, MetricFigures]
+    quartiles: dict[str, Any] = Field(default_factory=dict)
+    pairs: list[Any] = Field(default_factory=list)
+
+
+def check_document(content: object, model: type[AnyResult], where: str) -> AnyResult:
+    """The content of a results file as `model`; `where` names it in messages.
+
+    Other than `contract.documents.parse_document` it doesn't write the content as JSON again, which takes seconds for
+    large files.
+
+    Raises:
+        HecktorError: the content breaks the model; the message names the place.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as problem:
+        raise document_error(problem, where, HecktorError) from None
