@@ -6,23 +6,28 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contract import platform
 from contract.errors import HecktorError
 from contract.options import add_task_option
-from evaluation.editions.profile import DEFAULT_PROFILE, known_profiles, load_profile
-from evaluation.editions.task import TaskProfile
+from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
-from evaluation.pipeline import EvaluationRequest, evaluate_submission
-from evaluation.statistics.bootstrap import INTERVAL_METHODS
+from evaluation.statistics import INTERVAL_METHODS
+
+if TYPE_CHECKING:
+    from evaluation.editions.task import TaskProfile
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate and print the aggregates; raises HecktorError for errors that the user can fix."""
     parser = _parser()
     options = parser.parse_args(argv)
+    # Not for `--help`: these load SimpleITK.
+    from evaluation.editions.profile import load_profile
+    from evaluation.pipeline import EvaluationRequest, evaluate_submission
+
     task = chosen_task(parser, load_profile(options.edition), options.task)
     request = EvaluationRequest(
         task=task.algorithm.name,
@@ -137,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="score cases on the Dask cluster at this address (docs/evaluating.md)"
     )
-    add_workers(parser)
+    add_workers(parser, automatic=True)
     parser.add_argument(
         "--public",
         action="store_true",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import whole_number
-from evaluation.editions.profile import EvaluationProfile
-from evaluation.editions.task import TaskProfile
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
+from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
+
+if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
+    from evaluation.editions.profile import EvaluationProfile
+    from evaluation.editions.task import TaskProfile
 
 
 def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
@@ -26,13 +29,14 @@ def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, nam
     return profile.task(name)
 
 
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Add `--workers`, the number of processes that score cases."""
+def add_workers(parser: argparse.ArgumentParser, *, automatic: bool = False) -> None:
+    """Add `--workers`, the number of processes that score cases; None by default if it is `automatic`."""
+    default = f"as many as pay, at most {usable_cpus()}" if automatic else "%(default)s"
     parser.add_argument(
         "--workers",
         type=whole_number(0),
-        default=usable_cpus(),
-        help="number of worker processes, 0 for none (default: %(default)s)",
+        default=None if automatic else usable_cpus(),
+        help=f"number of worker processes, 0 for none (default: {default})",
     )
 
 

@@ -14,14 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from contract.cpus import usable_cpus
 from contract.editions.clinical import CENTRE
 from contract.editions.declaration import CT
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions.profile import DEFAULT_PROFILE, EvaluationProfile, load_profile
+from evaluation.editions import DEFAULT_PROFILE
+from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
-from evaluation.execution.pool import IN_THIS_PROCESS, Workers, dask_workers
+from evaluation.execution.pool import IN_THIS_PROCESS, AnyWorkers, AutomaticWorkers, dask_workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.inputs.prediction_folder import find_table
@@ -31,14 +33,8 @@ from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow
-from evaluation.statistics.bootstrap import (
-    DEFAULT_BOOTSTRAPS,
-    DEFAULT_SEED,
-    INTERVAL_METHODS,
-    Estimate,
-    Estimates,
-    estimate,
-)
+from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS
+from evaluation.statistics.bootstrap import Estimate, Estimates, estimate
 from evaluation.statistics.extras import estimate_extras
 
 
@@ -49,6 +45,8 @@ class EvaluationRequest:
     Attributes:
         submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
         output_dir: where metrics.json goes; None writes nothing.
+        workers: processes that compare masks; None takes as many as pay, and one at least for a platform's submission,
+            whose files are other people's.
         scheduler: address of a Dask cluster that scores cases instead of local processes.
 
     The others are the arguments of `evaluation.evaluate`.
@@ -65,7 +63,7 @@ class EvaluationRequest:
     seed: int = DEFAULT_SEED
     bootstraps: int = DEFAULT_BOOTSTRAPS
     interval: str = INTERVAL_METHODS[0]
-    workers: int = IN_THIS_PROCESS
+    workers: int | None = IN_THIS_PROCESS
     scheduler: str | None = None
     public: bool = False
 
@@ -177,13 +175,20 @@ def _score(
     reference: Reference[Any],
     submission: Submission,
 ) -> ScoredAnswer:
-    workers: int | Workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
-    rows = profile.scorer.score(reference, submission, workers)
+    rows = profile.scorer.score(reference, submission, _workers(request))
     scored = scored_answer(profile, reference, submission, rows, several=task.has_several_answers)
     # A public null would reveal the class, or the follow-up, of all patients.
     if scored.measurement.undefined and (request.public or not task.has_several_answers):
         raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
     return scored
+
+
+def _workers(request: EvaluationRequest) -> AnyWorkers:
+    if request.scheduler is not None:
+        return dask_workers(request.scheduler)
+    if request.workers is None:
+        return AutomaticWorkers(usable_cpus(), isolate=request.predictions is None)
+    return request.workers
 
 
 def scored_answer(

@@ -14,7 +14,8 @@ from baseline.decisions.record import SCORE
 from baseline.decisions.score import Evaluations
 from baseline.decisions.search import assembled, everyone, search
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, estimate
+from evaluation.statistics import DEFAULT_BOOTSTRAPS
+from evaluation.statistics.bootstrap import estimate
 
 Groups = Mapping[str, Sequence[str]]
 

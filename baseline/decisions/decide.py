@@ -24,7 +24,7 @@ from baseline.release.prepare import edition_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.files import write_json
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
+from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the same probabilities give other rules, masks or features.
 FORMAT_VERSION: Final = 1

@@ -24,7 +24,7 @@ from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
 from evaluation.page.document import Document, Section, document_html
 from evaluation.page.html import paragraph
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
+from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
 FORMAT_VERSION: Final = 7

@@ -13,7 +13,8 @@ from benchmarks.cases.data import SIZES, BenchData, relink
 from benchmarks.harness.measurement import PROCESS, Measurement, Work
 from benchmarks.harness.timing import Command
 from contract.platform import MASK_FILE_NAME
-from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
+from evaluation.editions import DEFAULT_PROFILE
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.rules import MaskRules
 from evaluation.rows.comparison import MaskPair, compare_pair

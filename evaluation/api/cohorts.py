@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import DEFAULT_PROFILE
+from evaluation.editions import DEFAULT_PROFILE
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.ranking.leaderboard import DEFAULT_RANKINGS
 from evaluation.ranking.pipeline import RankingRequest, rank_results
 from evaluation.ranking.unranked import UnrankedSource
 from evaluation.results.metrics_json import parse_metrics
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS, Estimate
+from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS
+from evaluation.statistics.bootstrap import Estimate
 
 
 @dataclass(frozen=True)

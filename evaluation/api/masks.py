@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from evaluation.editions.profile import DEFAULT_PROFILE, load_profile
+from evaluation.editions import DEFAULT_PROFILE
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap, scores_of_case

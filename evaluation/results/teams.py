@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
+from evaluation.editions import known_profiles
+from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import TaskProfile
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
 from evaluation.results.stored import StoredCohort, check_same_reference, stored_cohort

@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from evaluation.execution.pool import Workers
+from evaluation.execution.pool import AnyWorkers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer
@@ -187,9 +187,7 @@ class ClassScorer:
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_class_table(source, self.answer, cases, not_evaluated)
 
-    def score(
-        self, reference: Reference[ClassValue], submission: Submission, _workers: int | Workers
-    ) -> list[ClassRow]:
+    def score(self, reference: Reference[ClassValue], submission: Submission, _workers: AnyWorkers) -> list[ClassRow]:
         return [self._row(answer, reference.targets[answer.case]) for answer in submission.answers]
 
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:

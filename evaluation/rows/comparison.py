@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
-from evaluation.execution.pool import Workers, map_cases
+from contract.images.volumes import read_header
+from evaluation.execution.pool import AnyWorkers, AutomaticWorkers, map_cases
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -127,12 +128,15 @@ class MaskScorer:
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_mask_files(source, cases, not_evaluated)
 
-    def score(self, reference: Reference[Path], submission: Submission, workers: int | Workers) -> list[MaskRow]:
+    def score(self, reference: Reference[Path], submission: Submission, workers: AnyWorkers) -> list[MaskRow]:
         """One row for each case, compared inside its bounding box if there is one."""
         pairs = [
             MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
             for answer in submission.answers
         ]
+        if isinstance(workers, AutomaticWorkers):
+            header = read_header(pairs[0].reference, error=GroundTruthError)
+            workers = workers.count(len(pairs), header.geometry.voxel_count)
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:

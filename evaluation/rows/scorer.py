@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 
 from contract.errors import PredictionError
-from evaluation.execution.pool import Workers
+from evaluation.execution.pool import AnyWorkers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
 from evaluation.metrics.metric import Metric
@@ -55,7 +55,7 @@ class Scorer(Protocol):
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         """A submission in plain files, matched to the cases."""
 
-    def score(self, reference: Reference[Any], submission: Submission, workers: int | Workers, /) -> Sequence[Any]:
+    def score(self, reference: Reference[Any], submission: Submission, workers: AnyWorkers, /) -> Sequence[Any]:
         """One row for each submitted answer."""
 
     def measure(self, rows: Sequence[Any]) -> RowMetrics:

@@ -1,1 +1,7 @@
-"""Bootstrap intervals and paired tests."""
+"""Bootstrap, intervals and tests of teams."""
+
+from typing import Final
+
+DEFAULT_SEED: Final = 2025
+DEFAULT_BOOTSTRAPS: Final = 1000
+INTERVAL_METHODS: Final = ("percentile", "bca")

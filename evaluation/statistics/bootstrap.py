@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from contract.errors import MetricError
 from evaluation.metrics.overlap import Floats, WeightedMetric
 
 Key = TypeVar("Key", bound=Hashable)
 
-DEFAULT_SEED: Final = 2025
-DEFAULT_BOOTSTRAPS: Final = 1000
 MAX_REDRAWS_A_REPLICATE: Final = 10_000
-INTERVAL_METHODS: Final = ("percentile", "bca")
 _TAILS: Final = (0.025, 0.975)
 # Largest number of weights in memory at once, when each case is left out in turn.
 _NUMBERS_AT_ONCE: Final = 4_000_000
@@ -111,6 +107,8 @@ def _bca_tails(value: float, values: Floats, metric: WeightedMetric, n_cases: in
     defined do not count for a; a value or case of infinite influence, or one beyond the formula's pole, gives the
     percentile interval. Source: Efron 1987, J Am Stat Assoc 82:171-185.
     """
+    from scipy.special import ndtr, ndtri
+
     left_out = leave_one_out(metric, n_cases)
     left_out = left_out[~np.isnan(left_out)]
     if not np.isfinite(value) or left_out.size == 0 or not np.isfinite(left_out).all():

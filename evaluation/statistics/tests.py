@@ -10,8 +10,6 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtr
-from scipy.stats import binom, rankdata, wilcoxon
 
 from evaluation.metrics.overlap import Booleans, Floats
 
@@ -65,6 +63,9 @@ def signed_ranks(goodness: Floats) -> Floats:
 
 def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float]:
     """The p of a over b and of b over a."""
+    from scipy.special import ndtr
+    from scipy.stats import rankdata, wilcoxon
+
     counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
     gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
     gap = gap[gap != 0]
@@ -97,6 +98,8 @@ def mcnemar(correct: Booleans, counted: Booleans) -> PairwiseTest:
     The difference is between the fractions of correct patients. If both teams have the same patients right, p is 1.
     Source: McNemar 1947, Psychometrika 12:153-157; the exact form is the sign test of the discordant pairs.
     """
+    from scipy.stats import binom
+
     right, wrong = (np.asarray(side & counted, dtype=np.float64) for side in (correct, ~correct))
     alone = right @ wrong.T
     shared = (right + wrong) @ (right + wrong).T

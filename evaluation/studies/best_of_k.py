@@ -17,7 +17,7 @@ from contract.options import add_edition_options, chosen_algorithm, number_withi
 from evaluation.inputs.ground_truth import read_classes, read_follow_up
 from evaluation.metrics.classification import class_codes
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
-from evaluation.statistics.bootstrap import DEFAULT_SEED
+from evaluation.statistics import DEFAULT_SEED
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.outputs import StudyResult
 

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from contract.errors import HecktorError, PredictionError
-from evaluation.editions.profile import EvaluationProfile, known_profiles, load_profile
+from evaluation.editions import known_profiles
+from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.rules import MaskRules

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.cases.challenge.writing import ChallengeSize, write_challenge
 from contract.errors import run_main
 from contract.options import whole_number
-from evaluation.editions.profile import DEFAULT_PROFILE
+from evaluation.editions import DEFAULT_PROFILE
 
 
 def main(argv: Sequence[str] | None = None) -> int:

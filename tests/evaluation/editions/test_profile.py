@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.editions.profile import known_profiles, load_declaration, load_profile, parse_profile
+from evaluation.editions import known_profiles
+from evaluation.editions.profile import load_declaration, load_profile, parse_profile
 from evaluation.editions.schemes import Borda, Lexicographic
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
