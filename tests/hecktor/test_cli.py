@@ -97,7 +97,7 @@ def test_default_number_of_processes_heeds_the_cpu_quota(
     with pytest.raises(SystemExit):
         cli.main([*command.split(), "--help"])
     options = re.sub(r"\s+", " ", capsys.readouterr().out.partition("options:")[2])
-    assert re.search(rf"--{option} [A-Z]+ [^-]*\(default: 2\)", options), options
+    assert re.search(rf"--{option} [A-Z]+ [^-]*\(default: (as many as pay, at most )?2\)", options), options
 
 
 NETWORKS = {"torch", "monai", "nnunetv2"}
