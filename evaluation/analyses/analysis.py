@@ -1,10 +1,15 @@
-"""One analysis of a challenge: a table, and how a page draws it."""
+"""One analysis of a challenge: a table, and how a page draws it or files hold it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+from contract.files import write_csv, write_json
+
+NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
 
 
 @dataclass(frozen=True)
@@ -14,7 +19,8 @@ class Analysis:
     Attributes:
         name: unique within a task, usable as a file name: `dsc-by-team`.
         title: the heading, without a full stop.
-        caption: what is shown and how it was computed, with the source; one or two sentences.
+        caption: what is shown and how it was computed; one or two sentences.
+        source: the figure or table of an overview that it reproduces, or why it is shown without one.
         columns: the heading of each column, with its unit, by the column's key. The keys `team`, `centre` and `case`
             let a reader filter the page by a click.
         rows: one mapping for each line; an absent or null value is shown as a dash.
@@ -29,3 +35,20 @@ class Analysis:
     rows: Sequence[Mapping[str, Any]]
     chart: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    source: str = ""
+
+
+def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> list[Path]:
+    """Write `<folder>/<task>/<name>.json` and `.csv` for each analysis of each task; returns the paths.
+
+    The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty.
+    """
+    written = []
+    for task, analyses in by_task.items():
+        for analysis in analyses:
+            target = folder / task / f"{analysis.name}.json"
+            write_json(target, vars(analysis), indent=None)
+            rows = [{key: row.get(key) for key in analysis.columns} for row in analysis.rows]
+            write_csv(target.with_suffix(".csv"), list(analysis.columns), rows)
+            written += [target, target.with_suffix(".csv")]
+    return written

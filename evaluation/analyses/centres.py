@@ -1,4 +1,4 @@
-"""Every metric by centre: the first team, rows out of competition and the mean of all teams side by side."""
+"""Every metric by centre: the first team, entries out of competition and the mean of all teams side by side."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ NO_P: Final = (
     "scanner, and a test would not separate these from the centre."
 )
 _IN_MM: Final = "_mm"
+# One patient is no centre to compare.
+_FEWEST_CASES: Final = 2
 
 
 def by_centre(results: TaskResults) -> list[Analysis]:
-    """Metrics by centre, fractions apart from distances; none if no team's results have centres."""
+    """Metrics by centre, fractions apart from distances; none without a centre of at least two cases."""
     centres = _cases_of_centres(results.teams)
     if not centres or not results.board["teams"]:
         return []
@@ -30,15 +32,13 @@ def by_centre(results: TaskResults) -> list[Analysis]:
     analyses = []
     for name, title, is_distance in (("centres", "Metrics", False), ("centres-distances", "Distances", True)):
         metrics = {key: of for key, of in titles.items() if key.endswith(_IN_MM) == is_distance}
-        ranked = {key: of for key, of in metrics.items() if key in results.board["metrics"]}
         analyses.append(_side_by_side(results, centres, name, f"{title} by centre", metrics))
-        analyses.append(_of_teams(results, centres, f"{name}-by-team", f"{title} by centre and team", ranked))
     return [analysis for analysis in analyses if analysis.rows]
 
 
 def _cases_of_centres(teams: Sequence[TeamMetrics]) -> dict[str, int]:
     cases = {str(centre): int(block["cases"]) for team in teams for centre, block in team.centres.items()}
-    return dict(sorted(cases.items()))
+    return {centre: count for centre, count in sorted(cases.items()) if count >= _FEWEST_CASES}
 
 
 def _side_by_side(
@@ -65,9 +65,9 @@ def _side_by_side(
         name=name,
         title=title,
         caption=(
-            "Each metric of a centre's cases alone: the first team, rows out of competition and the mean of all "
-            "ranked teams, as in the HECKTOR 2021 overview. Infinite and undefined values have no bar and do not enter "
-            "the mean."
+            "Each metric of the cases of one centre: the first team, entries out of competition and the mean of all "
+            "ranked teams. Infinite and undefined values have no bar and do not enter the mean. Centres of a single "
+            "case are left out."
         ),
         columns={
             "metric": "Metric",
@@ -80,6 +80,7 @@ def _side_by_side(
         rows=rows,
         chart={"kind": "bars", "y": "centre", "x": "value", "series": "of", "facet": "metric"},
         notes=(NO_P, *_without_centres(results)),
+        source="HECKTOR 2021 overview, Table 4",
     )
 
 
@@ -107,32 +108,4 @@ def _without_centres(results: TaskResults) -> list[str]:
     lacking = [name for name in named if name not in {*known, MEAN}]
     return [f"Without values by centre, since no metrics.json with centres is at hand: {', '.join(lacking)}."] * bool(
         lacking
-    )
-
-
-def _of_teams(
-    results: TaskResults, centres: Mapping[str, int], name: str, title: str, metrics: Mapping[str, str]
-) -> Analysis:
-    rows = [
-        {"metric": metric, "team": team.team, "centre": centre, "value": rounded(_value(team, centre, key))}
-        for key, metric in metrics.items()
-        for team in results.teams
-        for centre in centres
-    ]
-    rows = _with_values(rows)
-    return Analysis(
-        name=name,
-        title=title,
-        caption="Each ranked metric of a centre's cases alone, for every team. Cells of undefined values are blank.",
-        columns={"metric": "Metric", "team": "Team", "centre": "Centre", "value": "Value"},
-        rows=rows,
-        chart={
-            "kind": "matrix",
-            "x": "centre",
-            "y": "team",
-            "value": "value",
-            "facet": "metric",
-            "scale": "sequential",
-        },
-        notes=(NO_P,),
     )

@@ -1,4 +1,4 @@
-"""Predicted classes: sensitivity and specificity, calibration, confusion matrices, recall of each class."""
+"""Predicted classes: recall of each class, confusion matrices, calibration."""
 
 from __future__ import annotations
 
@@ -9,67 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions.declaration import ClassValue
-from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
 from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.rows.classes import RECALL_PREFIX
-from evaluation.statistics.bootstrap import Estimate
 
 _NO_PREDICTION: Final = "no prediction"
-
-
-def sensitivity_and_specificity(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:
-    """Both with their intervals, for an answer with two classes; from the aggregates alone."""
-    if not table.answer.is_binary:
-        return []
-    rows = []
-    for team in teams:
-        up, right = (team.estimates.get(f"{table.prefix}{name}") for name in ("sensitivity", "specificity"))
-        if up is not None and right is not None and up.value is not None and right.value is not None:
-            rows.append({"team": team.team, **_ends("sensitivity", up), **_ends("specificity", right), **_false(right)})
-    analysis = Analysis(
-        name=table.name("sensitivity-specificity"),
-        title=table.title("Sensitivity and specificity"),
-        caption="Sensitivity against 1 - specificity, both with 95% intervals; the diagonal is chance.",
-        columns={
-            "team": "Team",
-            "sensitivity": "Sensitivity",
-            "sensitivity_low": "95% interval from",
-            "sensitivity_high": "to",
-            "specificity": "Specificity",
-            "specificity_low": "95% interval from",
-            "specificity_high": "to",
-            "false_positives": "1 - specificity",
-            "false_positives_low": "95% interval from",
-            "false_positives_high": "to",
-        },
-        rows=rows,
-        chart={
-            "kind": "points",
-            "x": "false_positives",
-            "y": "sensitivity",
-            "series": "team",
-            "low": "sensitivity_low",
-            "high": "sensitivity_high",
-            "x_low": "false_positives_low",
-            "x_high": "false_positives_high",
-            "diagonal": True,
-            "domain": [0, 1],
-        },
-    )
-    return [analysis] if rows else []
-
-
-def _ends(name: str, estimate: Estimate) -> dict[str, float | None]:
-    ends = (estimate.value, estimate.ci95_low, estimate.ci95_high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), map(rounded, ends), strict=True))
-
-
-def _false(specificity: Estimate) -> dict[str, float | None]:
-    ends = (specificity.value, specificity.ci95_high, specificity.ci95_low)
-    less = [None if end is None else 1.0 - end for end in ends]
-    return _ends("false_positives", Estimate(*less))
 
 
 def calibration(table: AnswerRows) -> list[Analysis]:
@@ -107,6 +53,7 @@ def calibration(table: AnswerRows) -> list[Analysis]:
             "domain": [0, 1],
         },
         notes=teams_note("Without probabilities", table.names, {str(row["team"]) for row in rows}),
+        source=NOT_IN_OVERVIEWS,
     )
     return [analysis] if rows else []
 
@@ -169,41 +116,48 @@ def confusion_matrices(rows: Sequence[Mapping[str, Any]], facet: str, title: str
             "facet": facet,
             "scale": "sequential",
         },
+        source="HECKTOR 2025 overview, Task 3: balanced accuracy and its errors",
     )
 
 
 def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:
-    """The recall of each of more than two classes with its interval."""
+    """The recall of each class with its interval; of two classes these are specificity and sensitivity."""
+    names = [f"{RECALL_PREFIX}{value}" for value in table.answer.classes]
     if table.answer.is_binary:
-        return []  # specificity and sensitivity, which have a figure of their own
-    metrics = {value: f"{RECALL_PREFIX}{value}" for value in table.answer.classes}
+        names = ["specificity", "sensitivity"]
     rows = []
-    for value, metric in metrics.items():
+    for value, name in zip(table.answer.classes, names, strict=True):
         for team in teams:
-            estimate = team.estimates.get(f"{table.prefix}{metric}")
+            estimate = team.estimates.get(f"{table.prefix}{name}")
             if estimate is not None and estimate.value is not None:
-                rows.append({"class": _class_name(value), "team": team.team, **_ends("recall", estimate)})
+                ends = {"recall": estimate.value, "low": estimate.ci95_low, "high": estimate.ci95_high}
+                figures = {key: rounded(end) for key, end in ends.items()}
+                rows.append({"class": _class_name(value), "team": team.team, **figures})
     analysis = Analysis(
         name=table.name("recall"),
         title=table.title("Recall of each class"),
-        caption="Fraction of the patients of a class for whom it is predicted, with 95% intervals.",
+        caption=(
+            "Fraction of the patients of a class for whom it is predicted, with 95% intervals."
+            f"{' Positive: sensitivity; negative: specificity.' if table.answer.is_binary else ''}"
+        ),
         columns={
             "class": "Class",
             "team": "Team",
             "recall": "Recall",
-            "recall_low": "95% interval from",
-            "recall_high": "to",
+            "low": "95% interval from",
+            "high": "to",
         },
         rows=rows,
         chart={
             "kind": "intervals",
             "y": "team",
             "x": "recall",
-            "low": "recall_low",
-            "high": "recall_high",
+            "low": "low",
+            "high": "high",
             "facet": "class",
             "domain": [0, 1],
         },
+        source="HECKTOR 2025 rules: balanced accuracy is their mean, and specificity breaks ties",
     )
     return [analysis] if rows else []
 

@@ -14,39 +14,40 @@ from evaluation.rows.classes import RECALL_PREFIX
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 _IN_MM: Final = "_mm"
+# Of two classes; shown as the recalls of both.
+_RECALLS: Final = ("sensitivity", "specificity")
 
 
 def ranked_metrics(results: TaskResults) -> list[Analysis]:
     """Ranked metrics with their intervals for each team: fractions, and distances apart."""
     titles = metric_titles(results)
     ranked = {name: title for name, title in titles.items() if name in results.board["metrics"]}
-    return _apart(
-        results, ranked, ("metrics", "Metrics with 95% intervals"), ("distances", "Distances with 95% intervals")
-    )
+    heads = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
+    return _apart(results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4")
 
 
 def other_metrics(results: TaskResults) -> list[Analysis]:
     """The same for metrics that do not rank; recalls of classes have a figure of their own."""
-    titles = metric_titles(results)
+    shown_elsewhere = {*results.board["metrics"], *_RECALLS}
     others = {
         name: title
-        for name, title in titles.items()
-        if name not in results.board["metrics"] and RECALL_PREFIX not in name
+        for name, title in metric_titles(results).items()
+        if name not in shown_elsewhere and RECALL_PREFIX not in name
     }
-    heads = ("other-metrics", "Metrics that do not rank"), ("other-distances", "Distances that do not rank")
-    return _apart(results, others, *heads)
+    heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
+    return _apart(results, others, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC")
 
 
-def _apart(
-    results: TaskResults, titles: Mapping[str, str], fractions: tuple[str, str], distances: tuple[str, str]
-) -> list[Analysis]:
+def _apart(results: TaskResults, titles: Mapping[str, str], heads: Mapping[str, str], source: str) -> list[Analysis]:
+    """Fractions, and distances apart, each under its name and heading; none of those without a value."""
     in_mm = {name: title for name, title in titles.items() if name.endswith(_IN_MM)}
     others = {name: title for name, title in titles.items() if name not in in_mm}
-    analyses = [_intervals(results, *fractions, others), _intervals(results, *distances, in_mm)]
+    parts = zip(heads.items(), (others, in_mm), strict=True)
+    analyses = [_intervals(results, name, heading, metrics, source) for (name, heading), metrics in parts]
     return [one for one in analyses if one.rows]
 
 
-def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str]) -> Analysis:
+def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str], source: str) -> Analysis:
     entries = _entries(results)
     rows: list[dict[str, Any]] = []
     infinite: list[str] = []
@@ -75,6 +76,7 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
             **({"domain": [0, 1]} if fractions else {}),
         },
         notes=tuple(infinite),
+        source=source,
     )
 
 

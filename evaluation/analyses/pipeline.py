@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.centres import by_centre
-from evaluation.analyses.classes import calibration, confusion, recall_by_class, sensitivity_and_specificity
+from evaluation.analyses.classes import calibration, confusion, recall_by_class
 from evaluation.analyses.intervals import other_metrics, ranked_metrics
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.masks.correlations import dsc_correlations
-from evaluation.analyses.masks.detection import detection_by_size, lesion_counts, primary_found
+from evaluation.analyses.masks.detection import lesion_counts, primary_found
 from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influences
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
@@ -44,7 +44,6 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
             *failed_cases(table),
             *primary_found(table),
             *lesion_counts(table),
-            *detection_by_size(table),
             *dsc_by_team(table, against),
             *dsc_by_case(table, against),
             *dsc_correlations(table, against, with_scans=bool(results.scans)),
@@ -52,7 +51,6 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
     if answer.kind == "risk":
         return survival_by_risk(table)
     return [
-        *sensitivity_and_specificity(table, results.teams),
         *recall_by_class(table, results.teams),
         *confusion(table),
         *calibration(table),

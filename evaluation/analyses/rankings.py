@@ -21,13 +21,12 @@ _TESTS: Final = {
 def rank_stability(results: TaskResults) -> list[Analysis]:
     """How often each team took each rank in bootstrap rankings, and Kendall's tau of each ranking.
 
-    None without bootstrap rankings or with a single team. Source: challengeR, Wiesenfarth et al. 2021; the HECKTOR
-    2021 overview.
+    None without bootstrap rankings or with a single team.
     """
     board = results.board
     if not board.get("stability") or len(board["teams"]) < 2:
         return []
-    return [_blobs(board), _taus(results)]
+    return [one for one in (_blobs(board), _taus(results)) if one.rows]
 
 
 def _blobs(board: Mapping[str, Any]) -> Analysis:
@@ -51,7 +50,7 @@ def _blobs(board: Mapping[str, Any]) -> Analysis:
         title="Stability of the ranks",
         caption=(
             f"How often each team took each rank in {stable['bootstraps']} bootstrap rankings (area), and the 95% "
-            "interval of its rank, after Wiesenfarth et al. 2021. Tau is Kendall's correlation of the bootstrap "
+            "interval of its rank. Tau is Kendall's correlation of the bootstrap "
             "rankings with the ranking of all patients."
         ),
         columns={
@@ -72,6 +71,7 @@ def _blobs(board: Mapping[str, Any]) -> Analysis:
             "high": "ci95_high",
             "facet": "ranking",
         },
+        source="HECKTOR 2021 overview, Figs. 4 and 8, after Wiesenfarth et al. 2021",
     )
 
 
@@ -99,11 +99,12 @@ def _taus(results: TaskResults) -> Analysis:
         title="Kendall's tau of bootstrap rankings",
         caption=(
             f"Mean of Kendall's tau-b between each of {stable['bootstraps']} bootstrap rankings and the ranking of all "
-            "patients, with its 95% interval, as the HECKTOR 2021 overview reports it."
+            "patients, with its 95% interval."
         ),
         columns={"ranking": "Ranking", "mean": "Tau", "ci95_low": "95% interval from", "ci95_high": "to"},
         rows=[row for row in rows if row["mean"] is not None],
         chart={"kind": "intervals", "y": "ranking", "x": "mean", "low": "ci95_low", "high": "ci95_high"},
+        source="HECKTOR 2021 overview, ranking robustness (0.819 for the official ranking)",
     )
 
 
@@ -161,6 +162,7 @@ def significance(results: TaskResults) -> list[Analysis]:
                 "scale": "significance",
             },
             notes=tuple(_test_notes(comparisons)),
+            source="HECKTOR 2021 overview, text to Table 2; HECKTOR 2025 rules, comparison of teams",
         )
     ]
 

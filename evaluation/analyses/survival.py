@@ -1,16 +1,20 @@
-"""Survival by predicted risk: Kaplan-Meier curves, numbers at risk and the log-rank test."""
+"""Survival by predicted risk: Kaplan-Meier curves, restricted means, numbers at risk and the log-rank test.
+
+They are lifelines'. It takes 2 s to import, so only the functions that need it import it.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
 from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.overlap import Booleans, Floats
-from evaluation.metrics.survival import DAYS_A_YEAR, StepCurve, kaplan_meier, log_rank_p
+from evaluation.metrics.survival import DAYS_A_YEAR
 
 _YEARS: Final = (0, 1, 2, 3, 4, 5)
 _GROUPS: Final = ("higher risk", "lower risk")
@@ -37,6 +41,52 @@ def survival_by_risk(table: AnswerRows) -> list[Analysis]:
     return [_curves(table, splits), _at_risk(table, splits)]
 
 
+def survival_curve(days: Floats, events: Booleans) -> list[dict[str, float | None]]:
+    """The Kaplan-Meier estimate by `years` as `free`, with its 95% interval from `low` to `high` (log-log).
+
+    Holds the start, each time at which the estimate falls, and the last follow-up; empty without patients.
+    """
+    from lifelines import KaplanMeierFitter
+
+    if days.size == 0:
+        return []
+    fitted = KaplanMeierFitter().fit(days, events)
+    times, free = fitted.timeline, fitted.survival_function_.to_numpy()[:, 0]
+    intervals = fitted.confidence_interval_survival_function_.to_numpy()
+    places = sorted({0, *(np.flatnonzero(np.diff(free) < 0) + 1).tolist(), times.size - 1})
+    figures = np.column_stack([times / DAYS_A_YEAR, free, intervals])[places]
+    return [dict(zip(("years", "free", "low", "high"), map(_finite, line), strict=True)) for line in figures.tolist()]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def restricted_mean_years(days: Floats, events: Booleans, horizon_days: float) -> float | None:
+    """Mean years free of recurrence up to a horizon: the area under the Kaplan-Meier curve; None without patients."""
+    from lifelines import KaplanMeierFitter
+    from lifelines.utils import restricted_mean_survival_time
+
+    if days.size == 0:
+        return None
+    return float(restricted_mean_survival_time(KaplanMeierFitter().fit(days, events), t=horizon_days)) / DAYS_A_YEAR
+
+
+def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
+    """Two-sided p of the log-rank test between `group` and the others, chi-squared with one degree of freedom.
+
+    None if the test is undefined: an empty group, or no recurrence while both groups are at risk.
+    """
+    from lifelines.statistics import logrank_test
+
+    if group.all() or not group.any():
+        return None
+    both_at_risk = min(days[group].max(), days[~group].max())
+    if not (events & (days <= both_at_risk)).any():
+        return None
+    return _finite(float(logrank_test(days[group], days[~group], events[group], events[~group]).p_value))
+
+
 def _splits(table: AnswerRows) -> list[_Split]:
     risks = table.numbers("risk") * (-1.0 if table.answer.direction == "time" else 1.0)
     days, relapse = table.numbers("rfs_days"), table.numbers("relapse")
@@ -54,59 +104,62 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
     for split in splits:
         for group in _GROUPS:
             members = split.members(group)
-            curve = kaplan_meier(split.days[members], split.relapse[members])
-            shared = {"team": split.team, "group": group}
-            rows += [
-                {**shared, "years": rounded(float(days / DAYS_A_YEAR)), "free": rounded(float(free))}
-                for days, free in curve_corners(curve)
-            ]
+            for point in survival_curve(split.days[members], split.relapse[members]):
+                figures = {name: rounded(value) for name, value in point.items()}
+                rows.append({"team": split.team, "group": group, **figures})
     return Analysis(
         name=table.name("survival"),
         title=table.title("Survival by predicted risk"),
         caption=(
-            "Kaplan-Meier estimate of being free of recurrence, for patients with a predicted risk above each team's "
-            "median and for the others."
+            "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a predicted "
+            "risk above each team's median and for the others."
         ),
-        columns={"team": "Team", "group": "Predicted", "years": "Years", "free": "Free of recurrence"},
+        columns={
+            "team": "Team",
+            "group": "Predicted",
+            "years": "Years",
+            "free": "Free of recurrence",
+            "low": "95% interval from",
+            "high": "to",
+        },
         rows=rows,
         chart={
             "kind": "lines",
             "x": "years",
             "y": "free",
+            "low": "low",
+            "high": "high",
             "series": "group",
             "facet": "team",
             "step": True,
             "domain": [0, 1],
         },
         notes=teams_note("Without a risk for any patient", table.names, {split.team for split in splits}),
+        source=NOT_IN_OVERVIEWS,
     )
-
-
-def curve_corners(curve: StepCurve) -> list[tuple[float, float]]:
-    """The start of a curve, every time at which it falls, and its end."""
-    falls = np.flatnonzero(np.diff(curve.survival) < 0) + 1
-    places = sorted({0, *falls.tolist(), curve.times_days.size - 1})
-    return [(float(curve.times_days[place]), float(curve.survival[place])) for place in places]
 
 
 def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for split in splits:
         p = rounded(log_rank_p(split.days, split.relapse, split.is_high))
+        horizon = min(split.days[members].max(initial=0.0) for members in (split.is_high, ~split.is_high))
         for group in _GROUPS:
             members = split.members(group)
-            days = split.days[members]
+            days, relapse = split.days[members], split.relapse[members]
+            mean = rounded(restricted_mean_years(days, relapse, horizon)) if horizon > 0 else None
             counts = {f"at_risk_{year}y": int((days >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
-            recurred = int(split.relapse[members].sum())
+            figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append(
-                {"team": split.team, "group": group, "patients": days.size, "recurred": recurred, "p": p, **counts}
+                {"team": split.team, "group": group, **figures, "horizon": rounded(horizon / DAYS_A_YEAR), **counts}
             )
     return Analysis(
         name=table.name("numbers-at-risk"),
         title=table.title("Numbers at risk and log-rank test"),
         caption=(
-            "Patients still followed and free of recurrence after each number of years, by predicted group, and the "
-            "two-sided p of the log-rank test between a team's two groups."
+            "Patients still followed and free of recurrence after each number of years, by predicted group; the "
+            "two-sided p of the log-rank test between a team's two groups; and the mean time free of recurrence up to "
+            "the longest follow-up that both groups reach."
         ),
         columns={
             "team": "Team",
@@ -114,7 +167,10 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             "patients": "Patients",
             "recurred": "Recurrences",
             "p": "Log-rank p",
+            "mean_years": "Restricted mean (years)",
+            "horizon": "Restricted to (years)",
             **{f"at_risk_{year}y": f"At risk after {year} year{'s' * (year != 1)}" for year in _YEARS},
         },
         rows=rows,
+        source=NOT_IN_OVERVIEWS,
     )

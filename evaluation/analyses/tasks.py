@@ -101,21 +101,19 @@ def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[A
                 | {"tau": rounded(tau), "p": rounded(p)}
             )
     by_head = {"by": "By"} if any("by" in row for row in rows) else {}
-    return [
-        Analysis(
-            name=f"correlation-{between.replace(' ', '-')}",
-            title=f"Correlation {between}",
-            caption=(
-                "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: "
-                f"exact without ties, otherwise from permutations (with more than {_ALL_ORDERS_UP_TO} teams from "
-                f"{_RANDOM_ORDERS:,} random ones, so that p is at least {1 / (_RANDOM_ORDERS + 1):g}). "
-                "As in the HNTS-MRG 2024 overview."
-            ),
-            columns={"first": "First", "second": "Second", **by_head, "teams": "Teams", "tau": "Tau", "p": "p"},
-            rows=rows,
-            notes=() if rows else (f"Fewer than {FEWEST_TEAMS} teams stand in both.",),
-        )
-    ]
+    analysis = Analysis(
+        name=f"correlation-{between.replace(' ', '-')}",
+        title=f"Correlation {between}",
+        caption=(
+            "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: "
+            f"exact without ties, otherwise from permutations (with more than {_ALL_ORDERS_UP_TO} teams from "
+            f"{_RANDOM_ORDERS:,} random ones, so that p is at least {1 / (_RANDOM_ORDERS + 1):g})."
+        ),
+        columns={"first": "First", "second": "Second", **by_head, "teams": "Teams", "tau": "Tau", "p": "p"},
+        rows=rows,
+        source="HNTS-MRG 2024 overview, correlation of both tasks",
+    )
+    return [analysis] if rows else []
 
 
 def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None]:
@@ -161,6 +159,7 @@ def _profile(title: str, of: str, columns: Sequence[_Ranks]) -> list[Analysis]:
         },
         rows=rows,
         chart={"kind": "matrix", "x": "of", "y": "team", "value": "behind", "text": "rank", "scale": "sequential"},
+        source="HECKTOR 2025 overview, Cross-Task Observations",
     )
     return [analysis] if rows else []
 
@@ -178,7 +177,7 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
     analysis = Analysis(
         name="spread-over-teams",
         title="Results of all teams by task",
-        caption="All ranked teams' values of each metric that several tasks share, as in the HNTS-MRG 2024 overview.",
+        caption="All ranked teams' values of each metric that several tasks share.",
         columns={
             "metric": "Metric",
             "task": "Task",
@@ -197,5 +196,6 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             **{key: key for key in ("low", "q1", "median", "q3", "high", "mean")},
             "facet": "metric",
         },
+        source="HNTS-MRG 2024 overview, Fig. 9",
     )
     return [analysis] if rows else []

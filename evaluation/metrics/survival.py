@@ -1,4 +1,4 @@
-"""C-indices and AUC of risks with follow-up, also corrected for censoring; Kaplan-Meier curves; the log-rank test."""
+"""C-indices and AUC of risks with follow-up, also corrected for censoring."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from evaluation.metrics.concordance import PairCounter, case_control_pairs
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
@@ -27,15 +26,6 @@ class SurvivalCohort:
     times_days: Floats
     events: Booleans
     risks: Floats
-
-
-@dataclass(frozen=True)
-class StepCurve:
-    """A Kaplan-Meier curve: survival after each time in days, from (0, 1)."""
-
-    times_days: Floats
-    survival: Floats
-    at_risk: npt.NDArray[np.int64]
 
 
 def c_index_metric(cohort: SurvivalCohort, missing_risk: str) -> WeightedMetric:
@@ -117,40 +107,3 @@ def censoring_metrics(cohort: SurvivalCohort, missing_risk: str) -> dict[str, We
     """Uno's C-index and the AUC after one, two and three years."""
     aucs = {f"auc_{years}y": dynamic_auc_metric(cohort, missing_risk, years * DAYS_A_YEAR) for years in AUC_YEARS}
     return {"uno_c": uno_c_metric(cohort, missing_risk), **aucs}
-
-
-def kaplan_meier(times_days: Floats, events: Booleans) -> StepCurve:
-    """The product-limit estimate of being free of recurrence, after each distinct time.
-
-    Censored patients count as at risk at their own time. No patient gives the single point (0, 1).
-    """
-    times = np.unique(times_days)
-    at_risk = np.array([(times_days >= time).sum() for time in times], dtype=np.int64)
-    recurred = np.array([(events & (times_days == time)).sum() for time in times], dtype=np.int64)
-    survival = np.cumprod(1.0 - recurred / np.maximum(at_risk, 1))
-    return StepCurve(
-        np.concatenate([[0.0], times]),
-        np.concatenate([[1.0], survival]),
-        np.concatenate([[times_days.size], at_risk]).astype(np.int64),
-    )
-
-
-def log_rank_p(times_days: Floats, events: Booleans, group: Booleans) -> float | None:
-    """Two-sided p of the log-rank test between `group` and the others, chi-squared with one degree of freedom.
-
-    None if the test is undefined: an empty group, or no recurrence while both groups are at risk.
-    """
-    observed_less_expected, variance = 0.0, 0.0
-    for time in np.unique(times_days[events]):
-        at_risk = times_days >= time
-        n, n_group = int(at_risk.sum()), int((at_risk & group).sum())
-        now = events & (times_days == time)
-        d, d_group = int(now.sum()), int((now & group).sum())
-        observed_less_expected += d_group - d * n_group / n
-        if n > 1:
-            variance += d * (n_group / n) * (1 - n_group / n) * (n - d) / (n - 1)
-    if variance <= 0:
-        return None
-    from scipy.special import chdtrc
-
-    return float(chdtrc(1, observed_less_expected**2 / variance))

@@ -22,7 +22,8 @@ _FIGURES: Final = 4
 
 def figure(analysis: Analysis, anchor: str) -> str:
     """An analysis with heading, caption, chart and notes. `anchor` is its id, unique on the page."""
-    head = f'<h3>{escape(analysis.title)}</h3><p class="about">{escape(analysis.caption)}</p>'
+    about = analysis.caption + (f" Source: {analysis.source}." if analysis.source else "")
+    head = f'<h3>{escape(analysis.title)}</h3><p class="about">{escape(about)}</p>'
     kind = str(analysis.chart.get("kind", ""))
     if not analysis.rows:
         content, css = paragraph("No data."), "listing"

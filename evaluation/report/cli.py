@@ -8,10 +8,9 @@ from pathlib import Path
 
 from contract.files import whole_folder, write_bytes, write_text
 from contract.options import add_edition_option, name_path, whole_number
-from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.analysis import Analysis, write_analyses
 from evaluation.analyses.pipeline import challenge_analyses, task_analyses
 from evaluation.analyses.sources import PatientFiles, find_masks, find_patients, find_results, team_names
-from evaluation.analyses.writing import write_analyses
 from evaluation.editions.profile import load_declaration
 from evaluation.execution.pool import map_cases
 from evaluation.options import add_workers

@@ -55,6 +55,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
                 columns={"label": "Structure", "team": "Team", **_heads(measure)},
                 rows=[row for row in rows if row["values"]],
                 chart={"kind": "boxes", "category": "team", **_CHART, "facet": "label", **_domain(measure)},
+                source="HECKTOR 2021 overview, Fig. 2",
             )
         )
     return [analysis for analysis in analyses if analysis.rows]
@@ -88,6 +89,7 @@ def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) 
         columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads(measure)},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
         chart={"kind": "boxes", "category": "case", **_CHART, "orientation": "vertical", **_domain(measure)},
+        source="HECKTOR 2021 overview, Fig. 3",
     )
 
 
@@ -122,9 +124,9 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
             "best_team": "Team with the best DSC",
         },
         rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"])),
-        notes=() if rows else ("No such case.",),
+        source="HECKTOR 2021 overview, text to Fig. 3, which names them",
     )
-    return [analysis] if values_of else []
+    return [analysis] if rows else []
 
 
 def _middle_and_best(table: AnswerRows, dsc: Floats) -> dict[str, Any]:

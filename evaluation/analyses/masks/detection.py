@@ -1,4 +1,4 @@
-"""Whether teams found the primary tumour, and their GTVn lesions: counts, and detection by size."""
+"""Whether teams found the primary tumour, and counts of their GTVn lesions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import MM3_A_ML, AnswerRows, rounded
-from evaluation.metrics.bins import VOLUME_BINS, equal_bins
+from evaluation.analyses.tables import AnswerRows, rounded
 from evaluation.metrics.overlap import Floats
 
 _Z: Final = 1.959963984540054
@@ -18,7 +17,7 @@ _LESION_DSC: Final = (
     "2024 but without dilation."
 )
 NO_SIZES: Final = (
-    "No detection by size: these metrics.json files do not hold the sizes of lesions. Evaluate again with this version."
+    "No lesion-wise DSC: these metrics.json files do not hold the DSC of lesions. Evaluate again with this version."
 )
 
 
@@ -41,8 +40,7 @@ def primary_found(table: AnswerRows) -> list[Analysis]:
         title=table.title("Primary tumour found"),
         caption=(
             "Cases in which the team's GTVp and the reference's share at least one voxel: of all cases with a primary "
-            "tumour, and of those in which the team marks one, with Wilson's 95% interval. The HECKTOR 2020 overview "
-            "asks for both: find every primary tumour, and nothing else."
+            "tumour, and of those in which the team marks one, with Wilson's 95% interval."
         ),
         columns={
             "of": "Of",
@@ -63,6 +61,7 @@ def primary_found(table: AnswerRows) -> list[Analysis]:
             "facet": "of",
             "domain": [0, 1],
         },
+        source="HECKTOR 2020 overview, criteria 2 and 3 for success: detect all primary tumours, and only these",
     )
     return [analysis] if rows else []
 
@@ -104,6 +103,7 @@ def lesion_counts(table: AnswerRows) -> list[Analysis]:
             rows=rows,
             chart={"kind": "bars", "y": "team", "x": "lesions", "series": "outcome"},
             notes=(NO_SIZES,) if sums is None else (),
+            source="HECKTOR 2025 rules, aggregated F1; the HNTS-MRG 2024 overview asks for the lesion-wise DSC",
         )
     ]
 
@@ -115,45 +115,3 @@ def lesion_wise_dsc_sums(table: AnswerRows) -> Floats | None:
         return None
     sums = [sum(dsc or 0.0 for row in rows for dsc in row["gtvn_lesion_dsc"]) for rows in known]
     return np.array(sums, dtype=np.float64)
-
-
-def detection_by_size(table: AnswerRows) -> list[Analysis]:
-    """Each team's detected fraction and DSC of the reference's GTVn lesions in five bins of rising volume."""
-    if not table.teams or lesion_wise_dsc_sums(table) is None:
-        return []
-    rows: list[dict[str, Any]] = []
-    for team, of_team in zip(table.names, table.rows, strict=True):
-        known = [row for row in of_team if row is not None]
-        voxel_ml = [row["voxel_volume_mm3"] / MM3_A_ML for row in known for _ in row["gtvn_lesion_voxels"]]
-        volume = np.array([size for row in known for size in row["gtvn_lesion_voxels"]]) * np.array(voxel_ml)
-        dsc = np.array([value for row in known for value in row["gtvn_lesion_dsc"]], dtype=np.float64)
-        if volume.size < VOLUME_BINS:
-            continue
-        for part in equal_bins(volume, VOLUME_BINS):
-            figures = {
-                "volume_ml": float(np.median(volume[part])),
-                "detected": float((~np.isnan(dsc[part])).mean()),
-                "dsc_mean": float(np.nan_to_num(dsc[part]).mean()),
-            }
-            rows.append({"team": team, "lesions": part.size, **{name: rounded(of) for name, of in figures.items()}})
-    return [_by_size(table, rows, *of) for of in _BY_SIZE] if rows else []
-
-
-_BY_SIZE: Final = (
-    ("gtvn-detection-by-size", "Detection of GTVn lesions by size", "detected", "Fraction of lesions detected"),
-    ("gtvn-lesion-dsc-by-size", "DSC of GTVn lesions by size", "dsc_mean", "Mean DSC, 0 for a missed lesion"),
-)
-
-
-def _by_size(table: AnswerRows, rows: list[dict[str, Any]], name: str, title: str, y: str, head: str) -> Analysis:
-    return Analysis(
-        name=table.name(name),
-        title=table.title(title),
-        caption=(
-            "Lesions of the reference in five bins of rising volume with equal numbers, the first also with the "
-            "remainder; shown at the bin's median volume."
-        ),
-        columns={"team": "Team", "volume_ml": "Median lesion volume of the bin (ml)", "lesions": "Lesions", y: head},
-        rows=[{key: row[key] for key in ("team", "volume_ml", "lesions", y)} for row in rows],
-        chart={"kind": "lines", "x": "volume_ml", "y": y, "series": "team", "domain": [0, 1]},
-    )

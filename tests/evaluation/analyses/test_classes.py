@@ -1,11 +1,11 @@
-"""Predicted classes: sensitivity and specificity, recall, confusion matrices, calibration."""
+"""Predicted classes: recall, confusion matrices, calibration."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from contract.editions import load_edition
-from evaluation.analyses.classes import calibration, confusion, recall_by_class, sensitivity_and_specificity
+from evaluation.analyses.classes import calibration, confusion, recall_by_class
 from evaluation.statistics.bootstrap import Estimate
 from tests.evaluation.analyses.conftest import team_of
 from tests.evaluation.tasks import HPV, STATUS
@@ -28,17 +28,6 @@ def test_calibration_of_those_with_a_probability(table) -> None:
     ]
     assert curve.notes == ("Without probabilities: bea.",)
     assert calibration(table({"bea": [row(True, True)]}, STATUS, HPV)) == []
-
-
-def test_sensitivity_against_the_false_positives(table) -> None:
-    """A specificity of 0.8 in 0.6 to 0.9 is a rate of false positives of 0.2 in 0.1 to 0.4."""
-    estimates = {"sensitivity": Estimate(0.7, 0.5, 0.8), "specificity": Estimate(0.8, 0.6, 0.9)}
-    teams = [team_of("ann", estimates=estimates), team_of("bea", estimates={})]
-    (analysis,) = sensitivity_and_specificity(table({}, STATUS, HPV), teams)
-    (line,) = analysis.rows
-    assert (line["sensitivity"], line["sensitivity_low"], line["sensitivity_high"]) == (0.7, 0.5, 0.8)
-    assert (line["false_positives"], line["false_positives_low"], line["false_positives_high"]) == (0.2, 0.1, 0.4)
-    assert sensitivity_and_specificity(table({}, STATUS, HPV), teams[1:]) == []
 
 
 def test_confusion_of_two_classes_with_a_missing_one(table) -> None:
@@ -68,9 +57,13 @@ def test_confusion_of_four_classes(table) -> None:
 
 
 def test_recall_of_each_class(table) -> None:
-    """None of two classes, whose recalls are specificity and sensitivity."""
+    """Of two classes these are specificity and sensitivity; a team without them is left out."""
     two = {"sensitivity": Estimate(0.7, 0.5, 0.8), "specificity": Estimate(0.8, 0.6, 0.9)}
-    assert recall_by_class(table({}, STATUS, HPV), [team_of("ann", estimates=two)]) == []
+    teams = [team_of("ann", estimates=two), team_of("bea", estimates={})]
+    (recall,) = recall_by_class(table({}, STATUS, HPV), teams)
+    shown = [(row["class"], row["team"], row["recall"], row["low"], row["high"]) for row in recall.rows]
+    assert shown == [("negative", "ann", 0.8, 0.6, 0.9), ("positive", "ann", 0.7, 0.5, 0.8)]
+    assert recall_by_class(table({}, STATUS, HPV), teams[1:]) == []
     four = {"recall_T1": Estimate(0.4, 0.3, 0.5), "recall_T3": Estimate(None, None, None)}
     (recall,) = recall_by_class(table({}, T_STAGE, COMBINED), [team_of("ann", estimates=four)])
-    assert [(line["class"], line["recall"], line["recall_high"]) for line in recall.rows] == [("T1", 0.4, 0.5)]
+    assert [(row["class"], row["recall"], row["high"]) for row in recall.rows] == [("T1", 0.4, 0.5)]

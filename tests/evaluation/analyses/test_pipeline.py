@@ -19,10 +19,10 @@ CHANNELS = {
     "blobs": ({"y", "x", "size"}, {"low", "high", "facet"}),
     "matrix": ({"x", "y", "value"}, {"text", "facet"}),
     "lines": ({"x", "y", "series"}, {"low", "high", "facet"}),
-    "points": ({"x", "y"}, {"series", "facet", "low", "high", "x_low", "x_high"}),
+    "points": ({"x", "y"}, {"series", "facet", "low", "high"}),
     "bars": ({"y", "x"}, {"series", "facet"}),
 }
-SETTINGS = {"kind", "domain", "reference", "orientation", "scale", "step", "x_is_category", "diagonal"}
+SETTINGS = {"kind", "domain", "reference", "orientation", "scale", "step", "diagonal"}
 
 EDITIONS = [
     ("hecktor2020", "segmentation"),
@@ -42,6 +42,8 @@ def check(analyses: list[Analysis]) -> set[str]:
     assert len(set(names)) == len(names)
     for one in analyses:
         json.dumps(asdict(one), allow_nan=False)
+        assert one.rows, one.name
+        assert one.source, one.name
         assert all(set(row) <= set(one.columns) for row in one.rows), one.name
         if one.chart:
             required, optional = CHANNELS[one.chart["kind"]]
@@ -57,7 +59,7 @@ def test_every_edition(challenge, edition: str, task: str) -> None:
     assert {"metrics", "rank-stability", "significance", "centres"} <= names
     prefix = "segmentation-" if edition == "hecktor2026" else ""
     if task in {"segmentation", "combined"}:
-        of_masks = {"dsc-by-team", "gtvp-dsc-by-case", "failed-cases", "primary-found", "gtvp-dsc-by-volume"}
+        of_masks = {"dsc-by-team", "gtvp-dsc-by-case", "primary-found", "gtvp-dsc-by-volume"}
         assert {f"{prefix}{name}" for name in of_masks} <= names
     assert ("hd95-by-team" in names) == ("gtvp-hd95-by-case" in names) == (edition == "hecktor2021" and task != "rfs")
 
@@ -106,7 +108,7 @@ def without_rows(results: TaskResults) -> TaskResults:
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_public_results_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
     names = check(task_analyses(without_rows(challenge(edition, task))))
-    extra = {"other-metrics", "distances", "other-distances", "sensitivity-specificity"}
+    extra = {"other-metrics", "distances", "other-distances"}
     of_classes = {"recall", "t_stage-recall", "n_stage-recall", "correlation-between-answers", "profile"}
     assert "metrics" in names
     assert names <= {"metrics"} | extra | of_classes

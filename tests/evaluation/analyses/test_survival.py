@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from lifelines.statistics import logrank_test
 
-from evaluation.analyses.survival import survival_by_risk
+from evaluation.analyses.survival import log_rank_p, restricted_mean_years, survival_by_risk, survival_curve
 from evaluation.metrics.survival import DAYS_A_YEAR
 from tests.evaluation.tasks import RFS, RISK
 
@@ -31,14 +31,17 @@ def test_curves_fall_at_recurrences(table) -> None:
     assert points["lower risk"] == [(0.0, 1.0), (3.0, 0.5), (5.0, 0.5)]
 
 
-def test_numbers_at_risk_and_log_rank(table) -> None:
+def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
+    """Log-rank: recurrences of the high group at 1, 2 and 3 years are expected as 3/6, 2/4 and 1/3, variances 1/4, 1/4
+    and 2/9: chi-squared is (2 - 4/3)^2 / (13/18) = 0.615, p 0.4328. Areas up to 4 years: 1 + 2/3 + 2/3 and 3 + 1/2.
+    """
     _, at_risk = survival_by_risk(table({"ann": ROWS}, RISK, RFS))
     high, low = at_risk.rows
     assert [high[f"at_risk_{year}y"] for year in range(6)] == [3, 3, 2, 1, 1, 0]
     assert [low[f"at_risk_{year}y"] for year in range(6)] == [3, 3, 2, 2, 1, 1]
     assert (high["patients"], high["recurred"], low["recurred"]) == (3, 2, 1)
-    oracle = logrank_test([1, 2, 4], [1.5, 3, 5], [1, 1, 0], [0, 1, 0]).p_value
-    assert high["p"] == low["p"] == pytest.approx(oracle, abs=1e-4)
+    assert high["p"] == low["p"] == pytest.approx(0.4328, abs=1e-4)
+    assert (high["horizon"], high["mean_years"], low["mean_years"]) == (4.0, 2.333, 3.5)
 
 
 def test_a_predicted_time_is_a_low_risk(table) -> None:
@@ -58,3 +61,23 @@ def test_patients_and_teams_without_a_risk(table) -> None:
     ]
     assert curves.notes == ("Without a risk for any patient: bea.",)
     assert survival_by_risk(table({"bea": [row(None, 1, True)]}, RISK, RFS)) == []
+
+
+def test_kaplan_meier_by_hand() -> None:
+    """At risk 5, 4, 2 at years 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
+    days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_A_YEAR, np.array([True, True, False, True, False])
+    curve = survival_curve(days, events)
+    assert [point["years"] for point in curve] == pytest.approx([0, 1, 2, 3, 4])
+    assert [point["free"] for point in curve] == pytest.approx([1, 0.8, 0.6, 0.3, 0.3])
+    assert all(point["low"] <= point["free"] <= point["high"] for point in curve)
+    assert restricted_mean_years(days, events, 3 * DAYS_A_YEAR) == pytest.approx(1 + 0.8 + 0.6)
+    assert survival_curve(days[:0], events[:0]) == []
+    assert restricted_mean_years(days[:0], events[:0], 3.0) is None
+
+
+def test_log_rank_without_two_groups_or_events_does_not_exist() -> None:
+    times, none = np.array([1.0, 2, 3]), np.zeros(3, np.bool_)
+    group = np.array([True, False, False])
+    assert log_rank_p(times, ~none, none) is None
+    assert log_rank_p(times, none, group) is None
+    assert log_rank_p(times, times > 1, group) is None, "nobody of the group is left at the recurrences"

@@ -6,8 +6,7 @@ import csv
 import json
 from pathlib import Path
 
-from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.writing import write_analyses
+from evaluation.analyses.analysis import Analysis, write_analyses
 
 
 def test_json_holds_all_and_csv_the_rows(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evaluation.metrics.survival import SurvivalCohort, c_index_metric, kaplan_meier, log_rank_p
+from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 
 NAN = float("nan")
 patients = st.lists(
@@ -114,26 +114,3 @@ def test_lifelines_agrees_with_the_sign_turned():
     times, events, risks = rng.integers(1, 500, 200), rng.random(200) < 0.35, rng.normal(size=200).round(1)
     theirs = utils.concordance_index(times, -risks, events)
     assert c_index(cohort(times, events, risks)) == pytest.approx(theirs, abs=1e-12)
-
-
-def test_kaplan_meier_by_hand():
-    """At risk 5, 4, 2 at times 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
-    curve = kaplan_meier(np.array([1.0, 2, 2, 3, 4]), np.array([True, True, False, True, False]))
-    np.testing.assert_allclose(curve.times_days, [0, 1, 2, 3, 4])
-    np.testing.assert_allclose(curve.survival, [1, 0.8, 0.6, 0.3, 0.3])
-    assert curve.at_risk.tolist() == [5, 5, 4, 2, 1]
-
-
-def test_log_rank_agrees_with_lifelines():
-    statistics = pytest.importorskip("lifelines.statistics")
-    rng = np.random.default_rng(5)
-    times, events = rng.integers(1, 60, 80).astype(float), rng.random(80) < 0.5
-    group = rng.random(80) < 0.4
-    theirs = statistics.logrank_test(times[group], times[~group], events[group], events[~group]).p_value
-    assert log_rank_p(times, events, group) == pytest.approx(theirs, rel=1e-9)
-
-
-def test_log_rank_without_two_groups_or_events_does_not_exist():
-    times, none = np.array([1.0, 2, 3]), np.zeros(3, np.bool_)
-    assert log_rank_p(times, ~none, none) is None
-    assert log_rank_p(times, none, np.array([True, False, True])) is None

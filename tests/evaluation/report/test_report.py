@@ -121,7 +121,7 @@ def test_every_task_team_and_patient_is_on_it(demo):
         "Task 2: Recurrence",
         "Task 3: HPV",
         "Survival by predicted risk",
-        "Sensitivity and specificity",
+        "Recall of each class",
         "Rank by flat Borda",
         "Stability of the ranks",
         "Pairwise tests",

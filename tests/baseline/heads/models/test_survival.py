@@ -10,7 +10,8 @@ import pytest
 from algorithm.heads.survival import MOST_STEPS
 from baseline.heads.cohort import Outcomes
 from baseline.heads.models.survival import baseline_survival
-from evaluation.metrics.survival import kaplan_meier
+from evaluation.analyses.survival import restricted_mean_years
+from evaluation.metrics.survival import DAYS_A_YEAR
 
 
 def test_breslow_by_hand() -> None:
@@ -51,9 +52,8 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     assert (answers > 0).all()
     assert (answers < survival.horizon_days).all()
     assert (np.diff(answers[np.argsort(scores)]) < 0).all()
-    curve = kaplan_meier(outcomes.times_days, outcomes.positive)
-    edges = np.append(curve.times_days, survival.horizon_days)
-    expected = float(np.diff(edges) @ curve.survival)
+    horizon = survival.horizon_days
+    expected = restricted_mean_years(outcomes.times_days, outcomes.positive, horizon) * DAYS_A_YEAR
     assert math.isclose(answers.mean(), expected, rel_tol=tolerance)
 
 

@@ -1,4 +1,4 @@
-"""Primary tumours found, lesion counts, and detection by size."""
+"""Primary tumours found, and lesion counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from evaluation.analyses.masks.detection import (
     NO_SIZES,
-    detection_by_size,
     lesion_counts,
     primary_found,
     wilson_interval,
@@ -73,26 +72,8 @@ def test_older_rows_have_counts_but_no_sizes(table) -> None:
     (counts,) = lesion_counts(rows)
     assert [row["lesions"] for row in counts.rows] == [0, 1, 0]
     assert counts.notes == (NO_SIZES,)
-    assert detection_by_size(rows) == []
 
 
 def test_without_any_lesion_there_is_nothing_to_count(table) -> None:
     """HECKTOR 2020 and 2021 have no GTVn."""
     assert lesion_counts(table({"ann": [lesions([], [])]})) == []
-
-
-def test_detection_in_five_bins_of_size(table) -> None:
-    """Six lesions of 1, 2, ..., 6 ml (100 voxels of 10 mm3 are 1 ml): the first bin holds 1 and 2 ml, one missed.
-
-    Its detected fraction is 1/2, its mean DSC (0.8 + 0) / 2 = 0.4.
-    """
-    rows = [lesions([200, 100, 300], [None, 0.8, 0.9]), lesions([600, 500, 400], [1.0, None, 0.6])]
-    detected, dsc = detection_by_size(table({"ann": rows}))
-    assert [(row["volume_ml"], row["lesions"], row["detected"]) for row in detected.rows] == [
-        (1.5, 2, 0.5),
-        (3.0, 1, 1.0),
-        (4.0, 1, 1.0),
-        (5.0, 1, 0.0),
-        (6.0, 1, 1.0),
-    ]
-    assert [row["dsc_mean"] for row in dsc.rows] == [0.4, 0.9, 0.6, 0.0, 1.0]

@@ -1,4 +1,4 @@
-"""The DSC against volume, number of lesions and figures of the scans."""
+"""The DSC against volume and figures of the scans."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from evaluation.analyses.masks.correlations import NO_SCANS, dsc_correlations, p
 from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influences
 
 
-def row(volume_ml: float, dsc: float | None, lesions: int = 0) -> dict[str, Any]:
+def row(volume_ml: float, dsc: float | None) -> dict[str, Any]:
     return {
         "gtvp_dsc": dsc,
         "gtvp_reference_mm3": 1000 * volume_ml,
         "gtvp_reference_voxels": volume_ml,
-        "gtvn_lesions_tp": 0,
-        "gtvn_lesions_fn": lesions,
     }
 
 
@@ -52,18 +50,6 @@ def test_cases_without_a_dsc_or_a_tumour_do_not_count(table) -> None:
     assert sum(line["cases"] for line in bins.rows) == 5
     few = table({"ann": [*ANN[:4], row(0, 0.0), row(7, None)]})
     assert influences(few, {}) == []
-
-
-def test_groups_by_number_of_lesions(table) -> None:
-    """0, 1, 1, 4, 5 and 6 lesions: the last three stand together."""
-    numbers = (0, 1, 1, 4, 5, 6)
-    rows = table({"ann": [row(5, dsc / 10, number) for dsc, number in enumerate(numbers)]})
-    by_lesions = next(one for one in dsc_by_team(rows, influences(rows, {})) if one.name == "gtvp-dsc-by-lesions")
-    assert [(line["lesions"], line["cases"], line["dsc_mean"]) for line in by_lesions.rows] == [
-        ("0", 1, 0.0),
-        ("1", 2, 0.15),
-        ("4 or more", 3, 0.4),
-    ]
 
 
 def test_scans_give_suv_max_and_field_of_view(table) -> None:
