@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
 
 def test_a_predicted_time_is_a_low_risk(table) -> None:
     """The same numbers as predicted times: the short ones are the high risks."""
-    by_time = replace(RISK, direction="time")
+    by_time = RISK.model_copy(update={"direction": "time"})
     _, at_risk = survival_by_risk(table({"ann": ROWS}, by_time, RFS))
     assert [line["recurred"] for line in at_risk.rows] == [1, 2]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",
         for team, rank in ranks.items()
     ]
     board = {"metrics": {name: name.upper() for name in metrics}, "teams": teams}
-    return TaskResults(replace(SEGMENTATION, number=number, title="T"), board, [])
+    return TaskResults(SEGMENTATION.numbered(number), board, [])
 
 
 def with_discordant_pairs(teams: int, discordant: int) -> np.ndarray:
