@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -67,40 +66,22 @@ def confusion(table: AnswerRows) -> list[Analysis]:
         known = [row for row in of_team if row is not None]
         actual = class_codes([row[table.answer.row_key] for row in known], classes)
         predicted = class_codes([row[f"predicted_{table.answer.row_key}"] for row in known], classes)
-        for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)), strict=True):
-            cells = confusion_row(name, [*names, _NO_PREDICTION], counts.tolist())
-            rows += [{"team": team, **cell} for cell in cells]
+        for name, counts in zip(names, confusion_matrix(actual, predicted, len(classes)).tolist(), strict=True):
+            for of_class, patients in zip([*names, _NO_PREDICTION], counts, strict=True):
+                fraction = rounded(patients / sum(counts)) if any(counts) else None
+                cell = {"actual": name, "predicted": of_class, "patients": patients, "fraction": fraction}
+                rows.append({"team": team, **cell})
     if all(row["patients"] == 0 for row in rows if row["predicted"] == _NO_PREDICTION):
         rows = [row for row in rows if row["predicted"] != _NO_PREDICTION]
-    analysis = confusion_matrices(rows, "team", "Team")
-    return [replace(analysis, name=table.name("confusion"), title=table.title(analysis.title))] if rows else []
-
-
-def confusion_row(actual: str, predicted: Sequence[str], counts: Sequence[int]) -> list[dict[str, Any]]:
-    """The cells of one reference class: patients by predicted class, and their fraction of the class."""
-    total = sum(counts)
-    return [
-        {
-            "actual": actual,
-            "predicted": name,
-            "patients": count,
-            "fraction": rounded(count / total) if total else None,
-        }
-        for name, count in zip(predicted, counts, strict=True)
-    ]
-
-
-def confusion_matrices(rows: Sequence[Mapping[str, Any]], facet: str, title: str) -> Analysis:
-    """Matrices of the cells of `confusion_row`, one for each value of the column `facet` with its `title`."""
-    return Analysis(
-        name="confusion",
-        title="Confusion matrices",
+    analysis = Analysis(
+        name=table.name("confusion"),
+        title=table.title("Confusion matrices"),
         caption=(
             "Number of patients by class in the reference (rows) and predicted class (columns), coloured by the "
             "fraction of the row."
         ),
         columns={
-            facet: title,
+            "team": "Team",
             "actual": "Class in the reference",
             "predicted": "Predicted class",
             "patients": "Patients",
@@ -113,11 +94,12 @@ def confusion_matrices(rows: Sequence[Mapping[str, Any]], facet: str, title: str
             "y": "actual",
             "value": "fraction",
             "text": "patients",
-            "facet": facet,
+            "facet": "team",
             "scale": "sequential",
         },
         source="HECKTOR 2025 overview, Task 3: balanced accuracy and its errors",
     )
+    return [analysis] if rows else []
 
 
 def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:

@@ -23,7 +23,7 @@ def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",
         for team, rank in ranks.items()
     ]
     board = {"metrics": {name: name.upper() for name in metrics}, "teams": teams}
-    return TaskResults(SEGMENTATION.numbered(number), board, [])
+    return TaskResults(SEGMENTATION.model_copy(update={"title": "T"}).numbered(number), board, [])
 
 
 def with_discordant_pairs(teams: int, discordant: int) -> np.ndarray:
