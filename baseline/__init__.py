@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from baseline.network.plans import PRESETS, NetworkPlan
     from baseline.pipeline import (
         TrainingOptions,
-        decide_lesions,
         export_model,
         fit_heads,
         measure_out_of_fold,
+        postprocess_masks,
         train,
         train_networks,
     )
@@ -45,12 +45,12 @@ __all__ = [
     "TrainingOptions",
     "WorkFolders",
     "check_release",
-    "decide_lesions",
     "export_model",
     "fit_heads",
     "make_report",
     "measure_out_of_fold",
     "plan_networks",
+    "postprocess_masks",
     "prepare_release",
     "train",
     "train_networks",

@@ -35,6 +35,8 @@ _DEFAULT_SIZES: Final = "default: small on a CPU, full on a GPU"
 # The value of LesionTracer in autoPET III.
 _MISALIGN: Final = 0.1
 _SWITCH: Final = {"on": True, "off": False}
+# Names of steps in version 0.2, which still work.
+_OLD_NAMES: Final = {"postprocess": ("decide",)}
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
 
@@ -67,7 +69,11 @@ def parser() -> argparse.ArgumentParser:
     def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
         name_of_plan = of_one_plan if name in _OF_ONE_PLAN else of_plans
         parents = [*common.get(name, [work, name_of_plan, jobs]), *parents]
-        return steps.add_parser(name, parents=parents, help=about, description=f"{about[0].upper()}{about[1:]}.")
+        description = f"{about[0].upper()}{about[1:]}."
+        old = _OLD_NAMES.get(name, ())
+        added = steps.add_parser(name, aliases=old, parents=parents, help=about, description=description)
+        added.set_defaults(step=name)
+        return added
 
     _add_networks(step)
     _add_heads(step)
@@ -113,7 +119,7 @@ def _add_networks(step: _AddStep) -> None:
 def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
     device, networks = _device_arguments(), _network_arguments()
-    step("decide", [device, networks], "find rules that keep or drop lesions of the out-of-fold masks")
+    step("postprocess", [device, networks], "find rules that remove lesions of the out-of-fold masks")
     outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
     outcome.add_argument(
         "--size",
@@ -146,7 +152,7 @@ def _add_comparisons(step: _AddStep) -> None:
         "experiments",
         nargs="+",
         metavar="EXPERIMENT",
-        help="name of a plan, NAME:undecided for its masks before `decide`, or A+B for an ensemble",
+        help="name of a plan, NAME:unfiltered for its masks before postprocessing, or A+B for an ensemble",
     )
     against.add_argument(
         "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"

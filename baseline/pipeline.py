@@ -1,4 +1,4 @@
-"""The training, step by step: check, prepare, plan, train, measure, decide, fit, report, export; an outcome
+"""The training, step by step: check, prepare, plan, train, measure, postprocess, fit, report, export; an outcome
 network before the fit on request.
 
 Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
@@ -18,7 +18,6 @@ from algorithm.heads.measure import Features
 from algorithm.heads.trees import check_installed
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
-from baseline.decisions.record import decision_lines, rules_in_use
 from baseline.heads.cohort import centre_aliases
 from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
@@ -35,6 +34,7 @@ from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import check_spacing, existing_networks, networks_record, use_networks
 from baseline.package.exported import record_export
 from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
+from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
@@ -107,8 +107,8 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         plan_networks(work, options.plan, jobs)
         show(f"plans in {work.plans}")
         train_networks(work, options.machine)
-    features = decide_lesions(work, measure_out_of_fold(work, options.machine.device), jobs)
-    show(decision_lines(work))
+    features = postprocess_masks(work, measure_out_of_fold(work, options.machine.device), jobs)
+    show(postprocessing_lines(work))
     if options.outcome is not None:
         try:
             train_outcome(work, options.outcome, options.machine.device, jobs, show)
@@ -142,8 +142,8 @@ def train_networks(work: WorkFolders, machine: Machine) -> None:
 def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Features]:
     """Segment each patient with the networks that never saw it, and measure the lesions.
 
-    Returns features by patient ID, also written below `out_of_fold/undecided` with the masks; `decide_lesions`
-    and `features_for_heads` give those of the later steps.
+    Returns features by patient ID, also written below `out_of_fold/unfiltered` with the masks;
+    `postprocess_masks` and `features_for_heads` give those of the later steps.
 
     Raises:
         HecktorError: a network is not trained, or networks of a package expect another spacing.
@@ -156,28 +156,28 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     prepared = work.read(work.prepare_json)["data"]
     made_from = {"networks": run.made_from, "patients": patients, "images": prepared, "version": MEASURE_VERSION}
     key = key_of([case.dose for case in cases], made_from)
-    features: dict[str, Features] | None = load_cached(work.undecided_features_json, key)
+    features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
     complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
     if features is None or not complete:
         measured = segment_out_of_fold(work, cases, run)
         if features is None:
-            cache(work.undecided_features_json, key, measured)
+            cache(work.unfiltered_features_json, key, measured)
         features = measured
     return features
 
 
-def decide_lesions(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """Find rules on lesions, and apply them to the out-of-fold masks (`decisions.json`); returns the new features."""
-    from baseline.decisions.decide import decide
+def postprocess_masks(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
+    """Find postprocessing rules and apply them to the out-of-fold masks; returns the features after them."""
+    from baseline.postprocessing.step import postprocess
 
-    return decide(work, measured, jobs)
+    return postprocess(work, measured, jobs)
 
 
 def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """The features that heads are fitted on: after the decisions, if there are any; else as measured."""
-    from baseline.decisions.decide import apply_rules, decide
+    """The features that heads are fitted on: after postprocessing, if rules were searched; else as measured."""
+    from baseline.postprocessing.step import apply_given, postprocess
 
-    return decide(work, measured, jobs) if work.decisions_json.is_file() else apply_rules(work, measured)
+    return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else apply_given(work, measured)
 
 
 def measure_masks(

@@ -11,7 +11,6 @@ from typing import Final
 
 from algorithm.heads.trees import check_installed
 from algorithm.network.backbones import BACKBONES
-from baseline.decisions.record import decision_lines
 from baseline.experiments.listing import as_table, listed
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
@@ -23,7 +22,6 @@ from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
     TrainingOptions,
-    decide_lesions,
     estimate_of_prepared,
     export_model,
     features_for_heads,
@@ -31,8 +29,10 @@ from baseline.pipeline import (
     measure_masks,
     measure_out_of_fold,
     measure_references,
+    postprocess_masks,
     train,
 )
+from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
 from baseline.release.problems import as_text
 from baseline.release.spacing import chosen_spacing
@@ -148,16 +148,16 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
     return 0
 
 
-def _decide(arguments: argparse.Namespace, work: WorkFolders) -> int:
+def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
         _require_one_plan(work)
         use_networks(work, arguments.networks)
     has_networks = any(path.exists() for one in work.members for path in (one.networks, one.plan_json))
     if not has_networks and work.features_json.is_file():  # of `heads --masks`
-        _show("no decisions on lesions: there are no networks to compute probabilities")
+        _show("no postprocessing: there are no networks to compute probabilities")
         return 0
-    decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
-    _show(decision_lines(work))
+    postprocess_masks(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+    _show(postprocessing_lines(work))
     return 0
 
 
@@ -179,7 +179,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.masks == REFERENCE:
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
-        _show("no decisions on lesions: masks of your own have no probabilities")
+        _show("no postprocessing: masks of your own have no probabilities")
         features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     else:
         if arguments.networks is not None:
@@ -226,8 +226,8 @@ def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
             raise HecktorError("--plans", "found with --name", "one of them")
         work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
         # Unchanged steps are skipped; networks trained since then are measured again.
-        features = decide_lesions(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
-        _show(decision_lines(work))
+        features = postprocess_masks(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+        _show(postprocessing_lines(work))
         _show(fit_heads(work, features, arguments.jobs))
     package = export_model(work, arguments.output, read_description(arguments.description))
     _show(f"model package in {package}")
@@ -244,7 +244,7 @@ STEPS: Final[Mapping[str, Step]] = {
     "prepare": _prepare,
     "plan": _plan,
     "fold": _fold,
-    "decide": _decide,
+    "postprocess": _postprocess,
     "outcome": _outcome,
     "heads": _heads,
     "report": _report,

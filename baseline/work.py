@@ -37,7 +37,7 @@ _STEPS: Final = {
     "prepare.json": "prepare",
     "plan.json": "plan",
     f"{PLANS_NAME}.json": "plan",
-    "decisions.json": "decide",
+    "postprocessing.json": "postprocess",
     "heads.json": "heads",
     "cross_validation.json": "heads",
 }
@@ -80,9 +80,9 @@ class WorkFolders:
         self.segmentation = self.report / "task1"  # evaluation of the out-of-fold masks
         self.measured = root / "out_of_fold"
         self.masks = self.measured / "masks"  # in the layout of a submission
-        self.undecided = self.measured / "undecided"  # masks and features before the decisions on lesions
-        self.undecided_features_json = self.undecided / "features.json"
-        self.decisions_json = root / "decisions.json"
+        self.unfiltered = self.measured / "unfiltered"  # masks and features before postprocessing
+        self.unfiltered_features_json = self.unfiltered / "features.json"
+        self.postprocessing_json = root / "postprocessing.json"
         self.exported_json = root / "exported.json"  # the package that was written last
         self.nnunet = images / "nnunet"
         self.raw = self.nnunet / "raw" / DATASET_NAME
@@ -123,16 +123,16 @@ class WorkFolders:
         """A patient's out-of-fold mask on the CT's own grid."""
         return self.masks / f"{patient_id}.nii.gz"
 
-    def undecided_mask(self, patient_id: str) -> Path:
-        """The same mask before the decisions on lesions."""
-        return self.undecided / "masks" / f"{patient_id}.nii.gz"
+    def unfiltered_mask(self, patient_id: str) -> Path:
+        """The same mask before postprocessing."""
+        return self.unfiltered / "masks" / f"{patient_id}.nii.gz"
 
     def probabilities(self, patient_id: str) -> Path:
         """A patient's out-of-fold probabilities: `gtvp` and `gtvn`, uint8 of 255, (z, y, x) on the network's grid."""
         return self.measured / "probabilities" / f"{patient_id}.npz"
 
     def features(self, patient_id: str) -> Path:
-        """A patient's undecided features; written after mask and probabilities, so the file stands for all."""
+        """A patient's unfiltered features; written after mask and probabilities, so the file stands for all."""
         return self.measured / "features" / f"{patient_id}.json"
 
     def uncertainty(self, patient_id: str) -> Path:

@@ -30,12 +30,60 @@ NormalisedOver = Literal["region", "scan"]
 # Keys of version 0.2 and their names today.
 _RENAMED: Final = {"decisions": "postprocessing", "stand_ins": "fallbacks"}
 
+_REMOVED_RULES: Final = (
+    "gtvp_threshold",
+    "one_label_share",
+    "gtvp_mean_probability",
+    "gtvp_max_probability",
+    "gtvn_max_probability",
+    "gtvn_suv_peak",
+    "gtvn_distance_mm",
+    "gtvn_contralateral_probability",
+)
+
 
 class FileEntry(Document):
     """Checksum and size in bytes of a package's file."""
 
     sha256: str
     size: Annotated[int, Field(ge=0)]
+
+
+class PostprocessingRules(Document):
+    """Rules on the lesions of a mask; the defaults change nothing.
+
+    A lesion is a 26-connected component of one label on the network's grid. Its probability is that of the foreground,
+    GTVp plus GTVn. A voxel is foreground if the larger of its two foreground probabilities exceeds t / (1 - t) times
+    that of the background, with the threshold t.
+    """
+
+    foreground_threshold: float = Field(0.5, gt=0, lt=1, description="threshold of the foreground")
+    largest_gtvp_only: bool = Field(False, description="largest GTVp only")
+    gtvp_volume_ml: float = Field(0.0, ge=0, le=1e6, description="GTVp, minimum volume in ml")
+    gtvn_volume_ml: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum volume in ml")
+    gtvn_mean_probability: float = Field(0.0, ge=0, le=1, description="GTVn, minimum mean probability")
+    gtvn_suv_max: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum SUVmax")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_removed(cls, content: Any) -> Any:
+        removed = [rule for rule in _REMOVED_RULES if isinstance(content, dict) and rule in content]
+        if removed:
+            expected = f"only {', '.join(cls.model_fields)}; `hecktor train postprocess` finds them again"
+            raise ModelPackageError("postprocessing", f"rule {removed[0]!r} of version 0.2", expected)
+        return content
+
+    def as_json(self) -> dict[str, Any]:
+        """The rules that differ from the defaults."""
+        return self.model_dump(exclude_defaults=True)
+
+    @classmethod
+    def words(cls, rule: str) -> str:
+        """A rule in words, for log, record and report."""
+        return cls.model_fields[rule].description or rule
+
+
+NO_RULES: Final = PostprocessingRules()
 
 
 class Manifest(Document):
@@ -84,7 +132,7 @@ class Manifest(Document):
     average: Literal["logits", "probabilities"] = "logits"
     normalised_over: NormalisedOver = "region"
     resampling: Literal["grid", "nnunet"] = "grid"
-    postprocessing: dict[str, Any] | None = None
+    postprocessing: PostprocessingRules | None = None
     fallbacks: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] | None = None
     networks_from: dict[str, Any] | None = None

@@ -3,7 +3,7 @@
 #
 #   WORK=/data/work PACKAGE=/data/package scripts/slurm-train.sh
 #
-# submits an array with one task for each unfinished network (fold x backbone), and a job for decisions, heads, report
+# submits an array with one task for each unfinished network (fold x backbone), and a job for postprocessing, heads, report
 # and export that starts once all tasks have succeeded and is removed if one fails. After a failure or time-out, run it
 # again once the array has ended: it submits the unfinished networks, which continue from their last checkpoint.
 # Settings with their defaults:
@@ -46,7 +46,7 @@ network)
         --device cuda --gpus "$GPUS" --jobs "$CPUS"
     ;;
 finish)
-    "$HECKTOR" train decide --work "$WORK" ${PLAN:+--name "$PLAN"} --device cuda --jobs "$CPUS"
+    "$HECKTOR" train postprocess --work "$WORK" ${PLAN:+--name "$PLAN"} --device cuda --jobs "$CPUS"
     "$HECKTOR" train heads --work "$WORK" ${PLAN:+--name "$PLAN"} --device cuda --jobs "$CPUS"
     "$HECKTOR" train report --work "$WORK" ${PLAN:+--name "$PLAN"} --jobs "$CPUS"
     "$HECKTOR" train export --work "$WORK" ${PLAN:+--name "$PLAN"} --jobs "$CPUS" --output "$PACKAGE"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
-from algorithm.masks.decided import DecidedLesions
+from algorithm.masks.removed import Postprocessed
 from algorithm.region import grids
 from algorithm.region.interpolation import Restoration, restored_labels
 from algorithm.region.localise import Region
@@ -25,8 +25,8 @@ class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
     `plan` and `device` describe the passes of the network; both are empty for a threshold. `restoration` is nnU-Net's
-    way back to the scan, None for linear interpolation. `decided` is what the package's rules on lesions did, None
-    without any; the logits are then those of the decided mask.
+    way back to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a
+    package without rules; the logits are those of the postprocessed mask.
     """
 
     logits: _Float
@@ -38,7 +38,7 @@ class Segmentation:
     plan: str = ""
     device: str = ""
     restoration: Restoration | None = None
-    decided: DecidedLesions | None = None
+    postprocessed: Postprocessed | None = None
 
     @property
     def by_network(self) -> bool:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.decisions.rules import Decisions, read_decisions
 from algorithm.heads.classes import Head, read_head
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
 from contract import platform
@@ -148,12 +147,6 @@ class ModelPackage:
         return self.manifest.resampling == "nnunet"
 
     @property
-    def decisions(self) -> Decisions | None:
-        """The rules on lesions; None for the argmax."""
-        content = self.manifest.postprocessing
-        return None if content is None else read_decisions(content, MANIFEST)
-
-    @property
     def averages_probabilities(self) -> bool:
         """True if the passes' probabilities are averaged rather than their logits."""
         return self.manifest.average == "probabilities"
@@ -191,8 +184,6 @@ def load_package(root: Path) -> ModelPackage:
             a head or the plans cannot be read.
     """
     manifest = read_manifest(root)
-    if manifest.postprocessing is not None:
-        read_decisions(manifest.postprocessing, MANIFEST)
     files = verified_files(root, manifest)
     names = (manifest.configuration, *manifest.configurations)
     plans = _read_plans(files, names)

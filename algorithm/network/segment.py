@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import AIR_HU, Case
 from algorithm.deadline import Deadline
-from algorithm.decisions.apply import decided
+from algorithm.masks.postprocessing import postprocessed
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.images import MemberImage, resampled_logits
@@ -87,10 +87,10 @@ def segment(
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
-        undecided = Segmentation(progress.logits, image.ct, image.pet, image.grid, *made, image.restoration)
-        result = decided(undecided, package.decisions)
-        if result.decided is not None:
-            LOGGER.info("decisions: %s", result.decided.summary())
+        raw = Segmentation(progress.logits, image.ct, image.pet, image.grid, *made, image.restoration)
+        result = postprocessed(raw, package.manifest.postprocessing)
+        if result.postprocessed is not None:
+            LOGGER.info("postprocessing: %s", result.postprocessed.summary())
         return result
 
     run = Passes(

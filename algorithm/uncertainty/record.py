@@ -84,7 +84,7 @@ def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str
 
     All figures are measured on the network's grid. A figure is None without the one or two passes that it needs, and
     so is the expected DSC of a label that the mask does not have. At most the 500 largest lesions of a label are
-    listed. `decisions`, only with a package that has rules on lesions, lists the lesions that they dropped.
+    listed. `postprocessing`, only with a package that has such rules, lists the lesions that they removed.
     """
     mask = segmentation.mask()
     known = disagreement if segmentation.by_network and disagreement.passes else None
@@ -100,7 +100,7 @@ def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str
         "why_not": disagreement.fault or (None if known else "no pass of the network was made"),
         "labels": {labels.NAMES[label]: _label(mask, label, segmentation.grid, known) for label in labels.FOREGROUND},
         "lesions": lesions,
-        **({} if segmentation.decided is None else {"decisions": segmentation.decided.as_json()}),
+        **({} if segmentation.postprocessed is None else {"postprocessing": segmentation.postprocessed.as_json()}),
     }
 
 
@@ -189,8 +189,8 @@ def answers_over_folds(
         if deadline.overdue():
             break
         mask = disagreement.mask(number)
-        if segmentation.decided is not None:
-            mask = segmentation.decided.applied_to(mask)
+        if segmentation.postprocessed is not None:
+            mask = segmentation.postprocessed.applied_to(mask)
         image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose)
         features[fold] = {**image, **clinical_features(case.patient, clinical), **outcome}
     left_out = len(unmirrored) - len(features)

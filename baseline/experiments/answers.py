@@ -15,7 +15,7 @@ from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
 from contract.files import read_json, write_csv
 
-UNDECIDED: Final = ":undecided"
+UNFILTERED: Final = ":unfiltered"
 _ID: Final = "PatientID"
 _PROBABILITY: Final = "probability"
 
@@ -42,7 +42,7 @@ class Experiment:
 
 
 def experiment_of(shared: Path, name: str) -> Experiment:
-    """The experiment of a plan or ensemble, or of its masks before `decide` if the name ends in `:undecided`.
+    """The experiment of a plan or ensemble, or of its masks before postprocessing if the name ends in `:unfiltered`.
 
     Raises:
         HecktorError: a model package, or a plan without out-of-fold masks.
@@ -51,14 +51,14 @@ def experiment_of(shared: Path, name: str) -> Experiment:
     if Path(name).exists() and plan not in [one.name for one in planned(shared)]:
         advice = "the name of a plan; `hecktor train heads --name NAME --networks PACKAGE` makes one of a package"
         raise HecktorError(name, "a file or folder", advice)
-    if colon and not name.endswith(UNDECIDED):
-        raise HecktorError(name, "not an experiment", "the name of a plan, or NAME:undecided")
+    if colon and not name.endswith(UNFILTERED):
+        raise HecktorError(name, "not an experiment", "the name of a plan, or NAME:unfiltered")
     work = WorkFolders(shared, plan)
-    masks = work.undecided / "masks" if colon else work.masks
+    masks = work.unfiltered / "masks" if colon else work.masks
     if not masks.is_dir():
-        step = "decide" if colon else "heads"
+        step = "postprocess" if colon else "heads"
         raise HecktorError(name, "no out-of-fold masks", f"`hecktor train {step} --name {plan}` before")
-    return Experiment(work.name + UNDECIDED * bool(colon), work, masks, has_heads=not colon)
+    return Experiment(work.name + UNFILTERED * bool(colon), work, masks, has_heads=not colon)
 
 
 def answered_by_all(answer: Answer, experiments: Sequence[Experiment], cases: Sequence[ReleaseCase]) -> frozenset[str]:

@@ -54,11 +54,11 @@ class _Run:
 
 
 def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: int) -> tuple[str, Path]:
-    """Compare plans, ensembles or `NAME:undecided`; returns a summary for the console and the path of the page.
+    """Compare plans, ensembles or `NAME:unfiltered`; returns a summary for the console and the path of the page.
 
     Args:
         work: any plan of the working directory.
-        names: plans, ensembles, or `NAME:undecided` for the masks before the decisions on lesions.
+        names: plans, ensembles, or `NAME:unfiltered` for the masks before postprocessing.
         output: the HTML file, or a folder for index.html; None for one below `comparisons` in the working directory.
         jobs: number of processes.
 

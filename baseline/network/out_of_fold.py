@@ -76,8 +76,8 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
 
     These are the networks of the fold that held the patient out. Features are then measured on the network's grid and
     without mirroring; one more pass per mirror axis gives the uncertainty. If no network has seen a patient, all of
-    them make all passes of inference. Masks are undecided: they and the probabilities are what `hecktor train decide`
-    reads. Cached results of the same networks and images are reused.
+    them make all passes of inference. Masks are unfiltered: `hecktor train postprocess` reads them and the
+    probabilities. Cached results of the same networks and images are reused.
     """
     keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
     uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, keys[case.patient_id]) for case in cases}
@@ -94,7 +94,7 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
             segmentation, passes = _segment(case, run.fold(name), networks, work, device)
             if name not in rows:
                 grid = read_header(case.ct).geometry
-                write_mask(work.undecided_mask(name), segmentation.mask_on(grid), grid)
+                write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
                 write_probabilities(work.probabilities(name), softmax(segmentation.logits))
                 rows[name] = features_of(case, segmentation)
                 cache(work.features(name), keys[name], rows[name])
@@ -103,8 +103,8 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
 
 
 def is_segmented(work: WorkFolders, name: str) -> bool:
-    """True if a patient has an undecided mask and probabilities."""
-    return work.undecided_mask(name).is_file() and work.probabilities(name).is_file()
+    """True if a patient has an unfiltered mask and probabilities."""
+    return work.unfiltered_mask(name).is_file() and work.probabilities(name).is_file()
 
 
 def write_probabilities(path: Path, probabilities: _Float) -> None:

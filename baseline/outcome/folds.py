@@ -183,7 +183,7 @@ def _is_done(folders: OutcomeFolders, fold: int, key: str) -> bool:
 def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
     missing = [case.patient_id for case in cases if not work.mask(case.patient_id).is_file()]
     if missing:
-        expected = f"`hecktor train decide{work.name_option}` before"
+        expected = f"`hecktor train postprocess{work.name_option}` before"
         raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", expected)
 
 

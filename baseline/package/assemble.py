@@ -22,7 +22,7 @@ from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
 from baseline.package.nnunet_results import NnunetResults, read_results, trained_plans
 from baseline.package.order import TrainedOrder, ordered_plans, trained_order
-from baseline.package.rules import packed_rules
+from baseline.postprocessing.record import packed_rules
 from baseline.release.cases import head_answers
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
@@ -53,7 +53,7 @@ class PackageRequest:
         channels: numbers of CT and PET in the trainings: one entry for all, or one for each folder; none if all have
             them in this order.
         labels: numbers of GTVp and GTVn in the same way; none for 1 and 2.
-        decisions: `decisions.json` of `hecktor train decide`; None keeps every lesion.
+        postprocessing: `postprocessing.json` of `hecktor train postprocess`; None keeps every lesion.
     """
 
     nnunet: tuple[Path, ...]
@@ -67,7 +67,7 @@ class PackageRequest:
     edition: str = DEFAULT_EDITION
     channels: tuple[tuple[int, ...], ...] | None = None
     labels: tuple[tuple[int, ...], ...] | None = None
-    decisions: Path | None = None
+    postprocessing: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = load_edition(request.edition)
     heads = {} if request.heads is None else read_heads(request.heads, edition)
     stand_ins = {} if request.heads is None else read_stand_ins(request.heads, edition)
-    decisions, about_decisions = packed_rules(request.decisions, request.heads, edition)
+    rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     trained = _all_trained(request)
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -141,7 +141,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
             **({"fallbacks": stand_ins} if stand_ins else {}),
-            **({"postprocessing": decisions} if decisions else {}),
+            **({"postprocessing": rules} if rules else {}),
             "normalised_over": request.normalised_over,
             "resampling": _resampling(trained, request.normalised_over),
             "average": "logits",  # as nnU-Net averages folds and mirrors
@@ -152,7 +152,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     )
     notes = (note for one in trained for note in one.notes())
     own = _notes(trained, request.normalised_over)
-    return WrittenPackage(export_contents(request.output, contents), (*own, *about_decisions, *notes))
+    return WrittenPackage(export_contents(request.output, contents), (*own, *about_rules, *notes))
 
 
 def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:

@@ -53,7 +53,10 @@ def _parser() -> argparse.ArgumentParser:
         help="pack only the segmentation; other tasks are refused, or answered by stand-ins if the edition has them",
     )
     parser.add_argument(
-        "--decisions", type=Path, help="JSON file with rules on lesions, such as decisions.json of `hecktor train`"
+        "--postprocessing",
+        "--decisions",
+        type=Path,
+        help="JSON file with postprocessing rules, such as postprocessing.json of `hecktor train`",
     )
     parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
     parser.add_argument(

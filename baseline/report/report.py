@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.cache import key_of
-from baseline.decisions.record import current_document
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
+from baseline.postprocessing.record import current_document
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
 from baseline.report.current import check_heads
-from baseline.report.decisions import decisions_section
 from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.page import worst_cases_html
+from baseline.report.postprocessing import postprocessing_section
 from baseline.report.sections import segmentation_section, uncertainty_section
 from baseline.report.targets import target_section
 from baseline.work import WorkFolders
@@ -62,7 +62,7 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
     references = work.of_reference_masks().cross_validation_json
     records.append(references if references.is_file() else None)
     sources = [*masks, *(case.mask for case in scored), *records, work.cross_validation_json, work.heads_json]
-    sources += [work.decisions_json] if work.decisions_json.is_file() else []
+    sources += [work.postprocessing_json] if work.postprocessing_json.is_file() else []
     return key_of(sources, {"version": FORMAT_VERSION})
 
 
@@ -82,9 +82,9 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
         Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
         Section("uncertainty", "Uncertainty", content),
     ]
-    if (decisions := current_document(work)) is not None:
-        sections.insert(1, Section("decisions", "Decisions on lesions", decisions_section(decisions)))
-        figures["decisions"] = decisions.get("cross_fitted", {})
+    if (rules := current_document(work)) is not None:
+        sections.insert(1, Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
+        figures["postprocessing"] = rules.get("cross_fitted", {})
     references = _on_references(work)
     for target in targets_of(edition):
         name = target.name

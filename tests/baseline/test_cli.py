@@ -68,11 +68,11 @@ def test_names_that_a_step_cannot_use(tmp_path: Path, command: list[str], messag
     assert list(tmp_path.iterdir()) == []
 
 
-def test_decisions_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: Path) -> None:
+def test_postprocessing_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: Path) -> None:
     """An ensemble has no plan.json; the measurement then asks for the patients."""
     write_json(WorkFolders(tmp_path, "a").plan_json, {})
     with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
-        main(["decide", "--name", "a+b", "--work", str(tmp_path)])
+        main(["postprocess", "--name", "a+b", "--work", str(tmp_path)])
 
 
 def test_help_offers_an_ensemble_only_where_it_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,10 +89,10 @@ def test_decide_needs_networks_unless_the_masks_are_the_users_own(
 ) -> None:
     """A mistyped name is an error as in `heads`; measured masks without networks have no probabilities."""
     with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
-        main(["decide", "--name", "mistyped", "--work", str(tmp_path)])
+        main(["postprocess", "--name", "mistyped", "--work", str(tmp_path)])
     write_json(WorkFolders(tmp_path, "own").features_json, {})
     assert main(["decide", "--name", "own", "--work", str(tmp_path)]) == 0
-    assert "no decisions on lesions: there are no networks" in capsys.readouterr().out
+    assert "no postprocessing: there are no networks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [["list", "--name", "a"], ["list", "--jobs", "2"], ["compare", "a", "--name", "b"]])

@@ -103,7 +103,7 @@ def test_an_interrupted_plan_is_made_again(tmp_path: Path, planned: Planned) -> 
     assert [path.name for path in work.preprocessed.iterdir()] == ["45.npz"]
 
 
-@pytest.mark.parametrize("missing", [WorkFolders.undecided_mask, WorkFolders.probabilities, WorkFolders.uncertainty])
+@pytest.mark.parametrize("missing", [WorkFolders.unfiltered_mask, WorkFolders.probabilities, WorkFolders.uncertainty])
 def test_missing_out_of_fold_files_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Any
 ) -> None:
@@ -114,7 +114,7 @@ def test_missing_out_of_fold_files_are_made_again(
     def segment_out_of_fold(work: WorkFolders, cases: Sequence[Any], run: Any) -> dict[str, dict[str, float]]:
         calls.append(dict(run.fold_of))
         for case in cases:
-            write_text(work.undecided_mask(case.patient_id), "mask")
+            write_text(work.unfiltered_mask(case.patient_id), "mask")
             write_text(work.probabilities(case.patient_id), "probabilities")
             write_text(work.uncertainty(case.patient_id), "{}")
         return rows
@@ -126,7 +126,7 @@ def test_missing_out_of_fold_files_are_made_again(
     assert measure_out_of_fold(work) == rows
     assert measure_out_of_fold(work) == rows
     assert calls == [{"A-1": 0, "A-2": 1, "B-1": 1}]
-    features = work.undecided_features_json
+    features = work.unfiltered_features_json
     before, path = features.stat().st_mtime_ns, missing(work, "A-2")
     path.unlink()
     assert measure_out_of_fold(work) == rows

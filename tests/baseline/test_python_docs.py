@@ -41,7 +41,7 @@ def test_a_whole_training_runs_every_step_of_the_table_in_order(
         results = {"check_release": CheckedRelease(None, (), 0.0), "fit_heads": "a summary"}  # type: ignore[arg-type]
         stub(name, results.get(name))
     stub("check_device", None)
-    monkeypatch.setattr(pipeline, "decision_lines", lambda _: "no decisions")
+    monkeypatch.setattr(pipeline, "postprocessing_lines", lambda _: "no rules")
     monkeypatch.setattr(pipeline, "_estimate", lambda *_: "hours and disk")
     monkeypatch.setattr(pipeline.prepare, "summary", lambda _: "prepared")
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,7 @@ def test_a_whole_training_runs_every_step_of_the_table_in_order(
     exec(compile(WHOLE, str(PAGE), "exec"), names)
     assert calls == [
         "check_device", "check_release", "prepare_release", "plan_networks", "train_networks", "measure_out_of_fold",
-        "decide_lesions", "fit_heads", "make_report", "export_model",
+        "postprocess_masks", "fit_heads", "make_report", "export_model",
     ]  # fmt: skip
     assert names["package"] == Path("package")
     assert capsys.readouterr().out.startswith("hours and disk\n0 errors, 0 warnings\nprepared\n")

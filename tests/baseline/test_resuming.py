@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 TIMES = ("made_from", "seconds")
 # Module whose `write_json` is interrupted, calls before that, and the files of the step.
 STEPS: tuple[tuple[str, int, Callable[[WorkFolders], list[Path]]], ...] = (
-    ("decisions.decide", 0, lambda work: [work.decisions_json, work.features_json, *work.masks.iterdir()]),
+    ("postprocessing.step", 0, lambda work: [work.postprocessing_json, work.features_json, *work.masks.iterdir()]),
     ("pipeline", 1, lambda work: [work.heads_json, work.cross_validation_json]),
     ("report.report", 0, lambda work: [work.report / "index.html", work.report_json]),
     ("package.export", 1, lambda work: [work.exported_json]),
@@ -33,7 +33,13 @@ STEPS: tuple[tuple[str, int, Callable[[WorkFolders], list[Path]]], ...] = (
 def results(root: Path) -> dict[str, Any]:
     """The figures of a working directory and of its package."""
     work = WorkFolders(root / "work")
-    paths = (work.decisions_json, work.features_json, work.heads_json, work.cross_validation_json, work.report_json)
+    paths = (
+        work.postprocessing_json,
+        work.features_json,
+        work.heads_json,
+        work.cross_validation_json,
+        work.report_json,
+    )
     documents = {path.name: read_json(path) for path in paths}
     figures = {name: {key: one[key] for key in one if key not in TIMES} for name, one in documents.items()}
     figures[work.features_json.name].pop("key")
@@ -63,7 +69,7 @@ def test_a_training_interrupted_in_each_step_ends_as_without_interruption(
     work = without_the_steps(whole, resumed)
     command = options(release, resumed, tiny_package)
     finished: list[Path] = []
-    times = times_of([work.undecided_features_json, *(work.undecided / "masks").iterdir()])
+    times = times_of([work.unfiltered_features_json, *(work.unfiltered / "masks").iterdir()])
     for module, before, written in STEPS:
         interrupted = MagicMock(wraps=write_json, side_effect=[DEFAULT] * before + [KeyboardInterrupt])
         with monkeypatch.context() as patch:

@@ -74,7 +74,7 @@ def test_no_unfinished_networks(tmp_path: Path) -> None:
 
 def test_steps_after_the_networks(cluster: Cluster) -> None:
     assert cluster.run("finish", CPUS="4") == [
-        "hecktor train decide --work ROOT/work --device cuda --jobs 4",
+        "hecktor train postprocess --work ROOT/work --device cuda --jobs 4",
         "hecktor train heads --work ROOT/work --device cuda --jobs 4",
         "hecktor train report --work ROOT/work --jobs 4",
         "hecktor train export --work ROOT/work --jobs 4 --output ROOT/package",

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from algorithm.decisions.rules import WORDS
 from algorithm.network.package import ModelPackage
-from baseline.decisions.record import GAIN_HEADS, current_document, gain_rows
 from baseline.network.plans import read_plan
 from baseline.package.card.data import (
     TrainingScans,
@@ -26,6 +24,7 @@ from baseline.package.card.data import (
 )
 from baseline.package.card.results import results
 from baseline.package.existing import CONDITION, existing_networks, networks_record
+from baseline.postprocessing.record import GAIN_HEADS, current_document, gain_rows
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.prepare import edition_of
 from baseline.release.splits import read_splits
@@ -33,6 +32,7 @@ from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.editions import Edition
 from contract.files import read_json
 from contract.markdown import bullets, section, table
+from contract.packages import PostprocessingRules
 
 _HALF: Final = 0.5
 _NO_DEVICE: Final = "This is not a medical device and has not been evaluated for use on patients."
@@ -63,7 +63,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
         section(3, "Scans", _SCANS, scans.table(), scans.note()),
         section(3, "Clinical variables", variables_table(variables, len(cases))),
         section(2, "Training", *_training(work)),
-        *_decisions(work),
+        *_postprocessing(work),
         section(2, "Expected performance", _EXPECT, results(work)),
         section(2, "Limits", bullets(_limits(work, cases, edition, scans, variables))),
     ]
@@ -82,18 +82,19 @@ def _training_data(work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edi
     return [_sentence(description), " ".join(counts), centres_table(cases, head_answers(edition))]
 
 
-def _decisions(work: WorkFolders) -> list[str]:
+def _postprocessing(work: WorkFolders) -> list[str]:
     """The rules on the current masks with their cross-fitted gains, or why there are none; nothing without a search."""
     document = current_document(work)
     if document is None:
         return []
     if document["why_not"]:
-        return [section(3, "Decisions on lesions", f"None: {document['why_not']}.")]
+        return [section(3, "Postprocessing", f"None: {document['why_not']}.")]
     rules = document["rules"]
     listed = table(
-        ["Rule", "Value"], [[WORDS[rule], "yes" if value is True else value] for rule, value in rules.items()]
+        ["Rule", "Value"],
+        [[PostprocessingRules.words(rule), "yes" if value is True else value] for rule, value in rules.items()],
     )
-    return [section(3, "Decisions on lesions", listed, table(GAIN_HEADS, gain_rows(work)))]
+    return [section(3, "Postprocessing", listed, table(GAIN_HEADS, list(gain_rows(document))))]
 
 
 def _training(work: WorkFolders) -> list[str]:

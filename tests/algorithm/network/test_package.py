@@ -13,6 +13,7 @@ import pytest
 
 from algorithm.network.package import DEFAULT_PACKAGE, default_package_path, load_package
 from contract.errors import ModelPackageError
+from contract.packages import PostprocessingRules
 
 
 @pytest.fixture
@@ -93,8 +94,8 @@ def test_a_truncated_file_is_noticed_by_its_size(root: Path) -> None:
         ({"fold_configurations": [1, 2]}, r"fold_configurations\[0\]: found 1, expected a text"),
         ({"resampling": "cubic"}, "resampling: found \"cubic\", expected 'grid' or 'nnunet'"),
         ({"postprocessing": []}, r"postprocessing: found \[\], expected an object"),
-        ({"postprocessing": {"gtvn_volume_ml": "1"}}, "decisions: gtvn_volume_ml '1', expected a number"),
-        ({"postprocessing": {"gtvm_volume_ml": 1}}, "decisions: unknown rule 'gtvm_volume_ml'"),
+        ({"postprocessing": {"gtvn_volume_ml": "1"}}, r'postprocessing.gtvn_volume_ml: found "1", expected a number'),
+        ({"postprocessing": {"gtvm_volume_ml": 1}}, "postprocessing.gtvm_volume_ml: found 1, expected no such key"),
         ({"fallbacks": "T2"}, 'fallbacks: found "T2", expected an object'),
         ({"fallbacks": None}, "fallbacks: found null, expected an object"),
         ({"files": []}, r"files: found \[\], expected an object"),
@@ -276,7 +277,7 @@ def test_keys_of_version_0_2_are_read_with_a_notice(
 ) -> None:
     sign_package(root, decisions={"gtvn_volume_ml": 0.5}, stand_ins={"rfs": 1.0})
     manifest = load_package(root).manifest
-    assert (manifest.postprocessing, manifest.fallbacks) == ({"gtvn_volume_ml": 0.5}, {"rfs": 1.0})
+    assert (manifest.postprocessing, manifest.fallbacks) == (PostprocessingRules(gtvn_volume_ml=0.5), {"rfs": 1.0})
     notice = "manifest.json: key 'decisions' of version 0.2 is called 'postprocessing' now"
     assert caplog.records[0].getMessage() == notice
 

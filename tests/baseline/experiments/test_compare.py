@@ -49,8 +49,8 @@ def test_a_head_that_one_plan_lacks_is_named(work: WorkFolders, tmp_path: Path) 
 
 
 def test_heads_of_earlier_masks_are_left_out(work: WorkFolders) -> None:
-    """As after `decide` without `heads`: the new masks are compared, the answers of the old ones are not."""
-    write_json(WorkFolders(work.shared, "b").features_json, {"key": "decided"})
+    """As after `postprocess` without `heads`: the new masks are compared, the answers of the old ones are not."""
+    write_json(WorkFolders(work.shared, "b").features_json, {"key": "filtered"})
     summary, page = compare(work, ["plan", "b"], None, 1)
     line = "b: heads left out, since they were fitted by another version, or before masks, patients or the outcome network changed"
     assert f"{line} (`hecktor train heads --name b` fits them again)" in summary
@@ -83,11 +83,11 @@ def test_the_page_in_a_folder(work: WorkFolders, tmp_path: Path) -> None:
     assert not (work.shared / "comparisons").exists()
 
 
-def test_undecided_masks_are_compared_without_heads(work: WorkFolders) -> None:
-    undecided = work.root / "out_of_fold" / "undecided" / "masks"
-    shutil.copytree(WorkFolders(work.shared, "b").masks, undecided)
-    summary, _ = compare(work, ["plan", "plan:undecided"], None, 1)
-    assert "GTVp mean DSC: plan:undecided over plan +0.1250" in summary
+def test_unfiltered_masks_are_compared_without_heads(work: WorkFolders) -> None:
+    unfiltered = work.root / "out_of_fold" / "unfiltered" / "masks"
+    shutil.copytree(WorkFolders(work.shared, "b").masks, unfiltered)
+    summary, _ = compare(work, ["plan", "plan:unfiltered"], None, 1)
+    assert "GTVp mean DSC: plan:unfiltered over plan +0.1250" in summary
     assert summary.count("not every experiment has such a head") == 2
 
 
@@ -108,8 +108,8 @@ def test_the_comparison_is_restricted_to_common_patients(work: WorkFolders) -> N
     [
         (["plan", "plan"], "found plan, plan, expected at least two different experiments"),
         (["plan", "none"], "none: no out-of-fold masks, expected `hecktor train heads --name none` before"),
-        (["plan", "b:undecided"], "no out-of-fold masks, expected `hecktor train decide --name b` before"),
-        (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, or NAME:undecided"),
+        (["plan", "b:unfiltered"], "no out-of-fold masks, expected `hecktor train postprocess --name b` before"),
+        (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, or NAME:unfiltered"),
         (["plan", "../b"], "name of a plan: found '../b'"),
         (
             ["plan", "given"],

@@ -87,7 +87,7 @@ def test_mirrors_tell_of_trust_and_change_no_mask(
     measured(cohort, tiny_package)
     for case in cohort[0]:
         found = alone(case, cohort[1], tiny_package)
-        np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, found.mask_on(CT))
+        np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, found.mask_on(CT))
         record = read_json(work.uncertainty(case.patient_id))["result"]
         fold = FOLD_OF[case.patient_id]
         assert record["passes"]["made"] == [{"fold": fold, "mirrored": []}, {"fold": fold, "mirrored": [2]}]
@@ -125,7 +125,7 @@ def test_several_backbones_are_averaged_as_in_inference(
     configurations = load_package(pair_package).manifest.fold_configurations
     sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
     measured(cohort, package)
-    np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, masks[average])
+    np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, masks[average])
 
 
 def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
@@ -161,7 +161,7 @@ def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
     mean = np.log((softmax(fine) + softmax(coarse)) / 2)
     expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
     assert (expected != Segmentation(fine, mean[0], mean[0], GRID).mask_on(CT)).any()
-    np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, expected)
+    np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
 
 
 def test_networks_that_saw_no_patient_make_all_passes_of_inference(
@@ -174,7 +174,7 @@ def test_networks_that_saw_no_patient_make_all_passes_of_inference(
         passes = [logits_of(number, case, work, tiny_package, axes) for number in (0, 1) for axes in ((), (2,))]
         mean = sum(passes) / 4
         expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
-        np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, expected)
+        np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
         assert (expected != alone(case, work, tiny_package).mask_on(CT)).any()
         record = read_json(work.uncertainty(case.patient_id))["result"]
         assert (record["passes"]["done"], record["passes"]["planned"]) == (4, 4)
@@ -213,7 +213,7 @@ def test_a_missing_uncertainty_is_added_without_other_changes(
     work = cohort[1]
     rows = measured(cohort, tiny_package)
     assert measured(cohort, None) == rows
-    files = [path for name in FOLD_OF for path in (work.undecided_mask(name), work.features(name))]
+    files = [path for name in FOLD_OF for path in (work.unfiltered_mask(name), work.features(name))]
     times = [path.stat().st_mtime_ns for path in files]
     before = work.uncertainty("HMR-002").read_bytes()
     work.uncertainty("HMR-002").unlink()
@@ -244,12 +244,12 @@ def test_another_reference_is_compared_anew(
     """The mask and its features stay; only the share of each lesion in the reference is another."""
     cases, work = cohort
     measured(cohort, tiny_package)
-    before = work.undecided_mask("CHUM-001").stat().st_mtime_ns
+    before = work.unfiltered_mask("CHUM-001").stat().st_mtime_ns
     write_mask(label_path(work.raw, cases[0]), np.zeros(GRID.array_shape, np.uint8), GRID)
     measured(cohort, tiny_package)
     record = read_json(work.uncertainty("CHUM-001"))["result"]
     assert {row["reference_overlap"] for row in record["lesions"]} == {0.0}
-    assert work.undecided_mask("CHUM-001").stat().st_mtime_ns == before
+    assert work.unfiltered_mask("CHUM-001").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_training_is_resumed_and_feeds_the_heads(
     fitted after it; they try the outcome network, and the package holds it. Other outcomes make it out of date.
     """
     work, masks = prepared
-    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train decide` before"):
+    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train postprocess` before"):
         outcome(work)
     heads(work, masks)
     first = work.heads_json.stat().st_mtime_ns
@@ -175,7 +175,7 @@ def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trai
     work, masks = prepared
     measure_masks(work, masks)
     write_cases(work, [replace(case, outcomes={}) for case in read_cases(work)])
-    steps = "use_networks as_text prepare_release measure_out_of_fold decide_lesions decision_lines"
+    steps = "use_networks as_text prepare_release measure_out_of_fold postprocess_masks postprocessing_lines"
     for step in (*steps.split(), "fit_heads", "make_report", "export_model"):
         monkeypatch.setattr(pipeline, step, MagicMock(return_value=step))
     monkeypatch.setattr(pipeline.prepare, "summary", MagicMock())

@@ -18,6 +18,7 @@ from algorithm.network import windows
 from algorithm.network.package import load_package
 from contract.archives import unpack
 from contract.errors import run_main
+from contract.packages import PostprocessingRules
 from tests.baseline.package.nnunet_results import CPU, DATASET, SPACING, TRANSPOSE, our_logits, package
 
 HEAD = {"kind": "test", "intercept": 0.5, "threshold": 0.0, "terms": []}
@@ -147,20 +148,20 @@ def test_chosen_folds_and_checkpoint(results: Path, tmp_path: Path) -> None:
     assert (manifest.training["folds"], manifest.edition) == (["all"], "hecktor2026")
 
 
-def test_rules_on_lesions_come_from_decisions_json(
+def test_rules_on_lesions_come_from_postprocessing_json(
     trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the file of `hecktor train decide`, or a plain object of rules; one without rules leaves no key."""
+    """From the file of `hecktor train postprocess`, or a plain object of rules; one without rules leaves no key."""
     rules = {"gtvn_volume_ml": 0.5, "largest_gtvp_only": True}
     for name, content in (("whole", {"format_version": 1, "rules": rules}), ("plain", rules), ("none", {"rules": {}})):
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps(content))
-        assert package(trained["plain"], tmp_path / name, "--decisions", str(file)) == 0
+        assert package(trained["plain"], tmp_path / name, "--postprocessing", str(file)) == 0
         manifest = load_package(tmp_path / name).manifest
-        assert manifest.postprocessing == (None if name == "none" else rules)
+        assert manifest.postprocessing == (None if name == "none" else PostprocessingRules(**rules))
     file.write_text(json.dumps({"rules": {"gtvn_volume_ml": -1}}))
     assert package(trained["plain"], tmp_path / "damaged", "--decisions", str(file)) == 1
-    assert "none.json: decisions: gtvn_volume_ml -1, expected a number from 0" in capsys.readouterr().err
+    assert "none.json.gtvn_volume_ml: found -1, expected greater than or equal to 0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("root_logger")

@@ -217,11 +217,11 @@ def test_the_experts_of_a_mean_and_the_spread_over_splits(work: WorkFolders) -> 
 
 def test_a_search_without_rules_gives_its_reason(work: WorkFolders) -> None:
     """Nothing is said of a search on other masks than those of the features."""
-    write_json(work.decisions_json, {"rules": {}, "made_from": "key", "why_not": "the score changes by -0.0006"})
+    write_json(work.postprocessing_json, {"rules": {}, "made_from": "key", "why_not": "the score changes by -0.0006"})
     write_json(work.features_json, {"key": "other", "result": {}})
-    assert "Decisions on lesions" not in model_card(work, DESCRIPTION)
+    assert "Postprocessing" not in model_card(work, DESCRIPTION)
     write_json(work.features_json, {"key": "key", "result": {}})
-    assert "### Decisions on lesions\n\nNone: the score changes by -0.0006.\n" in model_card(work, DESCRIPTION)
+    assert "### Postprocessing\n\nNone: the score changes by -0.0006.\n" in model_card(work, DESCRIPTION)
 
 
 def test_stages_and_a_time(work: WorkFolders) -> None:

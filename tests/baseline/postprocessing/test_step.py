@@ -1,4 +1,4 @@
-"""`decide` on a working directory: rules, masks and features for the later steps, or a plain line why not."""
+"""`postprocess` on a working directory: rules, masks and features for the later steps, or a plain line why not."""
 
 from __future__ import annotations
 
@@ -9,78 +9,78 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from algorithm.decisions.rules import NO_DECISIONS, Decisions
 from algorithm.heads.measure import Features
-from algorithm.masks.decided import DROPPED, RELABELLED
+from algorithm.masks.removed import REMOVED
 from baseline.cache import cache
-from baseline.decisions.decide import apply_rules, decide
-from baseline.decisions.masks import decide_patient, follow
-from baseline.decisions.record import decision_lines, gain_rows, rules_in_use
+from baseline.postprocessing.apply import filter_patient, follow
+from baseline.postprocessing.record import gain_rows, postprocessing_lines, rules_in_use
+from baseline.postprocessing.step import apply_given, postprocess
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.data_set import image_path, label_path
 from baseline.release.splits import load_or_make_splits
-from baseline.report.decisions import decisions_section
+from baseline.report.postprocessing import postprocessing_section
 from baseline.work import WorkFolders
 from contract import labels
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
-from tests.baseline.decisions.patients import GRID, write_patients
+from contract.packages import NO_RULES, PostprocessingRules
+from tests.baseline.postprocessing.patients import GRID, write_patients
 
 Directory = tuple[list[ReleaseCase], WorkFolders, dict[str, Features]]
 CENTRES = ("CHUM", "HMR", "MDA")
 
 
 def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> Directory:
-    """A measured working directory, ready for `decide`."""
+    """A measured working directory, ready for `postprocess`."""
     cases, work = write_patients(root, patients, np.random.default_rng(1), centres, noise=0.05, smallest=12)
     write_cases(work, cases)
     write_json(work.prepare_json, {"options": {"edition": "hecktor2025", "spacing_mm": [4, 4, 4]}})
     load_or_make_splits(work.splits_json, cases, (), folds=3, seed=7)
     features: dict[str, Features] = {case.patient_id: {"gtvn_count": -1.0} for case in cases}
-    cache(work.undecided_features_json, "measured", features)
+    cache(work.unfiltered_features_json, "measured", features)
     return cases, work, features
 
 
 @pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[str, Features]]:
+def filtered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[str, Features]]:
     """36 patients whose masks have many small false lesions."""
     prepared = directory(tmp_path_factory.mktemp("work"), 36)
-    return prepared, decide(prepared[1], prepared[2])
+    return prepared, postprocess(prepared[1], prepared[2])
 
 
-def test_rules_masks_and_features_are_written(decided: tuple[Directory, dict[str, Features]]) -> None:
-    (cases, work, measured), features = decided
-    document = read_json(work.decisions_json)
+def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[str, Features]]) -> None:
+    (cases, work, measured), features = filtered
+    document = read_json(work.postprocessing_json)
     assert document["why_not"] == ""
     assert document["rules"] == rules_in_use(work) != {}
     assert document["patients"] == 36
     assert read_json(work.features_json)["result"] == features
-    dropped = {one["patient"] for one in document["lesions"] if one["rule"]}
+    removed = {one["patient"] for one in document["lesions"] if one["rule"]}
     for case in cases:
         name = case.patient_id
-        before, after = (read_volume(path, np.uint8).array for path in (work.undecided_mask(name), work.mask(name)))
-        assert (after != before).any() == (name in dropped)
+        before, after = (read_volume(path, np.uint8).array for path in (work.unfiltered_mask(name), work.mask(name)))
+        assert (after != before).any() == (name in removed)
         assert not after[before == 0].any()
-        assert (features[name] == measured[name]) == (name not in dropped)
+        assert (features[name] == measured[name]) == (name not in removed)
 
 
-def test_the_cross_fitted_figures_cover_folds_and_centres(decided: tuple[Directory, dict[str, Features]]) -> None:
-    (_, work, _), _ = decided
-    document = read_json(work.decisions_json)
+def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Directory, dict[str, Features]]) -> None:
+    (_, work, _), _ = filtered
+    document = read_json(work.postprocessing_json)
     assert set(document["cross_fitted"]) == {"folds", "centres"}
     assert set(document["rules_by_group"]["centres"]) == set(CENTRES)
     gain = document["cross_fitted"]["centres"]["score"]
-    assert gain["decided"] - gain["undecided"] == pytest.approx(gain["difference"]["value"])
+    assert gain["filtered"] - gain["unfiltered"] == pytest.approx(gain["difference"]["value"])
     assert gain["difference"]["value"] > 0
-    assert "score, rules found without the patient's centre" in decision_lines(work)
-    assert len(gain_rows(work)) == 8  # the score and three metrics, with folds and with centres left out
+    assert "score, rules found without the patient's centre" in postprocessing_lines(work)
+    assert len(list(gain_rows(document))) == 8  # the score and three metrics, with folds and with centres left out
 
 
-def test_the_fate_of_each_lesion_is_recorded(decided: tuple[Directory, dict[str, Features]]) -> None:
-    """A dropped false GTVn takes its voxels along: recounted from masks and references."""
-    (cases, work, _), _ = decided
-    lesions = read_json(work.decisions_json)["lesions"]
+def test_the_fate_of_each_lesion_is_recorded(filtered: tuple[Directory, dict[str, Features]]) -> None:
+    """A removed false GTVn takes its voxels along: recounted from masks and references."""
+    (cases, work, _), _ = filtered
+    lesions = read_json(work.postprocessing_json)["lesions"]
     assert {one["label"] for one in lesions} == {"GTVp", "GTVn"}
     for case in cases[:6]:
         reference = read_volume(label_path(work.raw, case), np.uint8).array
@@ -89,16 +89,16 @@ def test_the_fate_of_each_lesion_is_recorded(decided: tuple[Directory, dict[str,
         true = [one for one in kept if one["label"] == "GTVp" and one["true"]]
         meets = bool(((mask == labels.GTVP) & (reference == labels.GTVP)).any())
         assert bool(true) == meets
-    html = decisions_section(read_json(work.decisions_json))
-    assert "Dropped lesions" in html
+    html = postprocessing_section(read_json(work.postprocessing_json))
+    assert "Removed lesions" in html
     assert "Kept, true" in html
 
 
-def test_the_step_is_skipped_when_nothing_changed(decided: tuple[Directory, dict[str, Features]]) -> None:
-    (_, work, measured), features = decided
-    stamp = work.decisions_json.stat().st_mtime_ns
-    assert decide(work, measured) == features
-    assert work.decisions_json.stat().st_mtime_ns == stamp
+def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dict[str, Features]]) -> None:
+    (_, work, measured), features = filtered
+    stamp = work.postprocessing_json.stat().st_mtime_ns
+    assert postprocess(work, measured) == features
+    assert work.postprocessing_json.stat().st_mtime_ns == stamp
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_too_few_patients_or_one_centre_end_in_a_plain_line(
     tmp_path: Path, patients: int, centres: tuple[str, ...], why: str
 ) -> None:
     cases, work, measured = directory(tmp_path, patients, centres)
-    assert decide(work, measured) == measured
-    assert decision_lines(work) == f"no decisions on lesions: {why}"
+    assert postprocess(work, measured) == measured
+    assert postprocessing_lines(work) == f"no postprocessing rules: {why}"
     assert rules_in_use(work) is None
-    assert why in decisions_section(read_json(work.decisions_json))
-    assert work.mask(cases[0].patient_id).read_bytes() == work.undecided_mask(cases[0].patient_id).read_bytes()
+    assert why in postprocessing_section(read_json(work.postprocessing_json))
+    assert work.mask(cases[0].patient_id).read_bytes() == work.unfiltered_mask(cases[0].patient_id).read_bytes()
 
 
 def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
@@ -124,37 +124,37 @@ def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
     for case in cases:
         reference = read_volume(label_path(work.raw, case), np.uint8).array
         write_mask(label_path(work.raw, case), np.where(reference == labels.GTVN, 0, reference).astype(np.uint8), GRID)
-    assert decide(work, measured) == measured
-    assert decision_lines(work) == "no decisions on lesions: no reference has a GTVn"
+    assert postprocess(work, measured) == measured
+    assert postprocessing_lines(work) == "no postprocessing rules: no reference has a GTVn"
 
 
-def test_without_the_step_masks_stay_undecided(tmp_path: Path) -> None:
+def test_without_the_step_masks_stay_unfiltered(tmp_path: Path) -> None:
     cases, work, measured = directory(tmp_path, 3)
-    assert apply_rules(work, measured) == measured
+    assert apply_given(work, measured) == measured
     assert rules_in_use(work) is None
     for case in cases:
-        assert work.mask(case.patient_id).read_bytes() == work.undecided_mask(case.patient_id).read_bytes()
+        assert work.mask(case.patient_id).read_bytes() == work.unfiltered_mask(case.patient_id).read_bytes()
 
 
 def test_given_rules_are_applied_without_a_search(tmp_path: Path) -> None:
     """A limit beyond each lesion empties the masks; other rules, or none, are not taken from the cache."""
     cases, work, measured = directory(tmp_path, 3)
-    limits = Decisions(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
-    for rules, empty in ((limits, True), (NO_DECISIONS, False), (limits, True)):
-        features = apply_rules(work, measured, rules)
+    limits = PostprocessingRules(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
+    for rules, empty in ((limits, True), (NO_RULES, False), (limits, True)):
+        features = apply_given(work, measured, rules)
         for case in cases:
             name = case.patient_id
             assert (not read_volume(work.mask(name), np.uint8).array.any()) == empty
             assert features[name]["gtvn_count"] == (0 if empty else -1)
-    assert not work.decisions_json.is_file()
+    assert not work.postprocessing_json.is_file()
     stamp = work.features_json.stat().st_mtime_ns
-    apply_rules(work, measured, limits)
+    apply_given(work, measured, limits)
     assert work.features_json.stat().st_mtime_ns == stamp
 
 
 def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> None:
     _, work, _ = directory(tmp_path, 3)
-    write_json(work.decisions_json, {"rules": {"gtvn_volume_ml": 1.0}, "made_from": "one"})
+    write_json(work.postprocessing_json, {"rules": {"gtvn_volume_ml": 1.0}, "made_from": "one"})
     cache(work.features_json, "another", {})
     assert rules_in_use(work) is None
     cache(work.features_json, "one", {})
@@ -166,9 +166,9 @@ def test_each_voxel_follows_the_nearest_lesion() -> None:
     grid = Geometry((12, 3, 3), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     ct = Geometry((23, 5, 5), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
     places = np.zeros(grid.array_shape, dtype=np.uint8)
-    places[1, 1, 1:3], places[1, 1, 5:7], places[1, 1, 9:11] = DROPPED, 2, 1 + RELABELLED
+    places[1, 1, 1:3], places[1, 1, 5:7], places[1, 1, 9:11] = REMOVED, 2, 1
     mask = np.zeros(ct.array_shape, dtype=np.uint8)
-    mask[2, 2, 1:6], mask[2, 2, 9:14], mask[2, 2, 17:22] = 2, 2, 2
+    mask[2, 2, 1:6], mask[2, 2, 9:14], mask[2, 2, 17:22] = 2, 2, 1
     after = follow(Volume(mask, ct), places, grid)
     assert not after[2, 2, 1:6].any()
     assert after[2, 2, 9:14].tolist() == [2] * 5
@@ -176,7 +176,7 @@ def test_each_voxel_follows_the_nearest_lesion() -> None:
     assert not after[mask == 0].any()
 
 
-def test_a_patient_without_reference_is_decided_too(tmp_path: Path) -> None:
+def test_a_patient_without_reference_is_filtered_too(tmp_path: Path) -> None:
     """Whether its lesions are true is unknown; nothing below 1 ml, 16 voxels of 4 mm, is left."""
     cases, work, _ = directory(tmp_path, 3)
     case = replace(cases[0], mask=None)
@@ -184,7 +184,7 @@ def test_a_patient_without_reference_is_decided_too(tmp_path: Path) -> None:
         target = image_path(work.raw, case, number)
         target.parent.mkdir(parents=True, exist_ok=True)
         image_path(work.raw, cases[0], number).rename(target)
-    name, result = decide_patient(case, work, Decisions(gtvn_volume_ml=1.0))
+    name, result = filter_patient(case, work, {case.patient_id: PostprocessingRules(gtvn_volume_ml=1.0)})
     assert name == case.patient_id
     assert {one["true"] for one in result.lesions} == {None}
     assert {one["rule"] for one in result.lesions} == {"", "gtvn_volume_ml"}

@@ -1,4 +1,4 @@
-"""Section of the training report about the decisions on lesions: rules, gains, and each lesion kept or dropped."""
+"""Section of the training report about postprocessing: rules, gains, and each removed lesion."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from algorithm.decisions.rules import WORDS
 from baseline.report import page
+from contract.packages import PostprocessingRules
 from evaluation.page.html import paragraph
 from evaluation.page.tables import Row, table
 from evaluation.statistics.bootstrap import Estimate
@@ -17,25 +17,26 @@ _ABOUT: Final = (
     "found without the patient's fold or without the patient's centre; intervals are from the paired bootstrap. A true "
     "GTVp overlaps the reference's GTVp; a true GTVn has an IoU above 0.3 with a node of the reference."
 )
+_COUNTED: Final = ("Kept, true", "Kept, false", "Removed, true", "Removed, false")
+_MEASURES: Final = ("patient", "label", "volume_ml", "mean_probability", "suv_max")
+_HEADS: Final = ("Patient", "Label", "Volume, ml", "Mean probability", "SUVmax", "True", "Rule")
 
 
-def decisions_section(document: Mapping[str, Any]) -> str:
-    """The content of `decisions.json` as HTML."""
+def postprocessing_section(document: Mapping[str, Any]) -> str:
+    """The content of `postprocessing.json` as HTML."""
     if document["why_not"]:
-        return paragraph(f"No decisions: {document['why_not']}.")
-    lesions = document["lesions"]
+        return paragraph(f"No postprocessing rules: {document['why_not']}.")
     parts = [
         page.listing("Rules", _rules(document["rules"])),
         page.listing("Gains", _gains(document)),
-        page.listing("Lesions, true and false", _counts(lesions)),
-        page.listing("Dropped lesions", _lesions([one for one in lesions if one["rule"]], "Dropped lesions")),
-        page.listing("Kept lesions", _lesions([one for one in lesions if not one["rule"]], "Kept lesions")),
+        page.listing("Lesions, true and false", _counts(document["lesions"])),
+        page.listing("Removed lesions", _removed([one for one in document["lesions"] if one["rule"]])),
     ]
     return paragraph(_ABOUT) + page.grid(parts)
 
 
 def _rules(rules: Mapping[str, Any]) -> str:
-    rows = [Row([WORDS[rule], "yes" if value is True else value]) for rule, value in rules.items()]
+    rows = [Row([PostprocessingRules.words(rule), "yes" if value is True else value]) for rule, value in rules.items()]
     return table("Rules of the package", ["Rule", "Value"], rows)
 
 
@@ -46,32 +47,24 @@ def _gains(document: Mapping[str, Any]) -> str:
             gain = one["difference"]
             estimate = Estimate(gain["value"], gain["ci95_low"], gain["ci95_high"])
             title = document["titles"].get(name, name)
-            rows.append(Row([f"{split} left out", title, one["undecided"], one["decided"], estimate]))
-    heads = ["Rules found with", "Metric", "Undecided", "Decided", "Difference"]
+            rows.append(Row([f"{split} left out", title, one["unfiltered"], one["filtered"], estimate]))
+    heads = ["Rules found with", "Metric", "Unfiltered", "Filtered", "Difference"]
     return table("Metrics on the network's grid, with 95% intervals of the difference", heads, rows, header_column=1)
 
 
 def _counts(lesions: Sequence[Mapping[str, Any]]) -> str:
     counted = Counter((one["label"], bool(one["rule"]), one["true"]) for one in lesions)
     rows = [
-        Row([label, *(counted[(label, dropped, true)] for dropped in (False, True) for true in (True, False))])
+        Row([label, *(counted[(label, removed, true)] for removed in (False, True) for true in (True, False))])
         for label in ("GTVp", "GTVn")
     ]
     return table("Lesions of patients with a reference", ["Label", *_COUNTED], rows)
 
 
-_COUNTED: Final = ("Kept, true", "Kept, false", "Dropped, true", "Dropped, false")
-_MEASURES: Final = ("label", "volume_ml", "mean_probability", "max_probability", "suv_max", "distance_mm")
-_HEADS: Final = ("Label", "Volume, ml", "Mean probability", "Maximum", "SUVmax", "From primary, mm", "True", "Rule")
-
-
-def _lesions(lesions: Sequence[Mapping[str, Any]], title: str) -> str:
+def _removed(lesions: Sequence[Mapping[str, Any]]) -> str:
+    truth = {None: "no reference", True: "true", False: "false"}
     rows = [
-        Row([one["patient"], *(one[name] for name in _MEASURES), _truth(one["true"]), WORDS.get(one["rule"], "")])
+        Row([*(one[name] for name in _MEASURES), truth[one["true"]], PostprocessingRules.words(one["rule"])])
         for one in lesions
     ]
-    return table(f"{title}: {len(lesions)}", ["Patient", *_HEADS], rows)
-
-
-def _truth(value: bool | None) -> str:
-    return "no reference" if value is None else ("true" if value else "false")
+    return table(f"Removed lesions: {len(lesions)}", _HEADS, rows)

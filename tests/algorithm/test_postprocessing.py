@@ -1,4 +1,4 @@
-"""A package with rules on lesions, run as the container runs it."""
+"""A package with postprocessing rules, run as the container runs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_rules(
         target = tmp_path / "with_rules"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(tiny_package, target)
-        sign_package(target, decisions=rules)
+        sign_package(target, postprocessing=rules)
         return target
 
     return make
@@ -51,21 +51,21 @@ def test_rules_that_change_nothing_give_the_same_bytes(
     plain = mask_of(predict("segmentation"), tmp_path / "output")
     ruled = predict("segmentation", model=with_rules({}))
     assert mask_of(ruled, tmp_path / "output") == plain
-    assert any("decisions: 0 of " in line for line in ruled.lines)
+    assert any("postprocessing: 0 of " in line for line in ruled.lines)
 
 
-def test_a_package_without_rules_says_nothing_of_decisions(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+def test_a_package_without_rules_says_nothing_of_postprocessing(predict: Any, case_folder: Any, tmp_path: Path) -> None:
     case_folder.write()
     answer = predict("segmentation", "--uncertainty", str(tmp_path / "beside"))
-    assert not any("decisions" in line for line in answer.lines)
-    assert "decisions" not in read_json(tmp_path / "beside" / "uncertainty.json")
+    assert not any("postprocessing:" in line for line in answer.lines)
+    assert "postprocessing" not in read_json(tmp_path / "beside" / "uncertainty.json")
 
 
 @pytest.mark.parametrize("task", ["segmentation", "rfs"])
-def test_a_case_whose_lesions_are_all_dropped_is_answered(
+def test_a_case_whose_lesions_are_all_removed_is_answered(
     predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path], task: str
 ) -> None:
-    """The mask is empty, the heads take the medians of the training, and log and record say what was dropped."""
+    """The mask is empty, the heads take the medians of the training, and log and record say what was removed."""
     case_folder.write()
     rules = {"gtvp_volume_ml": 1e5, "gtvn_volume_ml": 1e5}
     folder = tmp_path / "beside"
@@ -73,10 +73,10 @@ def test_a_case_whose_lesions_are_all_dropped_is_answered(
     assert answer.status == 0
     assert any("no lesion is left" in line for line in answer.lines)
     record = read_json(folder / "uncertainty.json")
-    assert record["decisions"]["remaining"] == 0
+    assert record["postprocessing"]["remaining"] == 0
     assert record["lesions"] == []
-    assert {one["rule"] for one in record["decisions"]["dropped"]} <= set(rules)
-    assert record["decisions"]["dropped"]
+    assert {one["rule"] for one in record["postprocessing"]["removed"]} <= set(rules)
+    assert record["postprocessing"]["removed"]
     assert all(row["volume_ml"] == 0 for row in record["labels"].values())
     if task == "segmentation":
         (name,) = [name for name in answer.files if name.endswith(".mha")]
@@ -85,13 +85,13 @@ def test_a_case_whose_lesions_are_all_dropped_is_answered(
         assert len({row["score"] for row in record["answer"]["folds"]}) == 1
 
 
-def test_the_answer_of_an_early_end_is_decided(
+def test_the_answer_of_an_early_end_is_postprocessed(
     case_folder: Any,
     with_rules: Callable[[dict[str, Any]], Path],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The end is asked for in the second pass; the lesions of the first one are all dropped, as the log says."""
+    """The end is asked for in the second pass; the lesions of the first one are all removed, as the log says."""
     case_folder.write()
     caplog.set_level(logging.INFO, logger="hecktor")
     termination, real = Termination(), Passes._whole_pass

@@ -1,4 +1,4 @@
-"""Rules on lesions of `hecktor package --decisions`: notes where there are none, and refusals."""
+"""Rules of `hecktor package --postprocessing`: notes where there are none, and refusals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baseline.cache import cache
-from baseline.package.rules import packed_rules
+from baseline.postprocessing.record import packed_rules
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from contract.files import write_json
@@ -17,10 +17,10 @@ EDITION = load_edition("hecktor2025")
 
 
 def test_a_file_without_rules_is_noted_with_its_reason(tmp_path: Path) -> None:
-    """`hecktor train decide` writes one where no rule gains."""
-    file = tmp_path / "decisions.json"
+    """`hecktor train postprocess` writes one where no rule gains."""
+    file = tmp_path / "postprocessing.json"
     write_json(file, {"edition": "hecktor2025", "rules": {}, "why_not": "no rule gains enough"})
-    note = "no rules on lesions from decisions.json: no rule gains enough"
+    note = "no postprocessing rules from postprocessing.json: no rule gains enough"
     assert packed_rules(file, None, EDITION) == ({}, [note])
     write_json(file, {"edition": "hecktor2025", "rules": RULES, "why_not": ""})
     assert packed_rules(file, None, EDITION) == (RULES, [])
@@ -28,22 +28,24 @@ def test_a_file_without_rules_is_noted_with_its_reason(tmp_path: Path) -> None:
 
 def test_rules_of_another_edition_are_refused(tmp_path: Path) -> None:
     """Each edition's rules are found with its own score."""
-    write_json(tmp_path / "decisions.json", {"edition": "hecktor2026", "rules": RULES})
+    write_json(tmp_path / "postprocessing.json", {"edition": "hecktor2026", "rules": RULES})
     with pytest.raises(
-        ModelPackageError, match=r"^decisions\.json: found edition 'hecktor2026', expected 'hecktor2025'"
+        ModelPackageError, match=r"^postprocessing\.json: found edition 'hecktor2026', expected 'hecktor2025'"
     ):
-        packed_rules(tmp_path / "decisions.json", None, EDITION)
+        packed_rules(tmp_path / "postprocessing.json", None, EDITION)
 
 
-def test_heads_of_decided_masks_without_the_rules_are_noted(tmp_path: Path) -> None:
+def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> None:
     """Only while the features beside the heads follow the rules: not after `hecktor train heads --masks`."""
-    heads, decisions = tmp_path / "heads.json", tmp_path / "decisions.json"
+    heads, rules_json = tmp_path / "heads.json", tmp_path / "postprocessing.json"
     assert packed_rules(None, heads, EDITION) == ({}, [])
-    write_json(decisions, {"edition": "hecktor2025", "rules": RULES, "made_from": "key"})
+    write_json(rules_json, {"edition": "hecktor2025", "rules": RULES, "made_from": "key"})
     cache(tmp_path / "features.json", "key", {"A-1": {}})
     rules, (note,) = packed_rules(None, heads, EDITION)
     assert rules == {}
-    assert note.startswith("the heads were fitted after the rules on lesions of decisions.json, which are not packed; ")
-    assert note.endswith(f"add --decisions {decisions}")
+    assert note.startswith(
+        "the heads were fitted after the postprocessing rules of postprocessing.json, which are not packed; "
+    )
+    assert note.endswith(f"add --postprocessing {rules_json}")
     cache(tmp_path / "features.json", "masks of the user's own", {"A-1": {}})
     assert packed_rules(None, heads, EDITION) == ({}, [])

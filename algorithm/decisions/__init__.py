@@ -1,1 +1,0 @@
-"""Decisions on lesions: rules of a model package that relabel or drop connected components of a mask."""

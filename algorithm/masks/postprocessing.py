@@ -1,0 +1,157 @@
+"""Apply a package's postprocessing rules: move the foreground threshold and remove lesions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
+from algorithm.masks.removed import REMOVED, Postprocessed, RemovedLesion
+from algorithm.masks.segmentation import Segmentation, argmax, softmax
+from algorithm.masks.threshold import ANY_CORNER
+from contract import labels
+from contract.images.geometry import Geometry
+from contract.packages import PostprocessingRules
+
+_Float = npt.NDArray[np.float32]
+_Measures = npt.NDArray[np.float64]
+# By label: rule -> the measure that must reach it.
+_LOWEST: Final = {
+    labels.GTVP: {"gtvp_volume_ml": "volume_ml"},
+    labels.GTVN: {
+        "gtvn_volume_ml": "volume_ml",
+        "gtvn_mean_probability": "mean_probability",
+        "gtvn_suv_max": "suv_max",
+    },
+}
+
+
+@dataclass(frozen=True)
+class LesionMeasures:
+    """The 26-connected lesions of each label of a mask: first each GTVp, then each GTVn.
+
+    Attributes:
+        numbers: (z, y, x): 0 outside, n in lesion n; the arrays below start with lesion 1.
+        label: GTVp or GTVn.
+        voxels: number of voxels.
+        volume_ml: volume.
+        mean_probability: mean probability of the foreground, GTVp plus GTVn.
+        suv_max: NaN without a PET in SUV.
+    """
+
+    numbers: npt.NDArray[np.int32]
+    label: npt.NDArray[np.uint8]
+    voxels: npt.NDArray[np.intp]
+    volume_ml: _Measures
+    mean_probability: _Measures
+    suv_max: _Measures
+
+
+def postprocessed(segmentation: Segmentation, rules: PostprocessingRules | None) -> Segmentation:
+    """The segmentation with the logits of the postprocessed mask; unchanged without rules.
+
+    The mask on the CT's grid is still the interpolated argmax: the foreground of a removed lesion falls as far below
+    the background as it lay above.
+    """
+    if rules is None:
+        return segmentation
+    logits, result = apply_rules(segmentation.logits, pet_in_suv(segmentation.pet), segmentation.grid, rules)
+    return replace(segmentation, logits=logits, postprocessed=result)
+
+
+def pet_in_suv(pet: _Float | None) -> _Float | None:
+    """The PET if its highest value can be an SUV; otherwise its unit is another one, and no SUV gate fits."""
+    plausible = pet is not None and LEAST_HIGHEST_SUV <= float(pet.max()) <= LARGEST_PLAUSIBLE_SUV
+    return pet if plausible else None
+
+
+def apply_rules(
+    logits: _Float, pet: _Float | None, grid: Geometry, rules: PostprocessingRules
+) -> tuple[_Float, Postprocessed]:
+    """The logits (label, z, y, x) of the postprocessed mask, and the removed lesions; `pet` is in SUV."""
+    moved = at_threshold(logits, rules.foreground_threshold)
+    lesions = measure_lesions(moved, pet, grid)
+    reasons = removal_reasons(lesions, rules)
+    removed = np.array([False, *map(bool, reasons)])[lesions.numbers]
+    places = np.where(removed, REMOVED, np.append(0, lesions.label)[lesions.numbers]).astype(np.uint8)
+    rows = tuple(_removed(lesions, row, rule, rules, grid) for row, rule in enumerate(reasons) if rule)
+    skipped = ("gtvn_suv_max",) if pet is None and rules.gtvn_suv_max > 0 else ()
+    result = Postprocessed(places, rows, len(reasons) - len(rows), skipped)
+    return (_without(moved, removed) if rows else moved), result
+
+
+def at_threshold(logits: _Float, threshold: float) -> _Float:
+    """Logits (label, z, y, x) whose argmax is the mask at a threshold of the foreground; 0.5 gives the same logits."""
+    if threshold == 0.5:
+        return logits
+    moved = logits.copy()
+    moved[0] += np.float32(np.log(threshold) - np.log1p(-threshold))
+    return moved
+
+
+def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> LesionMeasures:
+    """Measure each lesion of the argmax of `logits`, (label, z, y, x)."""
+    mask = argmax(logits)
+    numbers = np.zeros(mask.shape, dtype=np.int32)
+    box = next(iter(ndimage.find_objects((mask > 0).view(np.uint8))), ())
+    of_label: list[int] = []
+    for label in labels.FOREGROUND:
+        found, count = ndimage.label(mask[box] == label, structure=ANY_CORNER)
+        numbers[box] += np.where(found, found + sum(of_label), 0).astype(np.int32)
+        of_label.append(count)
+    inside = numbers > 0
+    lesion, total = numbers[inside], sum(of_label)
+    probability = softmax(logits[:, inside])[1:].sum(0)
+    voxels = np.bincount(lesion, minlength=total + 1)[1:]
+    mean: _Measures = np.bincount(lesion, probability, total + 1)[1:] / voxels
+    suv_max = np.full(total + 1, np.nan if pet is None else -np.inf)
+    if pet is not None:
+        np.maximum.at(suv_max, lesion, pet[inside])
+    return LesionMeasures(
+        numbers,
+        np.repeat(np.array(labels.FOREGROUND, dtype=np.uint8), of_label),
+        voxels,
+        voxels.astype(np.float64) * (grid.voxel_volume_mm3 / 1000),
+        mean,
+        suv_max[1:],
+    )
+
+
+def removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list[str]:
+    """The rule that removes each lesion, empty for a kept one.
+
+    The largest GTVp is sought among those that pass their minimum volume. An unknown SUV passes.
+    """
+    reasons = [""] * len(lesions.label)
+    for label, limits in _LOWEST.items():
+        for rule, measure in limits.items():
+            below = (lesions.label == label) & (getattr(lesions, measure) < getattr(rules, rule))
+            reasons = [reason or rule if out else reason for reason, out in zip(reasons, below, strict=True)]
+    if rules.largest_gtvp_only:
+        primaries = [row for row, reason in enumerate(reasons) if lesions.label[row] == labels.GTVP and not reason]
+        largest = max(primaries, key=lambda row: float(lesions.volume_ml[row]), default=None)
+        for row in primaries:
+            reasons[row] = "" if row == largest else "largest_gtvp_only"
+    return reasons
+
+
+def _removed(lesions: LesionMeasures, row: int, rule: str, rules: PostprocessingRules, grid: Geometry) -> RemovedLesion:
+    label = int(lesions.label[row])
+    volume, probability = float(lesions.volume_ml[row]), float(lesions.mean_probability[row])
+    value = float(getattr(lesions, _LOWEST[label].get(rule, "volume_ml"))[row])
+    matrix = grid.index_to_physical_matrix()
+    index = np.argwhere(lesions.numbers == row + 1).mean(0)[::-1]
+    x, y, z = (float(place) for place in matrix[:3, :3] @ index + matrix[:3, 3])
+    return RemovedLesion(label, volume, probability, (x, y, z), rule, value, getattr(rules, rule))
+
+
+def _without(logits: _Float, removed: npt.NDArray[np.bool_]) -> _Float:
+    """Logits in which the background wins in `removed`."""
+    result = logits.copy()
+    above = np.maximum(result[1:, removed] - result[0, removed], 0)
+    result[1:, removed] -= 2 * above
+    return result

@@ -1,0 +1,79 @@
+"""Lesions that postprocessing removed from a mask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from contract import labels
+
+# In `Postprocessed.places`, beside the labels.
+REMOVED: Final = 3
+_TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
+_Labels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class RemovedLesion:
+    """A removed lesion; `centroid_mm` is (x, y, z) in LPS, `rule` the name of the rule and `limit` its value."""
+
+    label: int
+    volume_ml: float
+    mean_probability: float
+    centroid_mm: tuple[float, float, float]
+    rule: str
+    value: float
+    limit: float | bool
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "label": labels.NAMES[self.label], "centroid_mm": list(self.centroid_mm)}
+
+
+@dataclass(frozen=True)
+class Postprocessed:
+    """Effect of the rules on a mask.
+
+    Attributes:
+        places: (z, y, x) on the segmenter's grid: 0 outside lesions, the label of a kept lesion, or `REMOVED`.
+        removed: the removed lesions.
+        remaining: number of kept lesions.
+        skipped: rules that could not be applied.
+    """
+
+    places: _Labels
+    removed: tuple[RemovedLesion, ...]
+    remaining: int
+    skipped: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For the record of the uncertainty."""
+        removed = [lesion.as_json() for lesion in self.removed]
+        return {"remaining": self.remaining, "removed": removed, "skipped": list(self.skipped)}
+
+    def summary(self) -> str:
+        """One line for the log."""
+        counts = Counter(f"{labels.NAMES[lesion.label]} by {lesion.rule}" for lesion in self.removed)
+        reasons = f" ({', '.join(f'{number} {reason}' for reason, number in counts.items())})" if counts else ""
+        total = self.remaining + len(self.removed)
+        text = f"{len(self.removed)} of {total} lesions removed{reasons}"
+        if total and not self.remaining:
+            text += "; no lesion is left"
+        return text + "".join(f"; {rule} not applied without a PET in SUV" for rule in self.skipped)
+
+    def applied_to(self, mask: _Labels) -> _Labels:
+        """Another mask of the case on the same grid, such as that of a single network, with the same lesions removed.
+
+        A component that touches removed lesions alone is removed.
+        """
+        result = mask.copy()
+        numbered, _ = ndimage.label(mask > 0, structure=_TOUCHING)
+        for number, box in enumerate(ndimage.find_objects(numbered), start=1):
+            inside = numbered[box] == number
+            if set(np.unique(self.places[box][inside]).tolist()) - {0} == {REMOVED}:
+                result[box][inside] = 0
+        return result

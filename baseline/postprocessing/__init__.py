@@ -1,0 +1,1 @@
+"""Search for postprocessing rules (`hecktor train postprocess`): lesions, score, search, application."""

@@ -1,0 +1,149 @@
+"""Lesions of the out-of-fold masks at each foreground threshold, measured once, so that rules need no images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.masks.postprocessing import LesionMeasures, at_threshold, measure_lesions, pet_in_suv, removal_reasons
+from baseline.postprocessing.stages import RULES as STAGING_RULES
+from baseline.postprocessing.stages import LesionStaging, measure_staging
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import CHANNELS, image_path, label_path
+from baseline.work import WorkFolders
+from contract import labels
+from contract.errors import InputError
+from contract.images.volumes import Volume, read_volume
+from contract.packages import PostprocessingRules
+from evaluation.metrics.lesions import label_components, match_one_to_one
+from evaluation.metrics.rules import MaskRules
+
+_Float = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.intp]
+
+# Each threshold has components of its own.
+THRESHOLDS: Final = (0.3, 0.4, 0.5, 0.6, 0.7)
+# Columns of `PatientLesions.counts`.
+COUNTS: Final = (
+    "gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted", "nodes", "true_nodes", *STAGING_RULES
+)  # fmt: skip
+# Probabilities are stored in steps of 1 / 255; half a step stands for 0.
+_STEPS: Final = 255.0
+_CONNECTIVITY: Final = 26
+
+
+@dataclass(frozen=True)
+class LesionTable:
+    """Measures of each lesion, and its overlap with the reference.
+
+    Attributes:
+        measures: without the voxels.
+        common: voxels in the same label of the reference, (lesions,).
+        node_common: voxels in each reference node, (lesions, nodes).
+        node_iou: IoU with each reference node; 0 for a GTVp, (lesions, nodes).
+        staging: None if the edition has no stages.
+    """
+
+    measures: LesionMeasures
+    common: _Integers
+    node_common: _Integers
+    node_iou: Floats
+    staging: LesionStaging | None = None
+
+
+@dataclass(frozen=True)
+class PatientLesions:
+    """Tables of one patient by foreground threshold, and the size of its reference: voxels, nodes, mm3 of a voxel."""
+
+    patient_id: str
+    centre: str
+    voxel_mm3: float
+    gtvp_voxels: int
+    gtvn_voxels: int
+    nodes: int
+    tables: Mapping[float, LesionTable]
+
+    def counts(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
+        """`COUNTS` of the mask after the rules, NaN for unknown stages; nodes are matched as in the evaluation."""
+        table = self.tables[rules.foreground_threshold]
+        measures = table.measures
+        kept = np.array([not reason for reason in removal_reasons(measures, rules)], dtype=np.bool_)
+        primary, node = (kept & (measures.label == label) for label in labels.FOREGROUND)
+        iou = table.node_iou[node]
+        limit = mask_rules.iou_threshold
+        lesion, reference = np.nonzero(iou > limit if mask_rules.iou_strict else iou >= max(limit, 1e-9))
+        unique = max(len(lesion) - len(set(lesion)), len(reference) - len(set(reference))) == 0
+        true = len(lesion) if unique else len(match_one_to_one(reference, lesion, iou[lesion, reference]))
+        voxels = ((table.common[one].sum(), measures.voxels[one].sum()) for one in (primary, node))
+        counts = *(float(count) for pair in voxels for count in pair), float(np.count_nonzero(node)), float(true)
+        return (*counts, *((np.nan, np.nan) if table.staging is None else table.staging.stages(primary, node)))
+
+
+def read_logits(work: WorkFolders, patient_id: str) -> _Float:
+    """Logarithms of the stored probabilities, (label, z, y, x).
+
+    Raises:
+        InputError: not the file that the measurement writes.
+    """
+    path = work.probabilities(patient_id)
+    try:
+        with np.load(path) as content:
+            gtvp, gtvn = content["gtvp"], content["gtvn"]
+    except (OSError, ValueError, KeyError, EOFError) as problem:
+        expected = "probabilities, as `hecktor train heads` writes"
+        raise InputError(path.name, f"unreadable ({problem})", expected) from None
+    background = _STEPS - np.minimum(gtvp.astype(np.float32) + gtvn, _STEPS)
+    whole = np.stack([background, gtvp.astype(np.float32), gtvn.astype(np.float32)])
+    return np.asarray(np.log(np.maximum(whole, np.float32(0.5)) / np.float32(_STEPS)))
+
+
+def read_images(work: WorkFolders, case: ReleaseCase) -> tuple[Volume, _Float | None]:
+    """The patient's prepared CT, and its PET in SUV; an empty PET counts as absent."""
+    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
+    return ct, pet_in_suv(pet.array if pet.array.any() else None)
+
+
+def read_reference(work: WorkFolders, case: ReleaseCase) -> Volume | None:
+    """The reference on the network's grid, None for a patient without one."""
+    return None if case.mask is None else read_volume(label_path(work.raw, case), np.uint8)
+
+
+def lesion_table(measures: LesionMeasures, reference: Volume | None) -> LesionTable:
+    """The lesions with their overlap with the reference, none without one."""
+    truth = np.zeros_like(measures.numbers) if reference is None else reference.array
+    nodes, count = label_components(truth == labels.GTVN, _CONNECTIVITY)
+    inside = measures.numbers > 0
+    lesion = measures.numbers[inside] - 1
+    label = measures.label[lesion]
+    size = len(measures.label)
+    common = np.bincount(lesion[truth[inside] == label], minlength=size)
+    pairs = np.zeros((size, count + 1), dtype=np.intp)
+    np.add.at(pairs, (lesion, nodes[inside]), label == labels.GTVN)
+    node_voxels = np.bincount(nodes.ravel(), minlength=count + 1)[1:]
+    node_common = pairs[:, 1:]
+    iou = node_common / np.maximum(measures.voxels[:, None] + node_voxels - node_common, 1)
+    return LesionTable(replace(measures, numbers=measures.numbers[:0]), common, node_common, iou)
+
+
+def measure_patient(case: ReleaseCase, work: WorkFolders, with_stages: bool) -> PatientLesions:
+    """Measure the lesions of one patient with a reference at each of `THRESHOLDS`."""
+    logits, (ct, pet), reference = (
+        read_logits(work, case.patient_id),
+        read_images(work, case),
+        read_reference(work, case),
+    )
+    if reference is None:
+        raise ValueError(f"{case.patient_id}: reference expected")
+    tables = {}
+    for threshold in THRESHOLDS:
+        measures = measure_lesions(at_threshold(logits, threshold), pet, ct.geometry)
+        staging = measure_staging(measures, ct) if with_stages else None
+        tables[threshold] = replace(lesion_table(measures, reference), staging=staging)
+    gtvp, gtvn = (int(np.count_nonzero(reference.array == label)) for label in labels.FOREGROUND)
+    nodes = tables[0.5].node_iou.shape[1]
+    return PatientLesions(case.patient_id, case.centre, ct.geometry.voxel_volume_mm3, gtvp, gtvn, nodes, tables)

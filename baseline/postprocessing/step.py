@@ -1,0 +1,168 @@
+"""Find postprocessing rules, apply them to the out-of-fold masks, and measure the lesions again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads.measure import Features
+from baseline.cache import cache, each, key_of, load_cached
+from baseline.postprocessing.apply import filter_patient
+from baseline.postprocessing.lesions import measure_patient
+from baseline.postprocessing.record import stored_rules
+from baseline.postprocessing.score import SCORE, ScoredCohort, score_of
+from baseline.postprocessing.search import cross_fitted, gains, search
+from baseline.release.cases import ReleaseCase, read_cases
+from baseline.release.data_set import label_path
+from baseline.release.prepare import edition_of
+from baseline.release.splits import Splits, read_splits
+from baseline.work import WorkFolders
+from contract.files import write_json
+from contract.packages import NO_RULES, PostprocessingRules
+from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
+
+# Increment when the same probabilities give other rules, masks or features.
+FORMAT_VERSION: Final = 2
+# With fewer patients a single lesion changes the score by more than any rule gains.
+LEAST_PATIENTS: Final = 30
+
+
+def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
+    """Write `postprocessing.json`, and filtered masks and features; returns these features by patient ID.
+
+    `features` are those of the unfiltered masks. Skipped for unchanged probabilities, references and splits. If no rule
+    gains, or the patients are too few to tell, masks and features stay unfiltered and the file says why.
+    """
+    cases, key = read_cases(work), _key(work)
+    cached: dict[str, Features] | None = load_cached(work.features_json, key)
+    path = work.postprocessing_json
+    recorded = path.is_file() and work.read(path).get("made_from") == key
+    if cached is not None and recorded and all(work.mask(case.patient_id).is_file() for case in cases):
+        return cached
+    started = time.monotonic()
+    document = _document(work, cases, jobs)
+    document["seconds"] = round(time.monotonic() - started, 1)
+    filtered, document["lesions"] = _filter(work, cases, _rules_of_masks(cases, document), features, jobs)
+    write_json(path, document | {"made_from": key})
+    cache(work.features_json, key, filtered)
+    return filtered
+
+
+def apply_given(
+    work: WorkFolders, features: Mapping[str, Features], rules: PostprocessingRules = NO_RULES, jobs: int = 1
+) -> dict[str, Features]:
+    """Write masks and features after given rules, without a search; by default they stay as they were measured."""
+    probabilities = [] if rules == NO_RULES else [work.probabilities(name) for name in features]
+    made_from = {"version": FORMAT_VERSION, **rules.as_json()}
+    cases, key = read_cases(work), key_of((work.unfiltered_features_json, *probabilities), made_from)
+    filtered: dict[str, Features] | None = load_cached(work.features_json, key)
+    if filtered is None or not all(work.mask(case.patient_id).is_file() for case in cases):
+        filtered, _ = _filter(work, cases, {case.patient_id: rules for case in cases}, features, jobs)
+        cache(work.features_json, key, filtered)
+    return filtered
+
+
+def _rules_of_masks(cases: Sequence[ReleaseCase], document: Mapping[str, Any]) -> dict[str, PostprocessingRules]:
+    """The rules that filter each patient's out-of-fold mask: those of all patients, which the package gets.
+
+    `document["rules_by_group"]` has the rules that were found without each fold and centre.
+    """
+    return {case.patient_id: stored_rules(document) for case in cases}
+
+
+def _key(work: WorkFolders) -> str:
+    cases = read_cases(work)
+    references = [label_path(work.raw, case) for case in cases if case.mask is not None]
+    probabilities = [work.probabilities(case.patient_id) for case in cases]
+    files = [work.unfiltered_features_json, work.splits_json, *probabilities, *references]
+    made_from = {"version": FORMAT_VERSION, "edition": edition_of(work).name, "cases": [one.as_json() for one in cases]}
+    return key_of(files, made_from)
+
+
+def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dict[str, Any]:
+    """The content of `postprocessing.json` but for the lesions."""
+    edition = edition_of(work)
+    scored = [case for case in cases if case.mask is not None]
+    content = {
+        "format_version": FORMAT_VERSION,
+        "edition": edition.name,
+        "rules": {},
+        "settings": 0,
+        "patients": len(scored),
+    }
+    if why_not := _why_not(scored):
+        return content | {"why_not": why_not}
+    score = score_of(edition, scored)
+    measure = partial(measure_patient, work=work, with_stages=bool(score.stages))
+    tables = {one.patient_id: one for one in each(measure, scored, jobs, "measure lesions")}
+    cohort = ScoredCohort([tables[case.patient_id] for case in scored], score)
+    content |= {"weights": dict(score.weights)}
+    if not any(patient.nodes for patient in cohort.patients):
+        return content | {"why_not": "no reference has a GTVn"}
+    return content | _search_result(cohort, read_splits(work))
+
+
+def _why_not(scored: Sequence[ReleaseCase]) -> str:
+    """The reason why rules cannot be searched for these patients; empty if they can."""
+    if len(scored) < LEAST_PATIENTS:
+        return f"{len(scored)} patients with a reference, expected at least {LEAST_PATIENTS}"
+    if len({case.centre for case in scored}) < 2:
+        return "all patients are from one centre, but a rule must hold with a centre left out"
+    return ""
+
+
+def _search_result(cohort: ScoredCohort, splits: Splits) -> dict[str, Any]:
+    """The rules of all patients, and the gains with folds and with centres left out."""
+    folds = {f"fold {number}": fold for number, fold in enumerate(splits.folds)}
+    rules, gain_of, by_group = search(cohort, np.ones(len(cohort.patients))), {}, {}
+    for split, groups in (("folds", folds), ("centres", splits.centres)):
+        counts, found = cross_fitted(cohort, groups)
+        gain_of[split] = gains(cohort, counts, splits.seed)
+        by_group[split] = {name: one.as_json() for name, one in found.items()}
+    why_not = _fault(rules, gain_of)
+    return {
+        "settings": cohort.settings,
+        "bootstraps": DEFAULT_BOOTSTRAPS,
+        "titles": dict(cohort.score.titles),
+        "cross_fitted": gain_of,
+        "rules_by_group": by_group,
+        "in_sample": gains(cohort, cohort.counts(rules), splits.seed),
+        "why_not": why_not,
+        "rules": {} if why_not else rules.as_json(),
+    }
+
+
+def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, Any]]) -> str:
+    """The reason why the rules are not used; empty if they are."""
+    if rules == NO_RULES:
+        return "no rule gains enough"
+    for split, figures in gain_of.items():
+        gain = figures[SCORE]["difference"]["value"]
+        if gain <= 0:
+            return f"with rules found without the patient's {split[:-1]}, the score changes by {gain:+.4f}"
+    return ""
+
+
+def _filter(
+    work: WorkFolders,
+    cases: Sequence[ReleaseCase],
+    rules_of: dict[str, PostprocessingRules],
+    features: Mapping[str, Features],
+    jobs: int,
+) -> tuple[dict[str, Features], list[dict[str, Any]]]:
+    """Write each patient's mask; returns features by patient ID, and all lesions with the rules' effect."""
+    work.features_json.unlink(missing_ok=True)  # of earlier masks
+    if all(rules == NO_RULES for rules in rules_of.values()):
+        work.masks.mkdir(parents=True, exist_ok=True)
+        for case in cases:
+            shutil.copyfile(work.unfiltered_mask(case.patient_id), work.mask(case.patient_id))
+        return dict(features), []
+    filtered = dict(each(partial(filter_patient, work=work, rules_of=rules_of), cases, jobs, "postprocess"))
+    rows = {case.patient_id: filtered[case.patient_id] for case in cases}
+    lesions = [lesion for row in rows.values() for lesion in row.lesions]
+    return {name: features[name] if row.features is None else row.features for name, row in rows.items()}, lesions

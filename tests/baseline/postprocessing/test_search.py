@@ -1,0 +1,122 @@
+"""The search takes rules that gain and hold elsewhere, and its cross-fitted figures use no patient of the group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.masks.postprocessing import LesionMeasures
+from baseline.postprocessing.lesions import THRESHOLDS, LesionTable, PatientLesions
+from baseline.postprocessing.score import SCORE, ScoredCohort, score_of
+from baseline.postprocessing.search import GRID, cross_fitted, gains, search
+from baseline.release.cases import ReleaseCase
+from contract.editions import load_edition
+from contract.packages import NO_RULES, PostprocessingRules
+from contract.patient import Patient
+
+EDITION = load_edition("hecktor2025")
+# Label, voxels of 1 ml, whether it lies in the reference (wholly or not at all), SUVmax.
+Row = tuple[int, int, bool, float]
+
+
+def lesion(label: int, voxels: int, true: bool, suv_max: float = 8.0) -> Row:
+    return label, voxels, true, suv_max
+
+
+def patient(number: int, centre: str, lesions: list[Row]) -> PatientLesions:
+    """A patient whose true nodes are the reference's."""
+    label, voxels, true, suv = (np.array(column) for column in zip(*lesions, strict=True))
+    sizes = voxels[(label == 2) & true]
+    common = voxels * true
+    pairs = np.zeros((len(lesions), len(sizes)), dtype=np.intp)
+    pairs[np.flatnonzero((label == 2) & true), np.arange(len(sizes))] = sizes
+    iou = pairs / (voxels[:, None] + sizes - pairs)
+    measures = LesionMeasures(np.zeros(0, np.int32), label, voxels, voxels * 1.0, np.full(len(lesions), 0.9), suv)
+    tables = dict.fromkeys(THRESHOLDS, LesionTable(measures, common, pairs, iou))
+    primary = int(common[label == 1].sum())
+    return PatientLesions(f"{centre}-{number:03d}", centre, 1000.0, primary, int(sizes.sum()), len(sizes), tables)
+
+
+def scored(patients: list[PatientLesions]) -> ScoredCohort:
+    return ScoredCohort(patients, score_of(EDITION, []))
+
+
+def everyone(cohort: ScoredCohort) -> np.ndarray:
+    return np.ones(len(cohort.patients))
+
+
+def separable(false_suv: float, true_suv: float, centres: int = 4) -> ScoredCohort:
+    """40 patients with a primary, a true node of 10 ml and a false one of 4 ml, which differ in SUVmax."""
+    return scored(
+        [
+            patient(
+                number,
+                f"C{number % centres}",
+                [lesion(1, 20, True), lesion(2, 10, True, true_suv + number % 3), lesion(2, 4, False, false_suv)],
+            )
+            for number in range(40)
+        ]
+    )
+
+
+def test_the_score_of_2025_weighs_metrics_as_its_nested_borda() -> None:
+    """Half GTVp; the other half is that of the nested Borda of GTVn's aggregated DSC and F1."""
+    assert score_of(EDITION, []).weights == {"gtvp_dsc_mean": 0.5, "gtvn_dsc_agg": 0.25, "gtvn_f1_agg": 0.25}
+
+
+def test_the_score_of_2026_leaves_the_c_index_out() -> None:
+    """0.25 x half for each mean DSC, and 0.35 x half for each stage that has classes; 0.4 for the C-index."""
+    edition = load_edition("hecktor2026")
+    assert score_of(edition, []).weights == pytest.approx({"gtvp_dsc_mean": 0.125, "gtvn_dsc_mean": 0.125})
+    answers = {answer.name: answer for algorithm in edition.algorithms for answer in algorithm.heads}
+    column = answers["n_stage"].columns["class"]
+    path = Path("CT.nii.gz")
+    cases = [ReleaseCase("A", "A", path, path, path, Patient(), outcomes={column: n}) for n in ("N0", "N2")]
+    weights = score_of(edition, cases).weights
+    assert weights == pytest.approx({"gtvp_dsc_mean": 0.125, "gtvn_dsc_mean": 0.125, "n_balanced_accuracy": 0.175})
+
+
+def test_a_gate_that_separates_false_nodes_is_found() -> None:
+    """Unfiltered: DSC of GTVp 1, DSCagg 2 x 10 / (10 + 14) = 0.8333, F1 2 / (2 + 1) = 0.6667; filtered all are 1.
+
+    Score 0.5 + (0.8333 + 0.6667) / 4 = 0.875, and 1. SUVmax 3 to 3.5 separates; the volume of 4 ml is beyond the grid.
+    """
+    cohort = separable(false_suv=2.8, true_suv=3.6)
+    rules = search(cohort, everyone(cohort))
+    assert rules == PostprocessingRules(gtvn_suv_max=3.0)
+    figures = gains(cohort, cohort.counts(rules), seed=1)[SCORE]
+    assert (figures["unfiltered"], figures["filtered"]) == (pytest.approx(0.875), pytest.approx(1))
+    low, high = figures["difference"]["ci95_low"], figures["difference"]["ci95_high"]
+    assert (low, high) == (pytest.approx(0.125), pytest.approx(0.125))
+
+
+def test_without_false_lesions_there_are_no_rules() -> None:
+    cohort = scored([patient(n, f"C{n % 3}", [lesion(1, 20, True), lesion(2, 10, True)]) for n in range(30)])
+    assert search(cohort, everyone(cohort)) == NO_RULES
+
+
+def test_a_gain_within_its_noise_is_not_taken() -> None:
+    """A gate removes the false nodes of two patients and the true node of a third: a gain in two of three only."""
+    plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 4, False, 2.0), lesion(2, 4, True, 2.0)
+    more = [[*plain, false], [*plain, false], [*plain, true]]
+    cohort = scored([patient(number, f"C{number % 3}", nodes) for number, nodes in enumerate([plain] * 37 + more)])
+    gain = gains(cohort, cohort.counts(PostprocessingRules(gtvn_suv_max=2.5)), seed=1)[SCORE]["difference"]
+    assert 0.001 < gain["value"] < 0.01
+    assert search(cohort, everyone(cohort)) == NO_RULES
+
+
+def test_cross_fitted_rules_come_from_the_other_patients() -> None:
+    """The outlying group's true nodes are below the gate that the others need: it is applied all the same."""
+    nodes = [lesion(1, 20, True), lesion(2, 10, True, 6.0), lesion(2, 4, False, 2.8)]
+    normal = [patient(number, f"C{number % 3}", nodes) for number in range(36)]
+    odd = [patient(100 + n, "C3", [lesion(1, 20, True), lesion(2, 10, True, 2.9)]) for n in range(4)]
+    counts, rules = cross_fitted(scored([*normal, *odd]), {"odd": [one.patient_id for one in odd]})
+    assert rules["odd"].gtvn_suv_max >= 3
+    assert counts[36:, 4].tolist() == [0, 0, 0, 0]
+    assert counts[:36, 4].tolist() == [2] * 36  # of no group, so unfiltered
+
+
+def test_each_rule_is_searched() -> None:
+    assert set(GRID) == set(PostprocessingRules(**{rule: values[0] for rule, values in GRID.items()}).as_json())
