@@ -138,4 +138,4 @@ def test_out_of_fold_masks_use_the_card_as_inference_does(
     assert card.images == 3
     for case in cases:
         expected = alone(case, work, tiny_package).mask_on(CT)
-        np.testing.assert_array_equal(read_volume(work.undecided_mask(case.patient_id)).array, expected)
+        np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
