@@ -13,7 +13,8 @@ from baseline.postprocessing.lesions import THRESHOLDS, Floats
 from baseline.postprocessing.score import ScoredCohort
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS, estimate
+from evaluation.statistics import DEFAULT_BOOTSTRAPS
+from evaluation.statistics.bootstrap import estimate
 
 # A rule must raise the score by this much, and by more than the standard deviation of its gain.
 LEAST_GAIN: Final = 0.001

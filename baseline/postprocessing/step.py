@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.measure import Features
-from baseline.cache import cache, each, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.apply import filter_patient
 from baseline.postprocessing.lesions import measure_patient
 from baseline.postprocessing.record import stored_rules
@@ -24,7 +24,7 @@ from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.files import write_json
 from contract.packages import NO_RULES, PostprocessingRules
-from evaluation.statistics.bootstrap import DEFAULT_BOOTSTRAPS
+from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the same probabilities give other rules, masks or features.
 FORMAT_VERSION: Final = 2
@@ -99,7 +99,7 @@ def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dic
         return content | {"why_not": why_not}
     score = score_of(edition, scored)
     measure = partial(measure_patient, work=work, with_stages=bool(score.stages))
-    tables = {one.patient_id: one for one in each(measure, scored, jobs, "measure lesions")}
+    tables = {one.patient_id: one for one in map_items(measure, scored, jobs, "measure lesions")}
     cohort = ScoredCohort([tables[case.patient_id] for case in scored], score)
     content |= {"weights": dict(score.weights)}
     if not any(patient.nodes for patient in cohort.patients):
@@ -162,7 +162,7 @@ def _filter(
         for case in cases:
             shutil.copyfile(work.unfiltered_mask(case.patient_id), work.mask(case.patient_id))
         return dict(features), []
-    filtered = dict(each(partial(filter_patient, work=work, rules_of=rules_of), cases, jobs, "postprocess"))
+    filtered = dict(map_items(partial(filter_patient, work=work, rules_of=rules_of), cases, jobs, "postprocess"))
     rows = {case.patient_id: filtered[case.patient_id] for case in cases}
     lesions = [lesion for row in rows.values() for lesion in row.lesions]
     return {name: features[name] if row.features is None else row.features for name, row in rows.items()}, lesions
