@@ -180,42 +180,6 @@ def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs
     return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else apply_given(work, measured)
 
 
-def measure_masks(
-    work: WorkFolders, folder: Path, jobs: int = 1, lesions: tuple[int, ...] | None = None
-) -> dict[str, Features]:
-    """Measure the lesions in a folder of out-of-fold masks, `ID.nii.gz` or `ID.mha` on each CT's grid.
-
-    Returns features by patient ID, also written to `features.json`. No network is needed. `lesions` are the numbers of
-    GTVp and GTVn in the masks, None for 1 and 2.
-
-    Raises:
-        HecktorError: a patient has no mask, or a mask is unusable.
-    """
-    from baseline.network.given_masks import measure_given_masks
-
-    features, key = measure_given_masks(work, read_cases(work), folder, jobs, lesions)
-    if load_cached(work.features_json, key) is None:
-        cache(work.features_json, key, features)
-    return features
-
-
-def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:
-    """Measure the lesions in the reference masks. No network is needed.
-
-    Returns features by patient ID of the patients with a reference, also written to `reference_masks/features.json`.
-
-    Raises:
-        HecktorError: no patient has a reference mask.
-    """
-    from baseline.network.given_masks import measure_reference_masks
-
-    folders = work.of_reference_masks()
-    features, key = measure_reference_masks(folders, read_cases(work), jobs)
-    if load_cached(folders.features_json, key) is None:
-        cache(folders.features_json, key, features)
-    return features
-
-
 def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun

@@ -26,9 +26,7 @@ from baseline.pipeline import (
     export_model,
     features_for_heads,
     fit_heads,
-    measure_masks,
     measure_out_of_fold,
-    measure_references,
     postprocess_masks,
     train,
 )
@@ -177,8 +175,12 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         _require_one_plan(work)
     jobs, target = arguments.jobs, work
     if arguments.masks == REFERENCE:
+        from baseline.network.given_masks import measure_references
+
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
+        from baseline.network.given_masks import measure_masks
+
         _show("no postprocessing: masks of your own have no probabilities")
         features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     else:

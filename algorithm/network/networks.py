@@ -19,7 +19,7 @@ from contract import labels
 from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
-LARGEST_KEPT_BYTES: Final = 3 * GIB
+LARGEST_CACHE_BYTES: Final = 3 * GIB
 # More than any card has, so that nothing is refused that could run.
 LARGEST_TILE_BYTES: Final = 512 * GIB
 # Labels are stored in one byte.
@@ -27,18 +27,18 @@ _MOST_ORGANS: Final = 250
 
 
 class Networks:
-    """The package's networks, one on one device at a time; another fold exchanges the weights.
+    """The package's networks: only one is on a device, and switching folds swaps its weights.
 
-    The weights of each fold are read and checked once and then kept in RAM, up to `LARGEST_KEPT_BYTES` in total; those
-    beyond are read again each time.
+    The weights of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in total.
+    Those beyond are read again each time.
     """
 
     def __init__(self, package: ModelPackage) -> None:
         self.package = package
-        self.kept_bytes, self._full = 0, False
-        self._kept: dict[int, dict[str, torch.Tensor]] = {}
+        self.cached_bytes, self._full = 0, False
+        self._cached: dict[int, dict[str, torch.Tensor]] = {}
         self._network: nn.Module | None = None
-        self._holds: tuple[str, torch.device] | None = None
+        self._current: tuple[str, torch.device] | None = None
         self._fold: int | None = None
 
     def check(self) -> None:
@@ -51,34 +51,34 @@ class Networks:
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""
         wanted = self.package.fold_configurations[fold], device
-        if self._network is None or wanted != self._holds:
+        if self._network is None or wanted != self._current:
             if self._network is not None:
                 self.forget()
                 release(device)
             self._network = build_network(self.package, fold).to(device).eval()
-            self._holds = wanted
+            self._current = wanted
         if fold != self._fold:
             self._fold = None
-            if fold in self._kept:
-                _copy_into(dict(own_tensors(self._network)), self._kept[fold])
+            if fold in self._cached:
+                _copy_into(dict(own_tensors(self._network)), self._cached[fold])
             else:
-                self._keep(fold, load_weights(self._network, self.package.fold_files[fold]))
+                self._cache(fold, load_weights(self._network, self.package.fold_files[fold]))
             self._fold = fold
         return self._network
 
-    def _keep(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
+    def _cache(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
         if self._full:
             return
         compact = {name: _compact(tensor) for name, tensor in weights.items()}
         size = sum(tensor.nbytes for tensor in compact.values())
-        self._full = self.kept_bytes + size > LARGEST_KEPT_BYTES
+        self._full = self.cached_bytes + size > LARGEST_CACHE_BYTES
         if not self._full:
-            self._kept[fold] = compact
-            self.kept_bytes += size
+            self._cached[fold] = compact
+            self.cached_bytes += size
 
     def forget(self) -> None:
         """Drop the network: its device failed, or its memory is needed."""
-        self._network, self._holds, self._fold = None, None, None
+        self._network, self._current, self._fold = None, None, None
 
 
 def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import resample_mask
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.network.out_of_fold import features_of
-from baseline.release.cases import ReleaseCase
+from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import CHANNELS, image_path, label_path
 from baseline.work import WorkFolders
 from contract import labels
@@ -27,19 +27,29 @@ _VERSION: Final = 1
 _MOST_NAMES: Final = 5
 
 
-def measure_given_masks(
-    work: WorkFolders, cases: Sequence[ReleaseCase], folder: Path, jobs: int, lesions: tuple[int, ...] | None = None
-) -> tuple[dict[str, Features], str]:
-    """Image features by patient ID from the masks `ID.nii.gz` or `ID.mha` in `folder`, and a digest of all masks.
+def measure_masks(
+    work: WorkFolders, folder: Path, jobs: int = 1, lesions: tuple[int, ...] | None = None
+) -> dict[str, Features]:
+    """Measure the lesions in a folder of out-of-fold masks, `ID.nii.gz` or `ID.mha` on each CT's grid.
 
-    The masks are copied to the working directory, where the report reads them. Features are measured on the grid of
-    the prepared images, as in inference. Patients with unchanged masks and images are not measured again. `jobs` is
-    the number of processes. `lesions` are the numbers of GTVp and GTVn in the masks, whose other labels then count as
-    background; None for 1 and 2, and no other label.
+    Features are measured on the grid of the prepared images, as in inference; no network is needed. The masks are
+    copied to the working directory, where the report reads them. Patients with unchanged masks and images are not
+    measured again.
+
+    Args:
+        work: the prepared working directory.
+        folder: the masks.
+        jobs: number of processes.
+        lesions: numbers of GTVp and GTVn in the masks, whose other labels then count as background; None for 1 and 2,
+            and no other label.
+
+    Returns:
+        Features by patient ID, also written to `features.json`.
 
     Raises:
         HecktorError: a patient has no mask or several, or a mask is not on its CT's grid or has other labels.
     """
+    cases = read_cases(work)
     paths = _masks_by_patient(cases, folder)
     for case in cases:
         _check_grid(paths[case.patient_id], case)
@@ -49,28 +59,35 @@ def measure_given_masks(
     rows |= dict(
         map_items(partial(_measure, work=work, paths=paths, keys=keys, lesions=lesions), waiting, jobs, "measure masks")
     )
-    return {name: row for name, row in rows.items() if row is not None}, key_of((), keys)
+    return _stored(work, {name: row for name, row in rows.items() if row is not None}, keys)
 
 
-def measure_reference_masks(
-    work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int
-) -> tuple[dict[str, Features], str]:
-    """Image features by patient ID from the prepared reference masks, and a digest of all masks.
+def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:
+    """Measure the lesions in the prepared reference masks, in `jobs` processes; no network is needed.
 
-    Patients without a reference are left out, and patients with unchanged images are not measured again. `work` is
-    `WorkFolders.of_reference_masks`; `jobs` is the number of processes.
+    Returns features by patient ID of the patients with a reference, also written to `reference_masks/features.json`.
+    Patients with unchanged images are not measured again.
 
     Raises:
         HecktorError: no patient has a reference mask.
     """
-    known = [case for case in cases if case.mask is not None]
+    known = [case for case in read_cases(work) if case.mask is not None]
     if not known:
         raise HecktorError("--masks reference", "no patient with a reference mask", "a release with masks")
+    work = work.of_reference_masks()
     keys = {case.patient_id: _reference_key(case, work) for case in known}
     rows = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     waiting = [case for case in known if rows[case.patient_id] is None]
     rows |= dict(map_items(partial(_measure_reference, work=work, keys=keys), waiting, jobs, "measure reference masks"))
-    return rows, key_of((), keys)
+    return _stored(work, rows, keys)
+
+
+def _stored(work: WorkFolders, rows: dict[str, Features], keys: Mapping[str, str]) -> dict[str, Features]:
+    """The features of all patients, written to `features.json` under a digest of all masks."""
+    key = key_of((), keys)
+    if load_cached(work.features_json, key) is None:
+        cache(work.features_json, key, rows)
+    return rows
 
 
 def _reference_key(case: ReleaseCase, work: WorkFolders) -> str:

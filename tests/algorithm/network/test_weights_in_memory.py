@@ -69,7 +69,7 @@ def test_each_file_is_read_once(package: ModelPackage, reads: list[str], monkeyp
     kept = passes(Networks(package)).run()
     assert reads == ["fold_0.safetensors", "fold_1.safetensors"]
     reads.clear()
-    monkeypatch.setattr(networks, "LARGEST_KEPT_BYTES", 0)
+    monkeypatch.setattr(networks, "LARGEST_CACHE_BYTES", 0)
     read = passes(Networks(package)).run()
     assert len(reads) == kept.done == read.done == 16
     np.testing.assert_array_equal(kept.total, read.total)
@@ -87,16 +87,16 @@ def test_memory_is_counted_and_bounded(
     """
     exact = Networks(half_package)
     passes(exact, axes=()).run()
-    assert exact.kept_bytes == FOLDS * 2 * parameters(half_package)
+    assert exact.cached_bytes == FOLDS * 2 * parameters(half_package)
     whole = Networks(package)
     passes(whole, axes=()).run()
-    assert FOLDS * 3 * parameters(package) < whole.kept_bytes <= FOLDS * BYTES_OF_FLOAT * parameters(package)
+    assert FOLDS * 3 * parameters(package) < whole.cached_bytes <= FOLDS * BYTES_OF_FLOAT * parameters(package)
     reads.clear()
-    monkeypatch.setattr(networks, "LARGEST_KEPT_BYTES", exact.kept_bytes // FOLDS)
+    monkeypatch.setattr(networks, "LARGEST_CACHE_BYTES", exact.cached_bytes // FOLDS)
     one = Networks(half_package)
     passes(one, axes=(2,)).run()
     assert reads == ["fold_0.safetensors", "fold_1.safetensors", "fold_1.safetensors"]
-    assert one.kept_bytes == 2 * parameters(half_package)
+    assert one.cached_bytes == 2 * parameters(half_package)
 
 
 def test_kept_weights_outlive_their_file(half_package: ModelPackage) -> None:

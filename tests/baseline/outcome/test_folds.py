@@ -14,12 +14,13 @@ from algorithm.outcome.plan import OutcomeTask
 from baseline import pipeline
 from baseline.cli import main
 from baseline.heads.models.extra import OUTCOME_NETWORK
+from baseline.network.given_masks import measure_masks
 from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeFolders, outcome_stamp, train_outcome, trained_outcome
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
-from baseline.pipeline import TrainingOptions, measure_masks, train
+from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
 from baseline.release.prepare import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
