@@ -6,8 +6,9 @@ They are lifelines'. It takes 2 s to import, so only the functions that need it 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,18 +17,22 @@ from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.metrics.survival import DAYS_A_YEAR
 
+if TYPE_CHECKING:
+    from lifelines import KaplanMeierFitter
+
 _YEARS: Final = (0, 1, 2, 3, 4, 5)
 _GROUPS: Final = ("higher risk", "lower risk")
 
 
 @dataclass(frozen=True)
 class _Split:
-    """Follow-up of the patients with a risk, and whether the risk is above the team's median."""
+    """Follow-up of the patients with a risk, whether it is above the team's median, and the estimate by group."""
 
     team: str
     days: Floats
     relapse: Booleans
     is_high: Booleans
+    estimates: Mapping[str, KaplanMeierFitter | None]
 
     def members(self, group: str) -> Booleans:
         return self.is_high if group == _GROUPS[0] else ~self.is_high
@@ -41,16 +46,20 @@ def survival_by_risk(table: AnswerRows) -> list[Analysis]:
     return [_curves(table, splits), _at_risk(table, splits)]
 
 
-def survival_curve(days: Floats, events: Booleans) -> list[dict[str, float | None]]:
-    """The Kaplan-Meier estimate by `years` as `free`, with its 95% interval from `low` to `high` (log-log).
-
-    Holds the start, each time at which the estimate falls, and the last follow-up; empty without patients.
-    """
+def kaplan_meier(days: Floats, events: Booleans) -> KaplanMeierFitter | None:
+    """The product-limit estimate of being free of recurrence, with log-log intervals; None without patients."""
     from lifelines import KaplanMeierFitter
 
-    if days.size == 0:
+    return KaplanMeierFitter().fit(days, events) if days.size else None
+
+
+def survival_curve(fitted: KaplanMeierFitter | None) -> list[dict[str, float | None]]:
+    """The estimate by `years` as `free`, with its 95% interval from `low` to `high`.
+
+    Holds the start, each time at which the estimate falls, and the last follow-up.
+    """
+    if fitted is None:
         return []
-    fitted = KaplanMeierFitter().fit(days, events)
     times, free = fitted.timeline, fitted.survival_function_.to_numpy()[:, 0]
     intervals = fitted.confidence_interval_survival_function_.to_numpy()
     places = sorted({0, *(np.flatnonzero(np.diff(free) < 0) + 1).tolist(), times.size - 1})
@@ -62,14 +71,13 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def restricted_mean_years(days: Floats, events: Booleans, horizon_days: float) -> float | None:
-    """Mean years free of recurrence up to a horizon: the area under the Kaplan-Meier curve; None without patients."""
-    from lifelines import KaplanMeierFitter
+def restricted_mean_years(fitted: KaplanMeierFitter | None, horizon_days: float) -> float | None:
+    """Mean years free of recurrence up to a horizon: the area under the curve; None without patients."""
     from lifelines.utils import restricted_mean_survival_time
 
-    if days.size == 0:
+    if fitted is None:
         return None
-    return float(restricted_mean_survival_time(KaplanMeierFitter().fit(days, events), t=horizon_days)) / DAYS_A_YEAR
+    return float(restricted_mean_survival_time(fitted, t=horizon_days)) / DAYS_A_YEAR
 
 
 def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
@@ -94,8 +102,11 @@ def _splits(table: AnswerRows) -> list[_Split]:
     for place, team in enumerate(table.names):
         known = ~np.isnan(risks[place])
         if known.any():
-            risk = risks[place][known]
-            splits.append(_Split(team, days[place][known], relapse[place][known] == 1.0, risk > np.median(risk)))
+            risk, followed, recurred = risks[place][known], days[place][known], relapse[place][known] == 1.0
+            is_high = risk > np.median(risk)
+            groups = dict(zip(_GROUPS, (is_high, ~is_high), strict=True))
+            estimates = {group: kaplan_meier(followed[of], recurred[of]) for group, of in groups.items()}
+            splits.append(_Split(team, followed, recurred, is_high, estimates))
     return splits
 
 
@@ -103,8 +114,7 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
     rows: list[dict[str, Any]] = []
     for split in splits:
         for group in _GROUPS:
-            members = split.members(group)
-            for point in survival_curve(split.days[members], split.relapse[members]):
+            for point in survival_curve(split.estimates[group]):
                 figures = {name: rounded(value) for name, value in point.items()}
                 rows.append({"team": split.team, "group": group, **figures})
     return Analysis(
@@ -147,7 +157,7 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
         for group in _GROUPS:
             members = split.members(group)
             days, relapse = split.days[members], split.relapse[members]
-            mean = rounded(restricted_mean_years(days, relapse, horizon)) if horizon > 0 else None
+            mean = rounded(restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
             counts = {f"at_risk_{year}y": int((days >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append(

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.analyses.survival import log_rank_p, restricted_mean_years, survival_by_risk, survival_curve
+from evaluation.analyses.survival import (
+    kaplan_meier,
+    log_rank_p,
+    restricted_mean_years,
+    survival_by_risk,
+    survival_curve,
+)
 from evaluation.metrics.survival import DAYS_A_YEAR
 from tests.evaluation.tasks import RFS, RISK
 
@@ -65,13 +71,14 @@ def test_patients_and_teams_without_a_risk(table) -> None:
 def test_kaplan_meier_by_hand() -> None:
     """At risk 5, 4, 2 at years 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
     days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_A_YEAR, np.array([True, True, False, True, False])
-    curve = survival_curve(days, events)
+    estimate = kaplan_meier(days, events)
+    curve = survival_curve(estimate)
     assert [point["years"] for point in curve] == pytest.approx([0, 1, 2, 3, 4])
     assert [point["free"] for point in curve] == pytest.approx([1, 0.8, 0.6, 0.3, 0.3])
     assert all(point["low"] <= point["free"] <= point["high"] for point in curve)
-    assert restricted_mean_years(days, events, 3 * DAYS_A_YEAR) == pytest.approx(1 + 0.8 + 0.6)
-    assert survival_curve(days[:0], events[:0]) == []
-    assert restricted_mean_years(days[:0], events[:0], 3.0) is None
+    assert restricted_mean_years(estimate, 3 * DAYS_A_YEAR) == pytest.approx(1 + 0.8 + 0.6)
+    assert survival_curve(kaplan_meier(days[:0], events[:0])) == []
+    assert restricted_mean_years(None, 3.0) is None
 
 
 def test_log_rank_without_two_groups_or_events_does_not_exist() -> None:

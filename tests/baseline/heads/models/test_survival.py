@@ -10,7 +10,7 @@ import pytest
 from algorithm.heads.survival import MOST_STEPS
 from baseline.heads.cohort import Outcomes
 from baseline.heads.models.survival import baseline_survival
-from evaluation.analyses.survival import restricted_mean_years
+from evaluation.analyses.survival import kaplan_meier, restricted_mean_years
 from evaluation.metrics.survival import DAYS_A_YEAR
 
 
@@ -53,7 +53,7 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     assert (answers < survival.horizon_days).all()
     assert (np.diff(answers[np.argsort(scores)]) < 0).all()
     horizon = survival.horizon_days
-    expected = restricted_mean_years(outcomes.times_days, outcomes.positive, horizon) * DAYS_A_YEAR
+    expected = restricted_mean_years(kaplan_meier(outcomes.times_days, outcomes.positive), horizon) * DAYS_A_YEAR
     assert math.isclose(answers.mean(), expected, rel_tol=tolerance)
 
 
