@@ -58,12 +58,11 @@ def _print_report(report: Mapping[str, Any]) -> None:
         value, low, high = (_shown(figures[key]) for key in ("value", "ci95_low", "ci95_high"))
         print(f"{name:<{width}} {value}  [{low}, {high}]")
     cases = report["cases"]
-    print(
-        f"{cases['used']} cases used of {cases['in_ground_truth']}, "
-        f"{len(cases['missing'])} missing, {len(cases['failed'])} failed"
-    )
-    lines = [f"{item['case']} failed: {item['why']}" for item in cases["failed"]]
-    lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases[word]]
+    used = f"{cases['used']} cases used of {cases['in_ground_truth']}"
+    unusable = [f"{len(cases[word])} {word}" for word in ("missing", "failed") if word in cases]
+    print(", ".join([used, *unusable]))  # public results don't tell them
+    lines = [f"{item['case']} failed: {item['why']}" for item in cases.get("failed", ())]
+    lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases.get(word)]
     for line in [*lines, *report["warnings"]]:
         print(f"warning: {line}", file=sys.stderr)
 
@@ -146,6 +145,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--public",
         action="store_true",
-        help="write results that submitters may see: fewer figures, rounded, and no rows (docs/evaluating.md)",
+        help="write results that submitters may see: the aggregates alone, rounded (docs/evaluating.md)",
     )
     return parser

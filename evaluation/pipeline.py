@@ -248,13 +248,14 @@ def _report(
     findings: Sequence[Finding],
 ) -> dict[str, Any]:
     shown = public_estimates(estimates, cohort, task) if request.public else estimates
+    about_files = [] if request.public else list(map(str, findings))
     values = {name: one.value for name, one in shown.by_metric.items()}
     report = {
         "aggregates": metrics_json.aggregates(shown),
         "centres": metrics_json.centres(cohort),
         "analyses": cohort.prefixed("analyses"),
         "cases": metrics_json.case_counts(cohort),
-        "warnings": [*map(str, findings), *metrics_json.warnings(cohort, values, task.metrics)],
+        "warnings": [*about_files, *metrics_json.warnings(cohort, values, task.metrics)],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,

@@ -38,8 +38,6 @@ Choices: TypeAlias = Mapping[str, tuple[object, ...]]
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 
 MISSING_RULES: Final = ("worst", "skip", "stop")
-# A submitter knows the answers, so that a metric of fewer cases would reveal their reference.
-MIN_PUBLIC_CASES: Final = 10
 
 
 # DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.

@@ -135,12 +135,6 @@ def test_a_case_without_any_answer_is_missing(challenge):
     assert found["cases"]["unknown"] == ["P9"]
 
 
-def test_public_results_hold_no_class_and_no_row(challenge):
-    found = evaluate(challenge, "ours", "--public")
-    assert found["results"] == []
-    assert "t_stage_confusion_matrix" not in found["analyses"]
-
-
 def test_teams_are_ranked_and_shown(challenge, tmp_path, grid):
     """The shift halves the overlap of theirs; all other answers are equal."""
     ours, theirs = evaluate(challenge, "ours"), evaluate(challenge, "theirs", shift=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from importlib.resources import files
 
@@ -18,136 +19,92 @@ from evaluation.results.teams import load_teams
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
-def numbers_in(value):
-    """Every number of a JSON document, however deep."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [number for item in value for number in numbers_in(item)]
-    return [float(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
-
-
-def keys_in(value):
-    inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-    return (set(value) if isinstance(value, dict) else set()).union(*map(keys_in, inside))
-
-
-def public_report(phase, capsys, *more):
-    phase.input_dir.joinpath("predictions.json").write_text(json.dumps(phase.jobs))
-    arguments = ["--task", phase.task.name, "--input", str(phase.input_dir), "--ground-truth", str(phase.truth_dir)]
-    arguments += ["--output", str(phase.output_dir), "--bootstraps", "20", "--workers", "0", "--public", *more]
-    assert main(arguments) == 0
-    shown = capsys.readouterr().err
-    text = (phase.output_dir / "metrics.json").read_text()
-    assert not [place for place in (phase.root, phase.truth_dir) if str(place) in text + shown]
-    return json.loads(text), shown
-
-
-def test_of_masks(phase_of, blank, capsys):
-    """Eleven cases of 31 to 41 voxels of 6 mm3; one is missing, one broken. Their volumes are nowhere."""
+def test_a_public_file_holds_nothing_but_rounded_aggregates(phase_of, blank, capsys):
+    """Eleven cases of two centres, one missing and one broken: no row, no centre, no name, no analysis, no seed."""
     phase = phase_of(SEGMENTATION)
     phase.truth_table("PatientID,CenterID\n" + "".join(f"P{n},{'few' if n < 3 else 'C'}\n" for n in range(11)))
-    secret = set()
     for number in range(11):
         mask = blank()
         mask.reshape(-1)[: 31 + number] = 1
         mask[7, 9, : 1 + number] = 2
-        secret |= {voxels * factor for voxels in (31 + number,) for factor in (1.0, 6.0, 0.006)}
         phase.truth_mask(f"P{number}", mask)
         if number == 1:
             (phase.job("P1") / "m.mha").write_bytes(b"no image")
         elif number != 2:
             phase.mask(f"P{number}", np.roll(mask, 1, axis=2))
-    report, shown = public_report(phase, capsys, "--option", "surfaces=both")
-    assert report["results"] == []
-    assert not {round(number, 9) for number in numbers_in(report)} & {round(number, 9) for number in secret}
-    assert report["cases"]["missing"] == ["P2"]
-    assert list(report["centres"]) == []
-    assert "volume_ml_low" not in keys_in(report)
-    assert "P1 failed: m.mha" in shown
-
-
-def test_of_risks(phase_of, capsys):
-    phase = phase_of(RFS)
-    days = [1013, 1117, 1229, 1327]
-    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{n},{n % 2},{day}\n" for n, day in enumerate(days)))
-    for number in range(3):
-        phase.value(f"P{number}", str(number / 7))
-    report, shown = public_report(phase, capsys)
-    assert not set(numbers_in(report)) & set(map(float, days))
-    assert not [day for day in days if str(day) in shown]
-    assert not keys_in(report) & {"rfs_days", "relapse", "risk"}
-
-
-def test_of_statuses(phase_of, capsys, tmp_path):
-    """With probabilities there is a calibration table, whose bins of one patient are that patient's status."""
-    phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\nP0,1\nP1,0\nP2,1\nP3,0\n")
-    table = tmp_path / "hpv.csv"
-    table.write_text("PatientID,hpv,probability\nP0,1,0.9\nP1,0,0.1\nP2,0,0.3\nP3,1,2\n")
-    arguments = ["--task", "3", "--predictions", str(table), "--ground-truth", str(phase.truth_dir), "--public"]
-    assert main([*arguments, "--output", str(phase.output_dir), "--bootstraps", "20"]) == 0
+    phase.input_dir.joinpath("predictions.json").write_text(json.dumps(phase.jobs))
+    arguments = ["--task", "1", "--input", str(phase.input_dir), "--ground-truth", str(phase.truth_dir)]
+    arguments += ["--output", str(phase.output_dir), "--bootstraps", "20", "--workers", "0", "--public"]
+    assert main([*arguments, "--option", "surfaces=both", "--seed", "77"]) == 0
+    shown = capsys.readouterr().err
     text = (phase.output_dir / "metrics.json").read_text()
-    report = json.loads(text)
-    assert report["analyses"] == {}
-    assert not keys_in(report) & {"hpv_positive", "positive_share", "predicted_hpv_positive"}
-    assert [failed["case"] for failed in report["cases"]["failed"]] == ["P3"]
-    assert str(tmp_path) not in text + capsys.readouterr().err
+    public, full = json.loads(text), phase.run(options={"surfaces": "both"})
+    assert set(public) == {"aggregates", "cases", "warnings", "provenance"}
+    assert (public["cases"], public["warnings"]) == ({"in_ground_truth": 11, "used": 11}, [])
+    assert set(public["provenance"]) == set(full["provenance"]) - PRIVATE | {"public_digits"}
+    for name, figures in public["aggregates"].items():
+        digits = 1 if name.endswith("_mm") else 3
+        assert figures["value"] == (
+            None if figures["value"] is None else round(full["aggregates"][name]["value"], digits)
+        )
+        assert all(one is None or isinstance(one, list) or round(one, digits) == one for one in figures.values())
+    assert not re.search(r"P\d|few", re.sub(r'"case_set_sha256": "\w+"', "", text))
+    assert str(phase.root) not in text + shown
+
+
+PRIVATE = {"seed", "redraws", "redraws_of_extra_metrics"}
 
 
 @pytest.mark.parametrize(
-    ("task", "table", "answer"),
+    ("task", "table", "hidden"),
     [
-        (RFS, "PatientID,Relapse,RFS,CenterID\n{}Q0,1,5,D\nQ1,0,9,D\n", "1"),
-        (HPV, "PatientID,HPV Status,,CenterID\n{}Q0,1,,D\nQ1,0,,D\n", "true"),
+        (RFS, "PatientID,Relapse,RFS\nP0,1,5\nP1,0,9\nP2,1,7\n", {"c_index_ipcw", "c_index_censoring"}),
+        (HPV, "PatientID,HPV Status\nP0,1\nP1,0\nP2,1\n", {"auc", "brier", "accuracy"}),
     ],
 )
-def test_a_centre_of_one_class_does_not_give_itself_away(phase_of, capsys, task, table, answer):
-    """Twelve patients of a centre that all lack a recurrence, or are negative: its C-index or sensitivity is null."""
+def test_outcomes_have_their_ranked_metrics_alone(phase_of, task, table, hidden):
     phase = phase_of(task)
-    cases = [f"P{n:02d}" for n in range(12)]
-    phase.truth_table(table.format("".join(f"{case},0,7,C\n" for case in cases)))
-    for case in [*cases, "Q0", "Q1"]:
-        phase.value(case, answer)
-    centre = phase.run()["centres"]["C"]
-    assert (centre["cases"], centre["names"]) == (12, cases)
-    report, _ = public_report(phase, capsys)
-    assert report["centres"] == {}
+    phase.truth_table(table)
+    for number in range(3):
+        phase.value(f"P{number}", "true" if task is HPV else str(number))
+    public = phase.run(public=True)
+    assert set(public["aggregates"]) == set(load_profile().task(task.name).metrics)
+    assert not set(public["aggregates"]) & hidden
 
 
-def decimals(number):
-    """Digits behind the point of a number as JSON writes it."""
-    return len(repr(number).partition(".")[2]) if number != int(number) else 0
+def test_intervals_come_from_a_secret_seed_and_the_reference(phase_of):
+    """The same for all runs of one seed; neither the known seed alone nor another one gives its draws."""
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\n" + "".join(f"P{n:02d},{n % 2}\n" for n in range(14)))
+    for number in range(14):
+        phase.value(f"P{number:02d}", "true" if number % 3 else "false")
+
+    def ends(**changes):
+        figures = list(phase.run(bootstraps=300, **changes)["aggregates"].values())
+        return [one["ci95_low"] for one in figures[:3]]
+
+    secret = ends(public=True, seed=987654321)
+    assert secret == ends(public=True, seed=987654321)
+    assert secret != ends(public=True, seed=1)
+    assert [round(one, 3) for one in ends(seed=1)] != ends(public=True, seed=1)
 
 
-def figures_in(report):
-    """Every figure of the aggregates and of the centres, by metric."""
-    blocks = [report["aggregates"], *(block["aggregates"] for block in report["centres"].values())]
-    return [(name, one) for block in blocks for name, figures in block.items() for one in numbers_in(figures)]
+def test_a_warning_shows_no_digit_that_the_figure_hides(phase_of, profile_with):
+    """Five recurrences one after the other, 10 pairs, of which 1.5 are concordant, ties by half."""
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{day},1,{day}\n" for day in range(1, 6)))
+    table = phase.root / "risks.csv"
+    table.write_text("PatientID,risk\nP1,2\nP2,1\nP3,2\nP4,3\nP5,4\n")
+    changes = {"predictions": table, "bootstraps": 0, "edition": profile_with(1)}
+    full, shown = phase.run(**changes), phase.run(**changes, public=True)
+    assert "c_index is 0.150" in full["warnings"][0]
+    assert (shown["aggregates"]["c_index"]["value"], shown["warnings"][0][:16]) == (0.1, "c_index is 0.100")
 
 
-@pytest.mark.parametrize(("public_digits", "digits", "digits_of_mm"), [(None, 3, 1), (2, 2, 0), (6, 6, 4)])
-def test_figures_are_rounded(phase_of, grid, profile_with, public_digits, digits, digits_of_mm):
-    """Twelve tumours of 20 to 31 voxels, 19 of them found: 3 digits below 100 cases, of millimetres 2 fewer."""
-    phase = phase_of(SEGMENTATION)
-    phase.truth_table("PatientID,CenterID\n" + "".join(f"P{n:02d},C\n" for n in range(12)))
-    for number in range(12):
-        mask = np.zeros(grid.array_shape, np.uint8)
-        mask.reshape(-1)[: 20 + number] = 1
-        phase.truth_mask(f"P{number:02d}", mask)
-        mask.reshape(-1)[19:] = 0
-        phase.mask(f"P{number:02d}", mask)
-    changes = {"options": {"surfaces": "gtvp"}, "edition": profile_with(public_digits)}
-    full, public = phase.run(**changes), phase.run(**changes, public=True)
-    assert public["provenance"]["public_digits"] == digits
-    assert set(public["centres"]) == {"C"}
-    rounded = {name: digits_of_mm if name.endswith("_mm") else digits for name in full["aggregates"]}
-    assert {name: one["value"] for name, one in public["aggregates"].items()} == {
-        name: None if one["value"] is None else round(one["value"], rounded[name])
-        for name, one in full["aggregates"].items()
-    }
-    assert max(decimals(one) for name, one in figures_in(public) if not name.endswith("_mm")) == digits
-    assert not [name for name, one in figures_in(public) if decimals(one) > rounded[name]]
+def test_missing_skip_is_refused(phase_of):
+    """A submitter of one mask would read this patient's DSC."""
+    with pytest.raises(HecktorError, match=r"--public: found together with missing=skip, expected missing=worst"):
+        phase_of(SEGMENTATION).run(public=True, options={"missing": "skip"})
 
 
 @pytest.fixture
@@ -158,7 +115,8 @@ def profile_with(tmp_path):
         content = json.loads(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
         content["name"] = "ours"
         if public_digits is not None:
-            content["tasks"]["segmentation"]["public_digits"] = public_digits
+            for task in content["tasks"].values():
+                task["public_digits"] = public_digits
         content["tasks"]["hpv"]["metrics"] |= metrics
         path = tmp_path / "ours.json"
         path.write_text(json.dumps(content))
