@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         train,
         train_networks,
     )
-    from baseline.release.prepare import PrepareOptions, check_release, prepare_release
+    from baseline.release.prepare import check_release, prepare_release
+    from baseline.release.record import PrepareOptions
     from baseline.report.report import make_report
     from baseline.work import WorkFolders
 
@@ -30,7 +31,7 @@ _HOMES = {
     "PRESETS": "network.plans",
     "Machine": "network.nnunet",
     "NetworkPlan": "network.plans",
-    "PrepareOptions": "release.prepare",
+    "PrepareOptions": "release.record",
     "WorkFolders": "work",
     "check_release": "release.prepare",
     "make_report": "report.report",

@@ -37,9 +37,10 @@ from baseline.package.joined_plans import described_plans, ensemble_members, ord
 from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
-from baseline.release.prepare import PrepareOptions, check_release, edition_of, prepare_release
+from baseline.release.prepare import check_release, prepare_release
 from baseline.release.problems import as_text
-from baseline.release.spacing import chosen_spacing, prepared_spacing
+from baseline.release.record import PrepareOptions, edition_of, read_preparation
+from baseline.release.spacing import chosen_spacing
 from baseline.release.splits import read_splits
 from baseline.report.current import check_heads, heads_key
 from baseline.report.report import make_report
@@ -129,7 +130,7 @@ def _estimate(options: TrainingOptions, work: WorkFolders) -> str:
 
 def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:
     """Hours and disk of a plan on the prepared images, on the device that it is meant for: GPU, or CPU for `short`."""
-    plan = plan.changed(spacing_mm=prepared_spacing(work))
+    plan = plan.changed(spacing_mm=read_preparation(work).spacing_mm)
     machine = Machine("cpu" if plan.network == PRESETS["short"].network else "cuda", threads=jobs)
     return estimate_text(plan, len(read_cases(work)), len(read_splits(work).folds), machine, work)
 
@@ -153,7 +154,7 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     cases, existing = read_cases(work), existing_networks(work)
     run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
     patients = [case.patient_id for case in cases]
-    prepared = work.read(work.prepare_json)["data"]
+    prepared = read_preparation(work).data
     made_from = {"networks": run.made_from, "patients": patients, "images": prepared, "version": MEASURE_VERSION}
     key = key_of([case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
@@ -198,7 +199,7 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     """Every patient by all networks of a package."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
-    check_spacing(package, prepared_spacing(work))
+    check_spacing(package, read_preparation(work).spacing_mm)
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 

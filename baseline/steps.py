@@ -31,8 +31,9 @@ from baseline.pipeline import (
     train,
 )
 from baseline.postprocessing.record import postprocessing_lines
-from baseline.release.prepare import PrepareOptions, check_release, prepare_release, summary
+from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
+from baseline.release.record import PrepareOptions
 from baseline.release.spacing import chosen_spacing
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders

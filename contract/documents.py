@@ -72,6 +72,7 @@ AnyDocument = TypeVar("AnyDocument", bound=Document)
 _EXPECTED: Final[Mapping[str, str]] = {
     "missing": "this key",
     "extra_forbidden": "no such key",
+    "unexpected_keyword_argument": "no such key",
     "string_type": "a text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from baseline.experiments.answers import Experiment, answered_by_all, experiment_of, write_answers
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
 from baseline.report.current import OUTDATED, heads_are_current
 from baseline.report.masks import draw_case, mask_profile, mean_dsc, require_all_scored, write_references

@@ -11,7 +11,7 @@ from baseline.heads.cross_validation import METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.network.jobs import package_jobs, unfinished
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.work import TRAINING_TIME, WorkFolders, planned
 from contract.errors import HecktorError
 from contract.files import read_json

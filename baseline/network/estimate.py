@@ -10,7 +10,7 @@ from typing import Final
 
 from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
-from baseline.release.spacing import prepared_spacing
+from baseline.release.record import read_preparation
 from baseline.work import WorkFolders
 
 # nnU-Net's published hours for one fold of 1000 epochs of 250 steps on one A100.
@@ -77,7 +77,7 @@ def estimate(
 def finished_part(work: WorkFolders, plan: NetworkPlan, folds: int) -> Finished:
     """The part of the plan's training that the working directory holds."""
     trained = sum(work.final(fold, backbone).is_file() for fold in range(folds) for backbone in plan.backbones)
-    prepared = work.prepare_json.is_file() and prepared_spacing(work) == plan.spacing_mm
+    prepared = work.prepare_json.is_file() and read_preparation(work).spacing_mm == plan.spacing_mm
     raw_gb = math.inf if prepared else _size_gb(work.raw)
     if prepared and work.plan_json.is_file():
         return Finished(trained, raw_gb, math.inf)

@@ -19,8 +19,9 @@ from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.plans import NetworkPlan, read_plan, read_stored, store_plan
 from baseline.release.cases import read_cases
-from baseline.release.prepare import PrepareOptions, check_release, prepare_release
-from baseline.release.spacing import DEFAULT_MM, as_text, new_spacing_advice, prepared_spacing
+from baseline.release.prepare import check_release, prepare_release
+from baseline.release.record import read_preparation
+from baseline.release.spacing import DEFAULT_MM, as_text, new_spacing_advice
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, DEFAULT_PLAN, WorkFolders
 from contract.errors import HecktorError, InputError
@@ -109,7 +110,7 @@ def digest_of_contents(path: Path) -> str:
 
 def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
     """The plan with the spacing of the prepared images, with a warning if these were prepared without its preset."""
-    prepared = prepared_spacing(work)
+    prepared = read_preparation(work).spacing_mm
     if prepared == DEFAULT_MM != plan.spacing_mm:
         found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
         LOGGER.warning("*** WARNING *** spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
@@ -125,8 +126,7 @@ def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs
         HecktorError: the default plan, whose spacing is that of `prepare`; or the plan has trained networks.
     """
     prepared = WorkFolders(work.shared)
-    stored = prepared.read(prepared.prepare_json)["options"]
-    options = PrepareOptions(**{**stored, "spacing_mm": tuple(stored["spacing_mm"])})
+    options = read_preparation(prepared).options
     has_networks = work.plan_json.is_file() and any(work.results.rglob("checkpoint_*.pth"))
     if has_networks and read_plan(work).spacing_mm != spacing_mm:
         raise HecktorError("--spacing-mm", f"{work.name} has networks of another spacing", "another --name")
@@ -275,5 +275,5 @@ def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:
     """Digest of the inputs of a plan: its options, the prepared images and the splits."""
-    data = work.read(work.prepare_json)["data"]
+    data = read_preparation(work).data
     return key_of((), {"plan": plan.identity(), "data": data, "splits": read_splits(work).held_out})

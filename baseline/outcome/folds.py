@@ -14,7 +14,7 @@ from baseline.cache import cache, key_of, load_cached
 from baseline.network.nnunet import explained_failures
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError

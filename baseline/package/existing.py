@@ -11,7 +11,7 @@ import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
 from baseline.package.exported import exporting_plan
-from baseline.release.spacing import prepared_spacing
+from baseline.release.record import read_preparation
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.packages import MANIFEST, file_entry, unpack_package
@@ -39,7 +39,7 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
     if work.plan_json.is_file():
         found = f"networks planned or trained in {work.root.name}"
         raise HecktorError("--networks", found, "another --name, or a working directory without `hecktor train plan`")
-    spacing = spacing_mm or prepared_spacing(work)
+    spacing = spacing_mm or read_preparation(work).spacing_mm
     if (plan := exporting_plan(work.shared, package)) is not None:
         found = f"found {package.name}, which this working directory exported as {plan.name}"
         raise HecktorError("--networks", found, "networks that were trained without these patients")

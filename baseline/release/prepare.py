@@ -6,20 +6,21 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
 from baseline.release.checks.images import check_images
 from baseline.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
-from baseline.release.spacing import Spacing, chosen_spacing
+from baseline.release.record import Preparation, PrepareOptions
+from baseline.release.spacing import chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders
-from contract.editions import DEFAULT_EDITION, Answer, Edition, load_edition
+from contract.editions import Answer, load_edition
 from contract.errors import InputError
 from contract.files import write_json
 from contract.versions import installed_version
@@ -33,26 +34,6 @@ _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 
 @dataclass(frozen=True)
-class PrepareOptions:
-    """Options that determine the prepared data.
-
-    `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
-    images, or takes the plan's if there are none (3 mm without a plan). `keep_going` excludes cases with errors
-    instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of factors
-    for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
-    """
-
-    release: str
-    spacing_mm: Spacing | None = None
-    folds: int = 5
-    seed: int = 0
-    keep_going: bool = False
-    edition: str = DEFAULT_EDITION
-    suv_factors: str | None = None
-    estimate_suv: bool = False
-
-
-@dataclass(frozen=True)
 class CheckedRelease:
     """A release and all its problems, errors first."""
 
@@ -63,11 +44,6 @@ class CheckedRelease:
     @property
     def has_errors(self) -> bool:
         return any(problem.is_error for problem in self.problems)
-
-
-def edition_of(work: WorkFolders) -> Edition:
-    """The edition for which the working directory was prepared."""
-    return load_edition(work.read(work.prepare_json)["options"].get("edition", DEFAULT_EDITION))
 
 
 def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> CheckedRelease:
@@ -132,7 +108,7 @@ def sound_cases(release: Release, problems: Sequence[Problem], keep_going: bool)
     return cases
 
 
-def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: WorkFolders, jobs: int) -> dict[str, Any]:
+def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: WorkFolders, jobs: int) -> Preparation:
     """Make the splits and write nnU-Net's raw data set of all sound cases; returns the content of `prepare.json`.
 
     Raises:
@@ -150,39 +126,41 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
     data = write_data_set(cases, work.raw, spacing_mm, jobs)
     write_cases(work, cases)
     seconds = {"check": round(checked.seconds, 1), "prepare": round(time.perf_counter() - start, 1)}
-    record = _record(options, checked, cases, answers, data) | {"seconds": seconds}
-    write_json(work.prepare_json, record)
-    return record
+    preparation = _preparation(options, checked, cases, answers, data).model_copy(update={"seconds": seconds})
+    write_json(work.prepare_json, preparation.model_dump(mode="json"))
+    return preparation
 
 
-def summary(record: dict[str, Any]) -> str:
+def summary(preparation: Preparation) -> str:
     """A few lines for the console: counts, excluded cases by name, masks outside the segmented region."""
-    counts = {name.replace("_", " "): value for name, value in record["counts"].items() if isinstance(value, int)}
+    numbers = preparation.counts.items()
+    counts = {name.replace("_", " "): value for name, value in numbers if isinstance(value, int)}
+    centres = preparation.counts["centres"]
     lines = [
-        f"{counts.pop('patients')} patients of {len(record['counts']['centres'])} centres: "
+        f"{counts.pop('patients')} patients of {len(centres) if isinstance(centres, dict) else 0} centres: "
         + ", ".join(f"{value} {name}" for name, value in counts.items())
     ]
-    if record["left_out"]:
-        lines.append(f"excluded because of errors: {', '.join(record['left_out'])}")
+    if preparation.left_out:
+        lines.append(f"excluded because of errors: {', '.join(preparation.left_out)}")
     lines += [
         f"{patient}: {share:.1%} of the reference mask lies in the region that inference segments, expected all of it"
-        for patient, share in record["mask_outside_region"].items()
+        for patient, share in preparation.mask_outside_region.items()
     ]
     return "\n".join(lines)
 
 
-def _record(
+def _preparation(
     options: PrepareOptions,
     checked: CheckedRelease,
     cases: Sequence[ReleaseCase],
     answers: Sequence[Answer],
     data: DataSet,
-) -> dict[str, Any]:
+) -> Preparation:
     versions = {name: installed_version(name, "not installed") for name in _PACKAGES}
-    return {
-        "options": asdict(options),
-        "versions": {"python": platform.python_version(), **versions},
-        "counts": {
+    return Preparation(
+        options=options,
+        versions={"python": platform.python_version(), **versions},
+        counts={
             "patients": len(cases),
             "centres": dict(sorted(Counter(case.centre for case in cases).items())),
             "with_mask": sum(case.mask is not None for case in cases),
@@ -192,16 +170,16 @@ def _record(
             "warnings": sum(not problem.is_error for problem in checked.problems),
             "written": data.written,
         },
-        "left_out": list(patients_with_errors(checked.problems)),
-        "removed": list(data.removed),
-        "mask_outside_region": {
+        left_out=patients_with_errors(checked.problems),
+        removed=data.removed,
+        mask_outside_region={
             one.patient_id: one.reference_inside
             for one in data.prepared
             if one.reference_inside is not None and one.reference_inside < 1
         },
-        "mended": {one.patient_id: list(one.notices) for one in data.prepared if one.notices},
-        "data": key_of((), {one.patient_id: one.key for one in data.prepared}),
-    }
+        mended={one.patient_id: one.notices for one in data.prepared if one.notices},
+        data=key_of((), {one.patient_id: one.key for one in data.prepared}),
+    )
 
 
 def _outcome_counts(answer: Answer, cases: Sequence[ReleaseCase]) -> dict[str, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from baseline.release.record import Spacing, read_preparation
 from baseline.work import WorkFolders, planned
 from contract.errors import HecktorError
 
-Spacing = tuple[float, float, float]
 # That of the preset `short`.
 DEFAULT_MM: Final = (3.0, 3.0, 3.0)
 
@@ -26,7 +26,7 @@ def chosen_spacing(
     Raises:
         HecktorError: the prepared images have another spacing than requested, and a plan has trained networks.
     """
-    prepared = prepared_spacing(work) if work.prepare_json.is_file() else None
+    prepared = read_preparation(work).spacing_mm if work.prepare_json.is_file() else None
     if prepared is None or requested == prepared:
         return requested or default
     if requested is None:
@@ -48,9 +48,3 @@ def new_spacing_advice(spacing: Spacing) -> str:
 def as_text(spacing: Spacing) -> str:
     """The spacing as `--spacing-mm` takes it."""
     return " ".join(f"{step:g}" for step in spacing)
-
-
-def prepared_spacing(work: WorkFolders) -> Spacing:
-    """Spacing (x, y, z) in mm of the prepared images. Raises `HecktorError` before `hecktor train prepare`."""
-    x, y, z = work.read(work.prepare_json)["options"]["spacing_mm"]
-    return float(x), float(y), float(z)

@@ -11,7 +11,7 @@ from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.postprocessing.record import current_document
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.current import check_heads
 from baseline.report.masks import WorstCase, score_masks, worst_cases
@@ -97,7 +97,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     pictures = paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
     sections.append(Section("worst", "Worst cases", pictures))
     lead = f"{len(cases)} patients of {len(set(centre_of.values()))} centres, {len(splits.folds)} folds."
-    versions = ", ".join(f"{name} {version}" for name, version in work.read(work.prepare_json)["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in read_preparation(work).versions.items())
     footer = f"Seed {seed}. {versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
     return document_html(Document("Training report", lead, sections, footer)), figures
 

@@ -20,7 +20,7 @@ from baseline.heads.metrics import area_under_curve, c_index
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import targets_of
 from baseline.release.cases import read_cases
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from benchmarks.cases.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from contract.editions import load_edition

@@ -25,7 +25,7 @@ from baseline.heads.models.selection import Family, choose, refit, scores_of
 from baseline.heads.models.targets import targets_of
 from baseline.outcome.folds import outcome_features
 from baseline.release.cases import read_cases
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from benchmarks.cases.phantom_features import draw, measured_cohorts
 from contract.editions import load_edition

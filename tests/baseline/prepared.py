@@ -43,7 +43,7 @@ def planned_work(
     write_cases(work, cases)
     splits = {"folds": [list(fold) for fold in folds], "centres": {name: list(one) for name, one in CENTRES.items()}}
     write_json(work.splits_json, {"format_version": 1, "seed": 0, **splits})
-    write_json(work.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
     if plan is not None:
         store_plan(work, "any", plan)
         write_json(work.plans, {"configurations": {"2d": {"batch_size": 90}, "3d_fullres": {"batch_size": 2}}})

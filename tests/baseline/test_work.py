@@ -62,7 +62,7 @@ def test_an_ensemble_has_the_images_with_the_smallest_voxels(
         write_json(tmp_path / "plans" / name / "spacing.json", {"spacing_mm": list(spacing)})
     assert WorkFolders(tmp_path, "a+b").images == WorkFolders(tmp_path, "a").images
     for name, spacing in (("a", first), ("b", second)):
-        write_json(WorkFolders(tmp_path, name).prepare_json, {"options": {"spacing_mm": list(spacing)}})
+        write_json(WorkFolders(tmp_path, name).prepare_json, {"options": {"release": "r", "spacing_mm": list(spacing)}})
     assert WorkFolders(tmp_path, "a+b").images == WorkFolders(tmp_path, finest).images
     assert WorkFolders(tmp_path, "a+b").raw == WorkFolders(tmp_path, finest).raw
 

@@ -26,7 +26,7 @@ from baseline.package.card.results import results
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import GAIN_HEADS, current_document, gain_rows
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.editions import Edition

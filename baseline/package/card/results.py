@@ -13,7 +13,7 @@ from baseline.heads.document import spread_of
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import COMPARATORS, targets_of
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.editions import Edition
 from contract.files import read_json

@@ -69,7 +69,7 @@ def work(tmp_path: Path) -> WorkFolders:
     centres = {"A": list(PATIENTS[:2]), "B": list(PATIENTS[2:])}
     folds = [list(PATIENTS[::2]), list(PATIENTS[1::2])]
     write_json(plan.splits_json, {"format_version": 1, "seed": 0, "folds": folds, "centres": centres})
-    write_json(plan.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 3.0]}, "data": "images"})
+    write_json(plan.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 3.0]}, "data": "images"})
     for one, risks in ((plan, (4.0, 3.0, 2.0, 1.0)), (b, (1.0, 2.0, 3.0, 4.0))):
         write_json(one.features_json, {})
         write_heads(one, answers(risks, HPV))

@@ -190,7 +190,7 @@ def measured_work(root: Path) -> tuple[WorkFolders, list[ReleaseCase]]:
     """Eight patients with features, before the step `heads`."""
     work, cases = WorkFolders(root), [case(n, relapse=n in {0, 3, 4}, hpv=n not in {1, 2, 6}) for n in range(8)]
     write_cases(work, cases)
-    write_json(work.prepare_json, {"options": {}})
+    write_json(work.prepare_json, {"options": {"release": "r"}})
     load_or_make_splits(work.splits_json, cases, ANSWERS, folds=2, seed=0)
     cache(work.features_json, "key", rows_of(cases))
     return work, cases

@@ -149,7 +149,7 @@ def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: 
     work = planned_work(tmp_path)
     plan_networks(work, PRESETS["nnunet"], 1)
     assert caplog.text == ""
-    write_json(work.prepare_json, {"options": {"spacing_mm": [3.0, 3.0, 3.0]}, "data": "images"})
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [3.0, 3.0, 3.0]}, "data": "images"})
     plan_networks(work, PRESETS["nnunet"].changed(spacing_mm=(3.0, 3.0, 3.0)), 1)
     assert caplog.text == ""
     assert plan_networks(work, PRESETS["nnunet"], 1).spacing_mm == (3.0, 3.0, 3.0)

@@ -22,7 +22,7 @@ from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
-from baseline.release.prepare import PrepareOptions, edition_of
+from baseline.release.record import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.errors import HecktorError

@@ -65,7 +65,7 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
     """In (x, y, z): a package with 9 mm refuses images of 9 x 9 x 3 mm, and nothing is left behind."""
     with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work, expected `hecktor train prepare` bef"):
         use_networks(work, tiny_package)
-    write_json(work.prepare_json, {"options": {"spacing_mm": [9.0, 9.0, 3.0]}})
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [9.0, 9.0, 3.0]}})
     with pytest.raises(
         HecktorError,
         match=r"^tiny: found networks of 9 x 9 x 9 mm, expected 9 x 9 x 3 mm as the prepared images; prepare another working directory with --spacing-mm 9 9 9$",
@@ -76,7 +76,7 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
     with pytest.raises(HecktorError, match=r"^tiny: found networks of 9 x 9 x 9 mm"):
         use_networks(WorkFolders(work.shared, "wide"), tiny_package)
     assert [path.name for path in work.root.iterdir()] == ["prepare.json"]
-    write_json(work.prepare_json, {"options": {"spacing_mm": [9.0, 9.0, 9.0000001]}})
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [9.0, 9.0, 9.0000001]}})
     use_networks(work, tiny_package)
     assert work.networks.is_dir()
 

@@ -83,10 +83,10 @@ def test_plans_of_two_spacings_are_compared_on_the_finer_grid(tmp_path: Path) ->
     `fine` lacks one voxel of GTVp.
     """
     plain = planned_work(tmp_path, plan=PLAN.changed(spacing_mm=(4.0, 2.0, 4.0)))
-    write_json(plain.prepare_json, {"options": {"spacing_mm": [4.0, 2.0, 4.0]}})
+    write_json(plain.prepare_json, {"options": {"release": "r", "spacing_mm": [4.0, 2.0, 4.0]}})
     write_json(tmp_path / "plans" / "fine" / "spacing.json", {"spacing_mm": [2.0, 2.0, 4.0]})
     fine = WorkFolders(tmp_path, "fine")
-    write_json(fine.prepare_json, {"options": {"spacing_mm": [2.0, 2.0, 4.0]}})
+    write_json(fine.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}})
     for name in ("A-1", "A-2"):
         write_mask(
             fine.raw / "labelsTr" / f"{name}.nii.gz", REFERENCE, Geometry((10, 1, 1), (2.0, 2.0, 4.0), (0, 0, 0))

@@ -35,7 +35,7 @@ def directory(root: Path, patients: int, centres: tuple[str, ...] = CENTRES) -> 
     """A measured working directory, ready for `postprocess`."""
     cases, work = write_patients(root, patients, np.random.default_rng(1), centres, noise=0.05, smallest=12)
     write_cases(work, cases)
-    write_json(work.prepare_json, {"options": {"edition": "hecktor2025", "spacing_mm": [4, 4, 4]}})
+    write_json(work.prepare_json, {"options": {"release": "r", "edition": "hecktor2025", "spacing_mm": [4, 4, 4]}})
     load_or_make_splits(work.splits_json, cases, (), folds=3, seed=7)
     features: dict[str, Features] = {case.patient_id: {"gtvn_count": -1.0} for case in cases}
     cache(work.unfiltered_features_json, "measured", features)

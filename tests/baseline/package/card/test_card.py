@@ -246,7 +246,9 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     time = head_json(("age_years", 0.1)) | {"survival": {"days": [1500.0], "cumulative_hazard": [0.5]}}
     heads = {"t_stage": {"classes": classes}, "rfs": time}
     write_json(work.heads_json, {name: {"head": head, "model": "model"} for name, head in heads.items()})
-    write_json(work.prepare_json, read_json(work.prepare_json) | {"options": {"edition": "hecktor2026"}})
+    write_json(
+        work.prepare_json, read_json(work.prepare_json) | {"options": {"release": "r", "edition": "hecktor2026"}}
+    )
     text = model_card(work, DESCRIPTION)
     for line in (
         "For HECKTOR 2026.",

@@ -1,0 +1,78 @@
+"""`prepare.json`: the options, versions and counts of the prepared data, and what was left out or corrected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ConfigDict, Field
+
+from baseline.work import WorkFolders
+from contract.documents import Document, parse_document
+from contract.editions import DEFAULT_EDITION, Edition, load_edition
+
+Spacing = tuple[float, float, float]
+Counts = dict[str, int | dict[str, int]]
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """Options that determine the prepared data.
+
+    `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
+    images, or takes the plan's if there are none (3 mm without a plan). `keep_going` excludes cases with errors
+    instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of factors
+    for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    release: str
+    spacing_mm: Spacing | None = None
+    folds: int = 5
+    seed: int = 0
+    keep_going: bool = False
+    edition: str = DEFAULT_EDITION
+    suv_factors: str | None = None
+    estimate_suv: bool = False
+
+
+class Preparation(Document):
+    """The content of `prepare.json`.
+
+    Attributes:
+        options: options of the preparation; the spacing is known.
+        versions: of the libraries, by name.
+        counts: patients, by centre and with each outcome; errors and warnings of the check; patients written anew.
+        left_out: patients excluded because of errors.
+        removed: files of other patients that were removed.
+        mask_outside_region: by patient, the share of the reference inside the region that inference segments, below 1.
+        mended: by patient, the corrections of the images.
+        data: digest of the prepared images.
+        seconds: time of the check and of the preparation.
+    """
+
+    options: PrepareOptions
+    versions: dict[str, str] = Field(default_factory=dict)
+    counts: Counts = Field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    mask_outside_region: dict[str, float] = Field(default_factory=dict)
+    mended: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    data: str = ""
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def spacing_mm(self) -> Spacing:
+        """Spacing (x, y, z) in mm of the prepared images."""
+        assert self.options.spacing_mm is not None  # noqa: S101  `prepare_release` chose it
+        return self.options.spacing_mm
+
+
+def read_preparation(work: WorkFolders) -> Preparation:
+    """Read `prepare.json`. Raises `HecktorError` before `hecktor train prepare`, or for a damaged file."""
+    return parse_document(work.read(work.prepare_json), Preparation, work.prepare_json.name)
+
+
+def edition_of(work: WorkFolders) -> Edition:
+    """The edition for which the working directory was prepared."""
+    return load_edition(read_preparation(work).options.edition)
