@@ -19,7 +19,7 @@ from baseline.postprocessing.score import SCORE, ScoredCohort, score_of
 from baseline.postprocessing.search import cross_fitted, gains, search
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import label_path
-from baseline.release.prepare import edition_of
+from baseline.release.record import edition_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.files import write_json
